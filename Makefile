@@ -1,0 +1,49 @@
+# Every target makes the environment first (.venv, from constraints.txt); that takes minutes once and no time afterwards.
+# Without make, or on Windows: python scripts/environment.py app | test | lint | python ...
+
+PYTHON ?= python3
+ARGS ?=
+ENVIRONMENT := $(PYTHON) scripts/environment.py
+IN := $(ENVIRONMENT) python
+
+.PHONY: help app test lint notebooks bench nightly soak identity gpu models clean
+
+help:
+	@echo 'make app        open the lab at http://127.0.0.1:7860     ARGS="--model FOLDER --port 8000"'
+	@echo 'make test       ruff, mypy and all tests of a commit      ARGS="-k h2o", BROWSER=none'
+	@echo 'make lint       ruff and mypy only'
+	@echo 'make notebooks  the notebooks, in JupyterLab'
+	@echo 'make bench      measure the methods on this machine'
+	@echo 'make nightly    long statistical tests of the sampling law'
+	@echo 'make identity   greedy text equals plain decoding, all prompts'
+	@echo 'make soak       hours of runs, stops and faults'
+	@echo 'make gpu        the tests that need a CUDA device'
+	@echo 'make models     train the shipped models again'
+	@echo 'make clean      remove the environment, caches and build folders'
+
+app:
+	@$(ENVIRONMENT) app $(ARGS)
+
+test:
+	@$(ENVIRONMENT) test $(ARGS)
+
+lint:
+	@$(ENVIRONMENT) lint
+
+notebooks:
+	@$(IN) -m jupyterlab notebooks $(ARGS)
+
+bench:
+	@$(IN) -m decodescope bench $(ARGS)
+
+nightly identity soak gpu:
+	@$(IN) -m pytest -m $@ $(ARGS)
+
+models:
+	@$(IN) assets/training/train.py lab $(ARGS)
+	@$(IN) assets/training/train.py lab-draft --teacher lab $(ARGS)
+
+# build/training stays: it holds the checkpoints of trainings that were interrupted
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache build/lib build/bdist.* build/types dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""DecodeScope: see how fast LLM decoding works, step by step, on real models."""

@@ -1,0 +1,38 @@
+"""The engine: decodes on real models and says, step by step, what it did.
+
+Names are loaded on first use, so that `decodescope.engine.trace` can be read where torch is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "engine":
+    raise ImportError("import decodescope.engine, not engine: the plain name would make a second copy of every class.")
+
+if TYPE_CHECKING:
+    from .load import load as load
+    from .method import Method as Method
+    from .method import MethodError as MethodError
+    from .params import ParamError as ParamError
+    from .run import Run as Run
+    from .run import run as run
+    from .session import Session as Session
+
+_HOME = {
+    "load": "load",
+    "Method": "method",
+    "MethodError": "method",
+    "ParamError": "params",
+    "Run": "run",
+    "run": "run",
+    "Session": "session",
+}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"decodescope.engine has no {name!r}; it offers {', '.join(__all__)}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,95 @@
+"""AcceptanceRule: how much of a draft the target keeps; and Cursor, a place in the draft."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..chance import Chance
+from ..component import Component
+from ..draft import ROOT, Draft, Proposal, Trial, Verdict
+from ..samplers.base import Sampler, softmax
+
+
+class Cursor:
+    """A place in the draft: the target's law of the next token there, and the way down.
+
+    position: of the token that is decided here;  greedy: whether that law always has one token
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        logits: Tensor,
+        best: list[int],
+        sampler: Sampler,
+        state: Any,
+        position: int,
+        node: int = ROOT,
+    ):
+        self.draft, self.sampler, self.state, self.position, self.node = draft, sampler, state, position, node
+        self._logits, self._best = logits, best  # float [N + 1, V], and its argmax by row
+        self.greedy = sampler.greedy
+
+    @property
+    def logits(self) -> Tensor:
+        """float [V]: the target's logits for the token after this place, before the sampler."""
+        return self._logits[self.node + 1]
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """float [V]: the law here, under the sampler's state along this very path."""
+        return softmax(self.sampler.warp(self.logits, self.state))
+
+    @cached_property
+    def choice(self) -> int:
+        """The only token of a greedy law."""
+        if self.sampler.stateful:
+            return int(self.sampler.warp(self.logits, self.state).argmax())
+        return self._best[self.node + 1]
+
+    def after(self, token: int) -> Any:
+        """The sampler's state once `token` follows here."""
+        return self.sampler.update(self.state, token, self.logits) if self.sampler.stateful else self.state
+
+    def descend(self, child: int) -> Cursor:
+        """The place at node `child`, which continues this one."""
+        state = self.after(self.draft.tokens[child])
+        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, child)
+
+
+class AcceptanceRule(Component):
+    """Base of every rule. `lossless`: the text keeps the target's law. `exact_for`: the kinds of proposal for which the
+    rule does what it says; a method with another kind is refused. `chain_only`: it reads no tree."""
+
+    kind = "acceptance"
+    lossless: ClassVar[bool] = True
+    exact_for: ClassVar[frozenset[Proposal]] = frozenset({"onehot", "iid", "without_replacement", "mixed"})
+    chain_only: ClassVar[bool] = False
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        """Walk down from `at`, the root, and decide."""
+        raise NotImplementedError
+
+
+def match(draft: Draft, at: Cursor) -> Verdict:
+    """Exact matching under a greedy law: go to the child that is the target's choice, as long as there is one."""
+    path: list[int] = []
+    trials: list[Trial] = []
+    places: list[tuple[int, Tensor | None]] = []
+    while True:
+        places.append((at.node, None))
+        children = draft.children(at.node)
+        for child in children:
+            ok = draft.tokens[child] == at.choice
+            p = 1.0 if ok else 0.0
+            trials.append(Trial(child, p, p, 1.0, None, 1.0, ok))
+            if ok:
+                path.append(child)
+                at = at.descend(child)
+                break
+        else:
+            origin = "correction" if children else "bonus" if draft.tokens else "target"
+            return Verdict(path, at.choice, origin, trials, places=places)

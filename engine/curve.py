@@ -1,0 +1,34 @@
+"""The verify-cost curve: how long a pass over n rows takes on this device, for drafters that size their trees by it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from .decoder import Decoder
+from .execute import Executor
+from .feed import Feed
+from .lane import Lane
+from .policies.keep_all import KeepAll
+
+HELD = 128  # entries in the cache while measuring
+
+
+def verify_costs(decoder: Decoder, rows: Sequence[int], executor: Executor | None = None, repeats: int = 3) -> list[float]:
+    """Median microseconds of a pass over each number of rows behind a cache of 128 entries.
+
+    Measured once per decoder and kept on it; some 50 ms for a small model on two cores.
+    """
+    missing = [n for n in rows if n not in decoder.costs]
+    if missing:
+        lane = Lane("measured", decoder, KeepAll(), executor=executor)
+        lane.read([0] * min(HELD, decoder.spec.max_positions // 2))
+        for n in missing:
+            times = []
+            for _ in range(repeats + 1):
+                feed = Feed.causal([0] * n, len(lane.tokens), decoder.device)
+                lane.forward(feed)
+                lane.rollback()
+                times.append(lane.take_passes()[-1].wall_us)
+            decoder.costs[n] = statistics.median(times[1:])
+    return [decoder.costs[n] for n in rows]

@@ -1,0 +1,312 @@
+"""Decoder: a Llama-style transformer that reads a Feed against a KVCache, and says what it did when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .cache import KVCache, LayerStore
+from .feed import Feed
+from .probe import Probe
+from .rope import RopeTable, rotate_
+from .spec import ModelSpec
+
+TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
+
+
+@dataclass
+class Layer:
+    """Weights of one layer. Matrices are [out, in]; q, k, v and gate, up are stacked so that each is one product."""
+
+    attn_norm: Tensor
+    qkv: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+    qkv_bias: Tensor | None = None
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+    out_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+
+    def to(self, **where: torch.dtype | torch.device | str) -> Layer:
+        """The same layer with every tensor moved or cast."""
+        return Layer(**{f.name: None if (x := getattr(self, f.name)) is None else x.to(**where) for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number."""
+
+    attn: frozenset[int] = frozenset()
+    ffn: frozenset[int] = frozenset()
+
+
+class Exit(Protocol):
+    """What decides, inside a pass, whether it may stop early."""
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        """Asked before `layer` runs, x float [B, T, d_model] entering it; read() gives logits [B, T, V] from x."""
+        ...
+
+
+class Decoder:
+    """The model: `spec`, the weights, and `forward`. Weights are read-only while decoding, so copies share them."""
+
+    def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
+        self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
+        self.rope = RopeTable(spec.rope, min(spec.max_positions, 8192), embed.dtype, embed.device)
+        self.usable: int | None = None  # ids below this may be emitted; padding rows above are masked out
+        self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
+
+    def __deepcopy__(self, memo: object) -> Decoder:
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights and of the cache."""
+        return self.embed.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.device
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Decoder:
+        """The same model in another type or place."""
+        where: dict[str, torch.dtype | torch.device | str] = {}
+        if dtype is not None:
+            where["dtype"] = dtype
+        if device is not None:
+            where["device"] = device
+        embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
+        head = embed if self.head is self.embed else self.head.to(**where)  # type: ignore[call-overload] # as above
+        norm = self.norm.to(**where)  # type: ignore[call-overload] # as above
+        return Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
+
+    def forward(
+        self,
+        feed: Feed,
+        cache: KVCache | None,
+        probe: Probe | None = None,
+        skip: Skip | None = None,
+        depth: Exit | None = None,
+    ) -> Tensor:
+        """Logits float32 (float64 if the model is) [B, T, V], or [B, 1, V] of the last row if the feed says so.
+
+        Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not run
+        get keys and values from the exit state (CALM's propagation), so that no later token finds a gap.
+        """
+        x = self.embed_rows(feed) if feed.states is None else feed.states
+        job = _Pass(self, feed, cache, probe)
+        skip = skip or _NOTHING
+        for i in range(feed.enter, self.spec.n_layers):
+            if probe is not None and i in probe.needs.hidden:
+                probe.hidden[i] = x
+            if depth is not None and depth.leave(i, x, lambda: self.unembed(self.normed(x))):  # noqa: B023 # called at once
+                for j in range(i, self.spec.n_layers):
+                    job.store_kv(j, job.project(j, x))
+                break
+            if i not in skip.attn:
+                x = job.attend(i, x)
+            if i not in skip.ffn:
+                x = self._ffn(i, x)
+        if feed.logits == "last" and (probe is None or "final" not in probe.needs.hidden):
+            x = x[:, -1:]
+        x = self.normed(x)
+        if probe is not None and "final" in probe.needs.hidden:
+            probe.hidden["final"] = x
+            x = x[:, -1:] if feed.logits == "last" else x
+        return self.unembed(x)
+
+    def embed_rows(self, feed: Feed) -> Tensor:
+        """float [B, T, d_model]: token embeddings, or the feed's own vectors where it gives some."""
+        x = F.embedding(feed.tokens, self.embed)
+        if feed.embeds is not None and feed.embed_rows is not None:
+            x = torch.where(feed.embed_rows[None, :, None], feed.embeds.to(x.dtype), x)
+        return x
+
+    def normed(self, x: Tensor) -> Tensor:
+        """The final norm of x [..., d_model]: the feature that the unembedding reads."""
+        return F.rms_norm(x, (self.spec.d_model,), self.norm, self.spec.norm_eps)
+
+    def unembed(self, feature: Tensor) -> Tensor:
+        """Logits [..., V] of final features [..., d_model]; half types come out as float32."""
+        logits = F.linear(feature, self.head)
+        if logits.dtype in (torch.bfloat16, torch.float16):
+            logits = logits.float()
+        if self.usable is not None and self.usable < logits.shape[-1]:
+            logits[..., self.usable :] = -torch.inf
+        return logits
+
+    def _ffn(self, i: int, x: Tensor) -> Tensor:
+        w = self.layers[i]
+        y = F.rms_norm(x, (self.spec.d_model,), w.mlp_norm, self.spec.norm_eps)
+        gate, up = F.linear(y, w.gate_up, w.gate_up_bias).chunk(2, -1)
+        return x + F.linear(F.silu(gate).mul_(up), w.down, w.down_bias)
+
+
+_NOTHING = Skip()
+
+
+class _Pass:
+    """One forward call: what its layers share (rotations, masks), and the attention itself."""
+
+    def __init__(self, decoder: Decoder, feed: Feed, cache: KVCache | None, probe: Probe | None):
+        self.decoder, self.spec, self.feed, self.cache, self.probe = decoder, decoder.spec, feed, cache, probe
+        self.rotation: tuple[Tensor, Tensor] | None = None
+        self.masks: dict[tuple[int, int], Tensor | None] = {}
+        if cache is None or not cache.layers[0].raw_keys:
+            self.rotation = decoder.rope.at(feed.positions, feed.highest)
+
+    def project(self, i: int, x: Tensor) -> Tensor:
+        """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
+        s, w = self.spec, self.decoder.layers[i]
+        y = F.rms_norm(x, (s.d_model,), w.attn_norm, s.norm_eps)
+        qkv = F.linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
+        both = s.n_heads + s.n_kv_heads
+        if w.q_norm is not None and w.k_norm is not None:
+            qkv[:, :, : s.n_heads] = F.rms_norm(qkv[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
+            qkv[:, :, s.n_heads : both] = F.rms_norm(qkv[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
+        if self.rotation is not None and i not in s.no_rope:
+            rotate_(qkv[:, :, :both], *self.rotation)
+        return qkv
+
+    def store_kv(self, i: int, qkv: Tensor) -> LayerStore | None:
+        """Append the keys and values of qkv as pending rows of layer i."""
+        if self.cache is None:
+            return None
+        s = self.spec
+        kv = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)  # [2, B, H_kv, T, D]
+        store = self.cache.layers[i]
+        store.append(kv, self.feed.positions)
+        return store
+
+    def attend(self, i: int, x: Tensor) -> Tensor:
+        """x + attention block of layer i."""
+        s, w, (B, T) = self.spec, self.decoder.layers[i], x.shape[:2]
+        qkv = self.project(i, x)
+        store = self.store_kv(i, qkv)
+        q = qkv[:, :, : s.n_heads].unflatten(2, (s.n_kv_heads, s.group)).permute(0, 2, 3, 1, 4)  # [B, H_kv, g, T, D]
+        if store is None:
+            k, v = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)
+        else:
+            k, v = store.k, store.v
+            if store.raw_keys and i not in s.no_rope:
+                q, k = self._rotate_in_cache(q, k, store)
+        if self.probe is not None and self.probe.wants_attention(i):
+            y = self._explicit(i, q, k, v, store)
+        else:
+            y = self._fused(i, q, k, v, store)
+        y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
+        return x + F.linear(y, w.out, w.out_bias)
+
+    def _fused(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
+        B, H, g, T, D = q.shape
+        if T > 1 and self._plain_prefill(i, store):
+            y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, enable_gqa=g > 1)
+            return y.view(B, H, g, T, D)
+        # the query heads of a group stand as further rows of one head: no key or value is repeated
+        mask = self.mask(i, store)
+        if mask is not None:
+            mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
+        y = F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask)
+        return y.view(B, H, g, T, D)
+
+    def _explicit(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
+        """Attention with its weights left in the probe: rows, or after a prefill their column sums, tile by tile."""
+        assert self.probe is not None
+        B, H, g, T, D = q.shape
+        mask = self.mask(i, store)
+        columns = self.probe.needs.attention == "columns" and self.feed.logits == "last"
+        sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
+        parts = []
+        for at in range(0, T, TILE if columns else T):
+            tile = q[:, :, :, at : at + TILE] if columns else q
+            rows = tile.shape[3]
+            scores = (tile.reshape(B, H, g * rows, D) @ k.mT).float()  # [B, H_kv, g * rows, S]
+            scores = scores.view(B, H, g, rows, -1).mul_(D**-0.5)
+            if mask is not None:
+                scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
+            weights = scores.softmax(-1)
+            if sums is not None:
+                sums += weights.sum((2, 3))
+            else:
+                self.probe.rows[i] = weights
+            part = weights.flatten(2, 3).to(v.dtype) @ v
+            parts.append(part.view(B, H, g, rows, D))
+        if sums is not None:
+            self.probe.columns[i] = sums
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
+
+    def _plain_prefill(self, i: int, store: LayerStore | None) -> bool:
+        """Whether this layer's pass is a causal square: nothing before it, nothing hidden."""
+        alone = store is None or (store.n == 0 and store.m == self.feed.length)
+        window = self.spec.window(i)
+        return self.feed.visible is None and alone and (window is None or window >= self.feed.length)
+
+    def mask(self, i: int, store: LayerStore | None) -> Tensor | None:
+        """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything."""
+        T, window = self.feed.length, self.spec.window(i)
+        n, m = (0, T) if store is None else (store.n, store.m)
+        alive = None if store is None else store.alive
+        if window is not None and n + m <= window and (store is None or store.in_order):
+            window = None  # nothing is out of reach yet
+        key = (n, m)
+        if key not in self.masks:
+            self.masks[key] = self._visible(n, m)
+        base = self.masks[key]
+        if alive is None and window is None:
+            return base
+        mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
+        if alive is not None:
+            mask = mask & alive[:, :, None]
+        if window is not None:
+            queries = self.feed.positions[:, None, :, None]
+            if store is None:
+                keys = self.feed.positions[:, None]
+            else:
+                pending = store.pending_positions()
+                committed = store.positions()
+                assert pending is not None
+                keys = torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
+            mask = mask & (queries - keys[:, :, None] < window)
+        return mask
+
+    def _visible(self, n: int, m: int) -> Tensor | None:
+        """bool [B or 1, 1, T, n + m] from the feed: committed entries, then pending ones."""
+        T, given, device = self.feed.length, self.feed.visible, self.feed.tokens.device
+        if given is None:
+            if T == 1:
+                return None
+            given = torch.ones(1, T, m, dtype=torch.bool, device=device).tril(m - T)
+        if n == 0:
+            return given[:, None]
+        return F.pad(given, (n, 0), value=True)[:, None]
+
+    def _rotate_in_cache(self, q: Tensor, k: Tensor, store: LayerStore) -> tuple[Tensor, Tensor]:
+        """Rotate queries and stored raw keys by their place in the cache instead of their place in the text."""
+        pending, n = store.pending_positions(), store.n
+        assert pending is not None
+        place = pending - pending[:, :1] + n  # [B, m]
+        if store.in_order:
+            ranks = torch.arange(n, device=place.device).expand(len(place), 1, n)
+        else:
+            ranks = store.positions().argsort(dim=2).argsort(dim=2)
+        at = torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)  # [B, H_kv or 1, n + m]
+        highest = n + store.m  # a chain is the deepest tree
+        rope = self.decoder.rope
+        k = k.clone()
+        cos, sin = rope.at(at, highest)
+        rotate_(k, cos.squeeze(-2), sin.squeeze(-2))
+        q = q.contiguous().clone()
+        cos, sin = rope.at(place[:, None, None, -self.feed.length :], highest)
+        rotate_(q, cos.squeeze(-2), sin.squeeze(-2))
+        return q, k

@@ -1,0 +1,1 @@
+"""Depth: which layers run; one file each."""

@@ -1,0 +1,87 @@
+"""Drafter: guesses the tokens after the root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..chance import Chance
+from ..component import Component
+from ..draft import Draft, Proposal, Verdict
+from ..lane import Lane
+from ..samplers.base import Sampler, softmax
+
+
+@dataclass
+class Context:
+    """What a drafter may look at.
+
+    tokens: prompt and text; the last is the root, which the target has not read yet
+    state:  the sampler's, after those tokens
+    room:   tokens that may still be drafted; a deeper draft would be cut
+    """
+
+    tokens: list[int]
+    target: Lane
+    lanes: dict[str, Lane]
+    sampler: Sampler
+    state: Any
+    chance: Chance
+    room: int
+    prompt: int
+
+    @property
+    def position(self) -> int:
+        """Position of the first drafted token."""
+        return len(self.tokens)
+
+    def law(self, logits: Tensor, state: Any) -> Tensor:
+        """float [V]: what the sampler makes of a draft model's logits [V]."""
+        return softmax(self.sampler.warp(logits, state))
+
+
+@dataclass
+class Outcome:
+    """What became of a draft.
+
+    logits: float [N + 1, V] of the target; row 0 follows the root, row i + 1 node i; best: their argmax
+    hidden: the probe's states of the same rows, if the drafter's needs asked for them
+    """
+
+    root: int
+    draft: Draft
+    verdict: Verdict
+    logits: Tensor
+    best: list[int]
+    hidden: dict[int | str, Tensor]
+
+
+class Drafter(Component):
+    """Base of every drafter. `lanes`: further models it needs, by role. `proposes`: the kind of draft it makes when the
+    sampler draws, and when the sampler is greedy."""
+
+    kind = "drafter"
+    lanes: ClassVar[tuple[str, ...]] = ()
+    proposes: ClassVar[Proposal] = "onehot"
+
+    @property
+    def branches(self) -> bool:
+        """Whether a draft, as set, may be a tree rather than a chain."""
+        return False
+
+    def begin(self, ctx: Context) -> None:
+        """Called once, when the prompt has been read up to the root."""
+
+    def propose(self, ctx: Context) -> Draft:
+        """A draft of at most ctx.room levels; empty to let the target go on alone."""
+        raise NotImplementedError
+
+    def observe(self, outcome: Outcome) -> None:
+        """Called after the commit: learn, recycle, adapt."""
+
+
+def top_tokens(logits: Tensor, k: int) -> list[int]:
+    """The k most likely ids of logits [V], best first."""
+    return logits.topk(k).indices.tolist()

@@ -1,0 +1,79 @@
+"""Token recycling: draft from the candidates that earlier passes computed and threw away."""
+
+from __future__ import annotations
+
+from ..component import component, param
+from ..curve import verify_costs
+from ..draft import Draft
+from ..trees import Template, best_tree
+from .base import Context, Drafter, Outcome
+
+SIZES = (8, 16, 24, 80)
+# Probability that the child of rank r continues the text, used to shape the templates; top-8 successors of a token.
+RATES = (0.42, 0.13, 0.08, 0.055, 0.04, 0.03, 0.024, 0.02)
+
+
+@component
+class TokenRecycling(Drafter):
+    """Keep for every token the eight most likely successors as of the last time the target read it, rejected branches
+    included, and grow the next tree by following them: A[parent token, rank], level by level along a static template.
+
+    Templates of 8, 16, 24 and 80 nodes are the best trees of their size under fixed rates by rank; "auto" takes the one
+    with the most expected tokens per microsecond on this device's measured verify-cost curve. A token that was never read
+    has no successors and its branch ends, where the original drafts id 0. With `from_prompt` the successors within the
+    prompt fill the table at the start; the original starts from zeros, or from the last prompt's table.
+    Chosen without chance: lossless under any sampler. Costs no pass of any model.
+    """
+
+    title = "Token recycling"
+    source = "Luo et al. 2025, arXiv:2408.08696, section 3; Luowaterbi/TokenRecycling, evaluation/inference_recycling.py"
+
+    nodes: str = param("auto", choices=("auto", "8", "16", "24", "80"), unit="nodes", help="size of the tree")
+    from_prompt: bool = param(True, help="begin with the successors that the prompt shows")
+
+    @property
+    def branches(self) -> bool:
+        return True
+
+    def begin(self, ctx: Context) -> None:
+        self._table: dict[int, list[int]] = {}
+        if self.from_prompt:
+            for token, successor in zip(ctx.tokens, ctx.tokens[1:], strict=False):
+                row = self._table.setdefault(token, [])
+                self._table[token] = [successor, *(x for x in row if x != successor)][: len(RATES)]
+        if self.nodes == "auto":
+            self.nodes = str(self.best_size(ctx))
+        self._template: Template = best_tree(RATES, int(self.nodes))
+
+    def best_size(self, ctx: Context) -> int:
+        """The template size with the most expected tokens per microsecond of the target's pass."""
+        costs = verify_costs(ctx.target.decoder, [n + 1 for n in SIZES], ctx.target.executor)
+        return max(zip(SIZES, costs, strict=True), key=lambda x: best_tree(RATES, x[0]).expected / x[1])[0]
+
+    def propose(self, ctx: Context) -> Draft:
+        tokens: list[int] = []
+        parents: list[int] = []
+        depths: list[int] = []
+        place: dict[int, int] = {-1: -1}  # node of the template -> node of the draft
+        for i, (parent, rank) in enumerate(zip(self._template.parents, self._template.ranks, strict=True)):
+            if parent not in place:
+                continue
+            above = place[parent]
+            depth = 1 if above < 0 else depths[above] + 1
+            successors = self._table.get(ctx.tokens[-1] if above < 0 else tokens[above], ())
+            if rank < len(successors) and depth <= ctx.room:
+                place[i] = len(tokens)
+                tokens.append(successors[rank])
+                parents.append(above)
+                depths.append(depth)
+        return Draft(tokens, parents, source="recycled candidates", notes={"template": len(self._template)})
+
+    def observe(self, outcome: Outcome) -> None:
+        best = outcome.logits.topk(min(len(RATES), outcome.logits.shape[-1]), -1).indices.tolist()
+        read = [outcome.root, *outcome.draft.tokens]
+        accepted = {0, *(node + 1 for node in outcome.verdict.path)}
+        for row, token in enumerate(read):
+            if row not in accepted:
+                self._table[token] = best[row]
+        for row in sorted(accepted):  # what was accepted is the better context: it is written last
+            self._table[read[row]] = best[row]

@@ -1,0 +1,53 @@
+"""Feed: what one forward pass reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Feed:
+    """The rows of one forward pass, in the order in which their K/V are written.
+
+    tokens:    int64 [B, T]
+    positions: int64 [B, T] original positions; siblings of a tree share one
+    visible:   bool [B or 1, T, m + T] or None. Query i may see pending entry or fed row j; the m entries that were
+               pending before come first. Committed entries are visible to all. None: each row sees the pending ones
+               and the rows before it (causal)
+    logits:    which rows the unembedding is applied to: "all", or "last" (prefill)
+    embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
+    enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
+    highest:   the largest of `positions`, known without asking the device; -1: look it up
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    visible: Tensor | None = None
+    logits: Literal["all", "last"] = "all"
+    embeds: Tensor | None = None
+    embed_rows: Tensor | None = None
+    enter: int = 0
+    states: Tensor | None = None
+    highest: int = -1
+
+    def __post_init__(self) -> None:
+        if self.highest < 0:
+            self.highest = int(self.positions.max())
+
+    @classmethod
+    def causal(
+        cls, tokens: list[int], start: int, device: torch.device | str = "cpu", logits: Literal["all", "last"] = "all"
+    ) -> Feed:
+        """A chain of `tokens` whose first stands at position `start`; one sequence."""
+        rows = torch.tensor([tokens], device=device)
+        end = start + len(tokens)
+        return cls(rows, torch.arange(start, end, device=device)[None], logits=logits, highest=end - 1)
+
+    @property
+    def length(self) -> int:
+        """Rows fed per sequence, T."""
+        return self.tokens.shape[1]

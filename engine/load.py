@@ -1,0 +1,185 @@
+"""load: a model by name, folder or hub id, ready to decode."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .configs import spec_from_config
+from .decoder import Decoder
+from .folder import LoadError, eos_ids, read_json
+from .spec import ModelSpec
+from .tokenizer import Tokenizer
+from .weights import Weights, files
+
+SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "models"
+DTYPES = {str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
+WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
+EDGE = 1 << 20
+
+
+@dataclass
+class Model:
+    """A decoder and what belongs to it.
+
+    fingerprint: 16 hex digits over config and weights; equal fingerprints mean equal models
+    stop_tokens: ids that end a text, ascending
+    """
+
+    name: str
+    path: Path
+    spec: ModelSpec
+    decoder: Decoder
+    tokenizer: Tokenizer | None
+    fingerprint: str
+    stop_tokens: list[int]
+
+
+def load(name_or_path: str | Path, dtype: str | torch.dtype | None = None, device: str | None = None) -> Model:
+    """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id.
+
+    Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
+    Raises LoadError, whose message is one sentence.
+    """
+    place = _device(device)
+    kind = _dtype(dtype, place)
+    name, folder = find(name_or_path)
+    spec = describe(folder, name)
+    _fits(spec, kind, place)
+    with Weights(folder) as weights:
+        weights.check(spec)
+        decoder = weights.decoder(spec, kind, place)
+    tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
+    stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
+    if tokenizer is not None and tokenizer.vocab < spec.vocab:
+        decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
+    return Model(name, folder, spec, decoder, tokenizer, fingerprint(folder), sorted(x for x in stops if x < spec.vocab))
+
+
+def models() -> list[dict[str, Any]]:
+    """The shipped models, largest first: name, path, params, context. No weights are read."""
+    found = []
+    for folder in sorted(SHIPPED.iterdir()) if SHIPPED.is_dir() else []:
+        if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
+            spec = describe(folder, folder.name)
+            found.append({"name": folder.name, "path": folder, "params": spec.params, "context": spec.max_positions})
+    return sorted(found, key=lambda x: -x["params"])
+
+
+def find(name_or_path: str | Path) -> tuple[str, Path]:
+    """The model's name and its folder, fetched from the hub if it is neither shipped nor a folder."""
+    name = str(name_or_path)
+    if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
+        return name, SHIPPED / name
+    folder = Path(name).expanduser()
+    if isinstance(name_or_path, Path) or folder.is_absolute() or re.search(r"[/\\]", name):
+        if folder.is_dir():
+            return folder.resolve().name, folder
+        hub = isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)
+        if not hub:
+            raise LoadError(f"There is no folder {name[:200]}; {_ways()}")
+    elif not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise LoadError(f"{name[:200]!r} is no name of a model; {_ways()}")
+    return name, fetch(name)
+
+
+def fetch(name: str) -> Path:
+    """The hub's snapshot of `name`, from the local cache where it lies there. Its config is judged before its weights
+    are downloaded; nothing but safetensors and the texts beside them is."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    texts = ["*.json", "chat_template.jinja"]
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=texts, ignore_patterns=["*/*"]))
+        describe(folder, name)
+        return Path(snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"]))
+    except LoadError:
+        raise
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        what = type(error).__name__
+        raise LoadError(f"{name} could not be fetched from the hub ({what}); {_ways()}") from None
+
+
+def _ways() -> str:
+    names = ", ".join(x.name for x in sorted(SHIPPED.iterdir())) if SHIPPED.is_dir() else "none"
+    return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
+
+
+def describe(folder: Path, name: str) -> ModelSpec:
+    """The spec of the model in `folder`."""
+    config = read_json(folder, "config.json")
+    if config is None:
+        raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
+    return spec_from_config(config, name)
+
+
+def _device(device: str | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise LoadError(f"There is no device {device[:40]!r}; use 'cpu', or 'cuda' where there is one.") from None
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise LoadError(f"{device} was asked for and {torch.cuda.device_count()} CUDA devices are here; use 'cpu'.")
+    return place
+
+
+def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    if dtype is None:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise LoadError(f"The type {name[:40]!r} is not supported; use one of {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def _fits(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
+    """LoadError if the weights alone do not fit into the memory that is free."""
+    needed, free = spec.params * dtype.itemsize, _free_bytes(device)
+    if free is not None and needed > free:
+        raise LoadError(
+            f"{spec.name} needs {needed / 2**30:.1f} GiB as {str(dtype).removeprefix('torch.')} and {free / 2**30:.1f} GiB are "
+            f"free on {device}; use a smaller type or a smaller model."
+        )
+
+
+def _free_bytes(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None  # not Linux: the operating system will say so itself
+    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    return int(found[1]) << 10 if found else None
+
+
+def fingerprint(folder: Path) -> str:
+    """16 hex digits over the config and the weight files."""
+    parts = []
+    for path in [folder / "config.json", *files(folder)]:
+        stat = path.stat()
+        parts.append(f"{path.name} {_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """sha256 of a file of `size` bytes; of one above WHOLE, its length, first and last MiB. `changed` keys the cache."""
+    made = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        if size <= WHOLE:
+            made.update(file.read())
+        else:
+            made.update(file.read(EDGE))
+            file.seek(-EDGE, 2)
+            made.update(file.read(EDGE))
+    return made.hexdigest()

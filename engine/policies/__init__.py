@@ -1,0 +1,1 @@
+"""Cache policies: which KV entries a lane keeps; one file each."""

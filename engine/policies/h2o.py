@@ -1,0 +1,53 @@
+"""H2O: keep the heavy hitters and the most recent entries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..cache import KVCache, LayerStore
+from ..component import component, param
+from ..probe import Needs
+from .base import CachePolicy
+
+
+@component
+class H2O(CachePolicy):
+    """Evict the entries with the least accumulated attention, once more than `heavy + recent` are held.
+
+    Each KV head keeps its own set. The mass of an entry is the attention that it received from all committed queries so
+    far, each over the entries that were then still held (online H2O), summed over the query heads of its group, in
+    float32. The `recent` newest entries are never evicted; of entries with equal mass the lower position stays. Under tree
+    verification only the rows of accepted nodes count, and eviction follows the commit.
+    """
+
+    title = "H2O (heavy-hitter oracle)"
+    source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop"
+    needs = Needs(attention="columns")
+    columns = {"mass": 0.0}  # noqa: RUF012 # a constant of the class
+
+    heavy: int = param(64, low=0, high=65_536, unit="entries", help="entries kept for their attention mass")
+    recent: int = param(64, low=1, high=65_536, unit="entries", help="newest entries, kept in any case")
+
+    def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
+        store.column("mass").add_(columns)
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        store.column("mass").add_(rows.sum((2, 3)))
+
+    def compress(self, cache: KVCache) -> None:
+        for store in cache.layers:
+            gone = store.n - self.heavy - self.recent
+            if gone > 0:
+                store.evict(self.victims(store.column("mass"), store.positions(), cache.length, gone))
+
+    def victims(self, mass: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
+        """int64 [B, H_kv, gone]: the slots with the least mass that are older than the recent ones; of equal ones the
+        highest position. mass float32, positions int64 [B, H_kv, n]; length: tokens of text so far."""
+        mass = mass.masked_fill(positions >= length - self.recent, torch.inf)
+        if gone == 1:
+            least = mass == mass.amin(2, keepdim=True)
+            return positions.expand_as(mass).masked_fill(~least, -1).argmax(2, keepdim=True)
+        newest = positions.expand_as(mass).argsort(dim=2, descending=True)
+        order = mass.gather(2, newest).argsort(dim=2, stable=True)
+        return newest.gather(2, order[:, :, :gone])

@@ -1,0 +1,15 @@
+"""Keep all: the reference policy."""
+
+from __future__ import annotations
+
+from ..component import component
+from .base import CachePolicy
+
+
+@component
+class KeepAll(CachePolicy):
+    """Keep every entry. The cache grows by one entry per token, layer and KV head."""
+
+    title = "Keep all"
+    source = "the plain KV cache"
+    lossless = True

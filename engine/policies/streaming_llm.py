@@ -1,0 +1,28 @@
+"""StreamingLLM: keep the attention sinks and the newest entries, and count positions inside the cache."""
+
+from __future__ import annotations
+
+from ..cache import KVCache
+from ..component import component, param
+from .base import CachePolicy, evict_oldest
+
+
+@component
+class StreamingLLM(CachePolicy):
+    """Keep the first `sinks` and the last `recent` entries, all layers and heads alike.
+
+    Keys are stored before rotation; at every pass they are rotated by their place in the cache (0, 1, ...), and the query
+    by the place after them. So positions never exceed sinks + recent + what is pending, and the text may grow beyond the
+    trained context. What left the middle is gone: the memory is not longer, only the reading does not break.
+    """
+
+    title = "StreamingLLM"
+    source = "Xiao et al. 2024, arXiv:2309.17453, section 3.2"
+    raw_keys = True
+    bounded = True
+
+    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good")
+    recent: int = param(252, low=1, high=65_536, unit="entries", help="newest entries kept")
+
+    def compress(self, cache: KVCache) -> None:
+        evict_oldest(cache, protect=self.sinks, keep=self.recent)

@@ -1,0 +1,317 @@
+"""Recorder: from what a step did to the record that a trace keeps of it. It changes the cost of a step, never its text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .draft import Draft, Verdict
+from .lane import Lane
+from .probe import Needs
+from .state import Move, State
+from .trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Tops, Trials
+
+TOP = 5  # tokens shown of each law
+# Half types round near-equal logits together: a choice between them is a tie (docs/trace.md, `tie`)
+TIE = {torch.float64: 1e-9, torch.float32: 1e-3}
+
+
+class Recorder:
+    """level: "counts", "decisions" or "fields"; layers: those whose attention "fields" keeps (None: all).
+
+    pieces: id -> piece of text, or None where there is no tokenizer
+    """
+
+    def __init__(
+        self,
+        level: Level = "decisions",
+        pieces: Callable[[int], Piece] | None = None,
+        layers: Sequence[int] | None = None,
+    ):
+        self.level: Level = level
+        self.layers = layers
+        self._pieces = pieces
+        self._known: set[int] = set()
+        self._held: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._fields: Fields | None = None
+
+    @property
+    def decisions(self) -> bool:
+        """Whether draws, laws and evictions are recorded."""
+        return self.level != "counts"
+
+    @property
+    def levels(self) -> list[str]:
+        """The levels recorded, for the header."""
+        return list(LEVELS[: LEVELS.index(self.level) + 1])
+
+    def needs(self, n_layers: int) -> Needs:
+        """What the recorder itself asks of the target's passes."""
+        if self.level != "fields":
+            return Needs()
+        layers = frozenset(range(n_layers) if self.layers is None else self.layers)
+        return Needs("columns", layers, frozenset(range(n_layers)) | {"final"})
+
+    def attach(self, target: Lane) -> None:
+        """Begin to watch the target's lane."""
+        if self.decisions:
+            target.log_evictions()
+        if self.level == "fields":
+            target.watch = self._capture
+
+    def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
+        """Pieces of the ids that the trace has not shown yet."""
+        if self._pieces is None:
+            return {}
+        fresh = {x for x in ids if x >= 0} - self._known
+        self._known |= fresh
+        return {str(x): self._pieces(x) for x in sorted(fresh)}
+
+    def step(self, s: State, move: Move, number: int, n: int, t_us: float, wall_us: float) -> Step:
+        """The record of one step; n: committed tokens before it."""
+        policy_us, s.target.policy_us = s.target.policy_us, 0.0
+        passes = s.target.take_passes()
+        for lane in s.lanes.values():
+            passes = lane.take_passes() + passes
+        verdict, draft = move.verdict, move.draft
+        step = Step(
+            number,
+            n,
+            round(t_us, 1),
+            round(wall_us, 1),
+            move.emitted,
+            move.origins,
+            drafted=0 if draft is None else len(draft),
+            accepted=0 if verdict is None else len(verdict.path),
+            draft_us=round(move.draft_us, 1),
+            verify_us=round(move.verify_us, 1),
+            commit_us=round(max(0.0, move.commit_us - policy_us), 1),
+            policy_us=round(policy_us, 1),
+            passes=passes,
+            cache=self.cache(s),
+            path=None if verdict is None else verdict.path,
+            beams=move.beams,
+            iteration=move.iteration,
+        )
+        for done in passes:
+            done.wall_us = round(done.wall_us, 1)
+        if self.decisions:
+            self._decisions(s, step, move)
+        if self.level == "fields":
+            step.fields, self._fields = self._fields, None
+        return step
+
+    def _decisions(self, s: State, step: Step, move: Move) -> None:
+        verdict, draft = move.verdict, move.draft
+        shown = list(move.emitted)
+        if draft is not None and verdict is not None:
+            if draft.tokens:
+                step.draft = tree(draft)
+                shown += draft.tokens
+            if verdict.trials:
+                step.trials = columns(verdict)
+            if verdict.token is not None:
+                step.extra = Extra(verdict.token, verdict.origin, verdict.u, verdict.low, verdict.high)
+            step.rule = verdict.rule
+            if move.logits is not None:
+                step.tops = tops(draft, verdict, move.logits)
+                shown += step.tops.ids.ravel().tolist()
+                if s.sampler.greedy:
+                    step.tie = ties(step.tops, s.target.decoder.dtype)
+        if step.beams is not None:
+            shown += step.beams.tokens
+        if step.iteration is not None:
+            shown += step.iteration.tokens + (step.iteration.before or [])
+        if not s.depth.exact:
+            took = s.depth.took()
+            step.exits = None if took is None else [took]
+        step.sampler = s.sampler.show(move.sampler_state) if s.sampler.stateful else None
+        step.pieces = self.pieces(shown) or None
+
+    def cache(self, s: State) -> list[CacheChange]:
+        """What each lane's cache did since the last call."""
+        return [self._change(lane) for lane in (s.target, *s.lanes.values())]
+
+    def _change(self, lane: Lane) -> CacheChange:
+        cache, spec = lane.cache, lane.decoder.spec
+        held, read = cache.held, cache.length
+        before, was = self._held.get(lane.name, 0), self._read.get(lane.name, 0)
+        self._held[lane.name], self._read[lane.name] = held, read
+        appended = read - was
+        full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
+        change = CacheChange(lane.name, appended, held, cache.nbytes, full)
+        if lane.name == "target":
+            change.evicted_count = before + appended - held
+        if cache.layers[0].evicted:
+            change.evicted_all, change.evicted = gone([taken(store) for store in cache.layers])
+        elif any(store.evicted for store in cache.layers):
+            change.evicted = gone_by_layer([taken(store) for store in cache.layers])
+        if self.level == "fields" and "mass" in cache.layers[0].columns:
+            change.mass = mass_map(lane)
+        return change
+
+    def _capture(self, lane: Lane, rows: list[int], before: int) -> None:
+        """The committed rows' attention and norms, while the cache still stands as they saw it."""
+        if lane.probe is None or not lane.probe.rows:
+            return
+        layers = sorted(lane.probe.rows)
+        seen = [lane.attention(i, rows, before)[0] for i in layers]
+        if len({x.shape for x in seen}) > 1:  # layers hold different numbers of entries: pad with zeros
+            most = max(x.shape[-1] for x in seen)
+            seen = [torch.nn.functional.pad(x, (0, most - x.shape[-1])) for x in seen]
+        positions = [_positions(lane, i, seen[0].shape[-1]) for i in layers]
+        at = torch.tensor(rows, device=lane.decoder.device)
+        norms = [x[0].float().norm(dim=-1)[at] for _, x in sorted(lane.probe.hidden.items(), key=lambda kv: str(kv[0]).zfill(6))]
+        self._fields = Fields(
+            layers,
+            torch.stack(seen).half().cpu().numpy(),
+            np.stack(positions),
+            torch.stack(norms).float().cpu().numpy() if norms else None,
+        )
+
+
+def _positions(lane: Lane, layer: int, width: int) -> np.ndarray:
+    store = lane.cache.layers[layer]
+    held = store.positions()[0].expand(store.kv.shape[2], -1).to(torch.int32).cpu().numpy()  # [H_kv, n]
+    return np.pad(held, ((0, 0), (0, width - held.shape[1])), constant_values=-1)
+
+
+def tree(draft: Draft) -> DraftTree:
+    """The draft as a record."""
+    q = [1.0] * len(draft)
+    if draft.q is not None and draft.q_row is not None:
+        drawn = [(i, row) for i, row in enumerate(draft.q_row) if row >= 0]
+        at = torch.tensor(draft.tokens, device=draft.q.device)[[i for i, _ in drawn]]
+        for (i, _), value in zip(drawn, draft.q[[row for _, row in drawn], at].tolist(), strict=True):
+            q[i] = value
+    return DraftTree(draft.tokens, draft.parents, q, draft.kind, draft.u, draft.source, draft.notes)
+
+
+def columns(verdict: Verdict) -> Trials:
+    """The trials as columns."""
+    t = verdict.trials
+    return Trials(
+        [x.node for x in t],
+        [x.p for x in t],
+        [x.r for x in t],
+        [x.q for x in t],
+        [x.u for x in t],
+        [x.threshold for x in t],
+        [x.ok for x in t],
+    )
+
+
+def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
+    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax."""
+    places = [node for node, _ in verdict.places]
+    laws = [law for _, law in verdict.places]
+    if laws[0] is None:
+        p = (logits if len(places) == len(logits) else logits[[node + 1 for node in places]]).softmax(-1)
+    else:
+        p = torch.stack(laws) if len(laws) > 1 else laws[0][None]  # type: ignore[arg-type] # all or none are laws
+    entropy = torch.special.entr(p).sum(-1)
+    best = p.topk(min(TOP, p.shape[-1]), -1)
+    tried: dict[int, list[int]] = {}
+    for trial in verdict.trials:
+        tried.setdefault(draft.parents[trial.node], []).append(draft.tokens[trial.node])
+    q = _first_laws(draft, places, p)
+    if q is None and not tried:
+        values = best.values.float()
+        rest = torch.zeros(len(places), 3)
+        rest[:, 0] = rest[:, 2] = (1 - values.sum(-1)).clamp_min(0).cpu()
+        ids = best.indices.to(torch.int32).cpu().numpy()
+        p_shown = values.cpu().numpy()
+        return Tops(_ints(places), ids, p_shown, np.zeros_like(p_shown), rest.numpy(), entropy.float().cpu().numpy())
+    rows = best.indices.tolist()
+    if q is not None:
+        rows = [a + b for a, b in zip(rows, q.topk(min(TOP, q.shape[-1]), -1).indices.tolist(), strict=True)]
+    rows = [list(dict.fromkeys(row + tried.get(node, []))) for row, node in zip(rows, places, strict=True)]
+    width = max(map(len, rows))
+    ids = torch.tensor([row + [-1] * (width - len(row)) for row in rows], device=p.device)
+    there, at = ids >= 0, ids.clamp_min(0)
+    zero = torch.zeros((), dtype=p.dtype, device=p.device)
+    shown_p = torch.where(there, p.gather(1, at), zero)
+    shown_q = zero.expand_as(shown_p) if q is None else torch.where(there, q.gather(1, at), zero)
+    excess = (shown_p - shown_q).clamp_min(0).sum(-1)
+    if q is None:
+        all_q, all_excess = torch.zeros(len(places), device=p.device), p.sum(-1)
+    else:
+        all_q, all_excess = q.sum(-1), (p - q).clamp_min(0).sum(-1)
+    rest = torch.stack([p.sum(-1) - shown_p.sum(-1), all_q - shown_q.sum(-1), all_excess - excess], 1).clamp_min(0)
+    return Tops(
+        _ints(places),
+        ids.to(torch.int32).cpu().numpy(),
+        shown_p.float().cpu().numpy(),
+        shown_q.float().cpu().numpy(),
+        rest.float().cpu().numpy(),
+        entropy.float().cpu().numpy(),
+    )
+
+
+def _first_laws(draft: Draft, places: list[int], p: Tensor) -> Tensor | None:
+    """float [P, V]: the law of the first draw at each place, zeros where nothing was drawn; None if nowhere."""
+    if draft.q is None:
+        return None
+    children = [draft.children(node) for node in places]
+    laws = [draft.law(kids[0]) if kids else None for kids in children]
+    return torch.stack([torch.zeros_like(p[0]) if law is None else law for law in laws])
+
+
+def _ints(values: list[int]) -> np.ndarray:
+    return np.array(values, dtype=np.int32)
+
+
+def ties(shown: Tops, dtype: torch.dtype) -> list[list[float]] | None:
+    """[place's rank, gap in nats] where the two best logits could have come out in either order in `dtype`."""
+    found = []
+    for i, row in enumerate(shown.p):
+        first, second = float(row[0]), float(row[1]) if len(row) > 1 else 0.0
+        if second > 0:
+            gap = math.log(first / second)
+            if gap <= TIE.get(dtype, 0.25 if dtype == torch.bfloat16 else 0.03):
+                found.append([float(i), gap])
+    return found or None
+
+
+def taken(store: Any) -> list[Tensor]:
+    """The evictions that a LayerStore has logged since the last call."""
+    log, store.evicted = store.evicted, []
+    return log
+
+
+def gone(logs: list[list[Tensor]]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(positions that left everywhere, None), or (None, rows of layer, head, position), for sequence 0."""
+    flat = [torch.cat([x[0] for x in log], 1) for log in logs if log]  # [H_kv, E] each
+    if len(flat) == len(logs) and len({x.shape for x in flat}) == 1:
+        block = torch.stack(flat)  # [L, H_kv, E]
+        if bool((block == block[:1, :1]).all()) and bool((block[0, 0] >= 0).all()):
+            return block[0, 0].sort().values.to(torch.int32).cpu().numpy(), None
+    return None, gone_by_layer(logs)
+
+
+def gone_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
+    """int32 [E, 3]: (layer, head, position), for sequence 0."""
+    rows = []
+    for layer, log in enumerate(logs):
+        for positions in log:
+            head, slot = (positions[0] >= 0).nonzero(as_tuple=True)
+            rows.append(torch.stack([torch.full_like(head, layer), head, positions[0][head, slot].long()], 1))
+    return torch.cat(rows).to(torch.int32).cpu().numpy()
+
+
+def mass_map(lane: Lane) -> np.ndarray:
+    """uint8 [L, H_kv, n]: accumulated attention by original position, 0 where evicted, else 1 + 254 sqrt(share)."""
+    cache = lane.cache
+    shown = np.zeros((len(cache.layers), lane.decoder.spec.n_kv_heads, cache.length), dtype=np.uint8)
+    for i, store in enumerate(cache.layers):
+        mass = store.column("mass")[0].double()
+        share = (mass / mass.max().clamp_min(1e-30)).sqrt()
+        at = store.positions()[0].expand(len(mass), -1).cpu().numpy()
+        np.put_along_axis(shown[i], at, (1 + 254 * share).to(torch.uint8).cpu().numpy(), 1)
+    return shown

@@ -1,0 +1,139 @@
+"""run: decode a prompt with a method, and keep the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .method import Method, MethodError
+from .session import Session
+from .trace import Trace, TraceWriter
+from .trace.events import Level, Step
+from .trace.summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from .load import Model
+
+
+class Run:
+    """A finished run: its text, its tokens, its trace."""
+
+    def __init__(self, model: Model, session: Session, trace: Trace):
+        self.session, self.trace = session, trace
+        self._model = model
+
+    @property
+    def prompt(self) -> list[int]:
+        """Token ids of the prompt."""
+        return self.session.tokens[: self.session.prompt]
+
+    @property
+    def tokens(self) -> list[int]:
+        """Token ids of the text, without the prompt."""
+        return self.session.tokens[self.session.prompt :]
+
+    @property
+    def text(self) -> str:
+        """The text, without the prompt; token ids where the model has no tokenizer."""
+        if self._model.tokenizer is None:
+            return " ".join(map(str, self.tokens))
+        return self._model.tokenizer.decode(self.tokens)
+
+    @property
+    def summary(self) -> Summary:
+        """The figures of the run."""
+        return summarise(self.trace)
+
+
+def encode(model: Model, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
+    """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat."""
+    if not isinstance(text_or_ids, str):
+        return list(text_or_ids)
+    if model.tokenizer is None:
+        raise MethodError(f"{model.name} has no tokenizer: give the prompt as token ids.")
+    if chat:
+        return model.tokenizer.chat([{"role": "user", "content": text_or_ids}])
+    return model.tokenizer.encode(text_or_ids)
+
+
+class Tee:
+    """A sink that passes every record to several."""
+
+    def __init__(self, *sinks: Any):
+        self.sinks = sinks
+
+    def write(self, record: Any) -> None:
+        """Append to each, the file first: what is shown is kept."""
+        for sink in self.sinks:
+            sink.write(record)
+
+    def seal(self, end: Any) -> None:
+        """Close each."""
+        for sink in self.sinks:
+            sink.seal(end)
+
+
+def run(
+    model: Model,
+    method: Method | None = None,
+    text_or_ids: str | Sequence[int] = "",
+    *,
+    models: Mapping[str, Model] | None = None,
+    draft: Model | None = None,
+    max_new_tokens: int = 64,
+    seed: int = 0,
+    chat: bool = False,
+    stop: Sequence[str] = (),
+    level: Level = "decisions",
+    layers: Sequence[int] | None = None,
+    path: str | Path | None = None,
+    on_step: Callable[[Step], None] | None = None,
+) -> Run:
+    """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
+
+    draft is short for models={"draft": draft}. With a `path` the trace is also written there while the run goes.
+    Raises MethodError or ParamError for what cannot be run; what fails on the way ends the run with a reason in its trace
+    and raises EngineFault.
+    """
+    roles = dict(models or {})
+    if draft is not None:
+        roles["draft"] = draft
+    session = Session(
+        model,
+        method or Method(),
+        encode(model, text_or_ids, chat),
+        models=roles,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        stop_texts=stop,
+        chat=chat,
+        level=level,
+        layers=layers,
+    )
+    trace = Trace()
+    session.sink = trace if path is None else Tee(LazyWriter(path), trace)
+    for step in session.stream():
+        if on_step is not None:
+            on_step(step)
+    return Run(model, session, trace)
+
+
+class LazyWriter:
+    """A TraceWriter that is opened by the header, which is made when the prompt has been read."""
+
+    def __init__(self, path: str | Path, overwrite: bool = False):
+        self.path, self.overwrite = path, overwrite
+        self.writer: TraceWriter | None = None
+
+    def write(self, record: Any) -> None:
+        """Open the file with the header, append what follows."""
+        if self.writer is None:
+            self.writer = TraceWriter(self.path, record, overwrite=self.overwrite)
+        else:
+            self.writer.write(record)
+
+    def seal(self, end: Any) -> None:
+        """Close the file; a run that failed before its header leaves none."""
+        if self.writer is not None:
+            self.writer.seal(end)

@@ -1,0 +1,198 @@
+"""Runner and Job: one worker owns the device; runs wait their turn, and outlive whoever started them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from .execute import EngineFault
+from .session import Session
+from .trace.events import End, EndReason, Step
+
+Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
+RING = 4096  # steps kept in memory per job; older ones are in its trace
+
+
+class QueueFull(RuntimeError):
+    """More runs wait than the runner accepts. The message says how many and what to do."""
+
+
+class Job:
+    """One run in the runner's hands. Steps are handed out with absolute numbers from a bounded ring: a slow reader misses
+    the oldest, and never slows the engine."""
+
+    def __init__(self, session: Session, label: str = ""):
+        self.session, self.label = session, label
+        self.id = session.run_id
+        self.status: Status = "queued"
+        self.message = ""
+        self._ring: deque[Step] = deque(maxlen=RING)
+        self._count = 0
+        self._changed = threading.Condition()
+        self._wanted: float = float("inf")  # steps that may still be made before pausing
+        self._cancelled = False
+
+    def pause(self) -> None:
+        """Stop after the step that is being made."""
+        with self._changed:
+            self._wanted = 0
+            self._changed.notify_all()
+
+    def resume(self) -> None:
+        """Go on until the end."""
+        with self._changed:
+            self._wanted = float("inf")
+            self._changed.notify_all()
+
+    def step(self, n: int = 1) -> None:
+        """Make n more steps, then pause."""
+        with self._changed:
+            self._wanted = n if self._wanted == float("inf") else self._wanted + n
+            self._changed.notify_all()
+
+    def cancel(self) -> None:
+        """End the run between two steps; the steps so far stay."""
+        with self._changed:
+            self._cancelled = True
+            self._changed.notify_all()
+
+    def branch(self) -> Session:
+        """An independent session that continues from here; the job must be paused or over (else RuntimeError)."""
+        if self.status in ("queued", "running"):
+            raise RuntimeError("pause the run before branching it.")
+        return self.session.branch()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.status in ("done", "cancelled", "failed")
+
+    @property
+    def count(self) -> int:
+        """Steps made so far."""
+        return self._count
+
+    @property
+    def end(self) -> End | None:
+        """The last record, once the run is over."""
+        return self.session.end
+
+    def since(self, number: int) -> list[Step]:
+        """The steps from `number` on that are still in memory."""
+        with self._changed:
+            first = self._count - len(self._ring)
+            return list(self._ring)[max(0, number - first) :]
+
+    def events(self, since: int = 0, timeout: float | None = None) -> Iterator[Step]:
+        """Steps from number `since` on, as they come, until the run is over; waits at most `timeout` s for each."""
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._count > since or self.over, timeout):  # noqa: B023 # at once
+                    return
+            steps = self.since(since)
+            if not steps and self.over:
+                return
+            for made in steps:
+                since = made.step + 1
+                yield made
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the run is over; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.over, timeout)
+
+    def _set(self, status: Status, message: str = "") -> None:
+        with self._changed:
+            self.status, self.message = status, message or self.message
+            self._changed.notify_all()
+
+    def _allowed(self, idle: Callable[[], bool]) -> bool:
+        """Wait until a step may be made; False if the run is to end instead."""
+        with self._changed:
+            while self._wanted <= 0 and not self._cancelled and not idle():
+                self.status = "paused"
+                self._changed.notify_all()
+                self._changed.wait(0.1)
+            if self._cancelled or idle():
+                return False
+            self.status = "running"
+            return True
+
+    def _made(self, step: Step) -> None:
+        with self._changed:
+            self._ring.append(step)
+            self._count += 1
+            self._wanted -= 1
+            self._changed.notify_all()
+
+
+class Runner:
+    """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission. A paused job
+    holds the worker, so that what is on screen is the state the device has. `longest_s` bounds a run's computing."""
+
+    def __init__(self, queue: int = 16, longest_s: float | None = None):
+        self.queue, self.longest_s = queue, longest_s
+        self.jobs: dict[str, Job] = {}
+        self._waiting: deque[Job] = deque()
+        self._news = threading.Condition()
+        self._closing = False
+        self._worker = threading.Thread(target=self._work, name="decodescope-runner", daemon=True)
+        self._worker.start()
+
+    def submit(self, session: Session, label: str = "") -> Job:
+        """Queue a session; raises QueueFull if too many wait."""
+        job = Job(session, label)
+        with self._news:
+            if len(self._waiting) >= self.queue:
+                raise QueueFull(f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first.")
+            self.jobs[job.id] = job
+            self._waiting.append(job)
+            self._news.notify()
+        return job
+
+    def ahead(self, job: Job) -> int:
+        """Jobs that will be served before this one."""
+        with self._news:
+            active = any(j.status in ("running", "paused") for j in self.jobs.values() if j is not job)
+            place = self._waiting.index(job) if job in self._waiting else 0
+        return place + (1 if active and job.status == "queued" else 0)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Cancel everything and end the worker."""
+        self._closing = True
+        for job in list(self.jobs.values()):
+            job.cancel()
+        with self._news:
+            self._news.notify_all()
+        self._worker.join(timeout)
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                job = self._waiting.popleft()
+            self._serve(job)
+
+    def _serve(self, job: Job) -> None:
+        session = job.session
+        try:
+            while session.end is None:
+                if not job._allowed(lambda: self._closing):
+                    session.finish("stopped_by_user")
+                    break
+                step = session.step()
+                job._made(step)
+                if self.longest_s is not None and session.end is None and step.t_us > self.longest_s * 1e6:
+                    session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s.")
+        except EngineFault as fault:
+            job._set("failed", str(fault))
+        except Exception as error:  # a fault ends one run, not the lab: the session has recorded it
+            reason: EndReason = session.finish("internal_error", f"{type(error).__name__}: {error}").reason
+            job._set("failed", session.end.message if session.end else reason)
+        else:
+            stopped = session.end is not None and session.end.reason == "stopped_by_user"
+            job._set("cancelled" if stopped else "done", session.end.message if session.end else "")

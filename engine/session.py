@@ -1,0 +1,289 @@
+"""Session: one sequence being decoded. It can be stepped, streamed, branched, and dropped at any step."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from .chance import Chance
+from .execute import EngineFault, Executor
+from .lane import Lane
+from .method import Method, MethodError
+from .policies.keep_all import KeepAll
+from .record import Recorder
+from .state import State, Stop
+from .trace.events import End, EndReason, Header, Level, Prefill, Step
+
+if TYPE_CHECKING:
+    from .load import Model
+
+
+class Sink(Protocol):
+    """Where records go: a TraceWriter, or a Trace in memory."""
+
+    def write(self, record: Any) -> Any:
+        """Append one record; it is kept when this returns."""
+        ...
+
+    def seal(self, end: End) -> Any:
+        """Add the last record and close."""
+        ...
+
+
+class Session(State):
+    """Decodes one prompt with one method.
+
+    header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
+    sink:   gets every record before it is shown to anybody; None: nobody keeps them
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        prompt: Sequence[int],
+        *,
+        models: Mapping[str, Model] | None = None,
+        max_new_tokens: int = 64,
+        seed: int = 0,
+        stop_tokens: Sequence[int] | None = None,
+        stop_texts: Sequence[str] = (),
+        chat: bool = False,
+        level: Level = "decisions",
+        layers: Sequence[int] | None = None,
+    ):
+        models = dict(models or {})
+        self.method = m = copy.deepcopy(method)
+        spec = model.spec
+        m.check(spec, models)
+        used = {role: models[role] for role in m.drafter.lanes} if "drafter" in m.strategy.uses else {}
+        limit = self._limit(model, used, m, prompt, max_new_tokens)
+        self._models = {"target": model, **used}
+        self._join_vocabularies()
+        self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
+        executor = Executor(model.decoder.device)
+        stops = model.stop_tokens if stop_tokens is None else stop_tokens
+        pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
+        if stop_texts and pieces is None:
+            raise MethodError(f"{spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
+        super().__init__(
+            tokens=list(prompt),
+            prompt=len(prompt),
+            max_new=max_new_tokens,
+            limit=limit,
+            stop=Stop(frozenset(stops), tuple(t.encode() for t in stop_texts if t), pieces),
+            target=Lane(
+                "target", model.decoder, m.policy, needs=m.needs | self.recorder.needs(spec.n_layers), executor=executor
+            ),
+            lanes={role: Lane(role, x.decoder, KeepAll(), executor=executor) for role, x in used.items()},
+            drafter=m.drafter,
+            acceptance=m.acceptance,
+            depth=m.depth,
+            sampler=m.sampler,
+            sampler_state=m.sampler.start(list(prompt), spec.vocab),
+            chance=Chance(seed),
+        )
+        self.recorder.attach(self.target)
+        m.policy.begin(spec, len(prompt))
+        self.sink: Sink | None = None
+        self.end: End | None = None
+        self.steps = 0
+        self.prefilled: Prefill | None = None
+        self._seed, self._chat, self._stop_texts = seed, chat, list(stop_texts)
+        self._parent: dict[str, Any] | None = None
+        self.run_id = secrets.token_hex(8)
+        self._header: Header | None = None
+        self._started = 0.0
+
+    @staticmethod
+    def _limit(model: Model, used: Mapping[str, Model], m: Method, prompt: Sequence[int], max_new: int) -> int:
+        """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
+        if not prompt:
+            raise MethodError("the prompt has no tokens: give at least one.")
+        if max_new < 1:
+            raise MethodError(f"max_new_tokens = {max_new}: must be at least 1.")
+        bad = next((x for x in prompt if not 0 <= x < model.spec.vocab), None)
+        if bad is not None:
+            raise MethodError(f"the prompt holds token id {bad}; {model.spec.name} has ids 0 to {model.spec.vocab - 1}.")
+        limit = 1 << 40
+        for role, x in {"target": model, **used}.items():
+            if role == "target" and m.policy.bounded:
+                continue
+            if x.spec.max_positions < limit:
+                limit, tightest = x.spec.max_positions, x.spec.name
+        if len(prompt) >= limit:
+            raise MethodError(
+                f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included: shorten the "
+                "prompt, or use the policy streaming_llm."
+            )
+        return limit
+
+    def _join_vocabularies(self) -> None:
+        """Every model may use only the ids that all of them have; the rest is padding, masked before the softmax."""
+        models = list(self._models.values())
+        for role, other in self._models.items():
+            first = models[0].tokenizer
+            if other.tokenizer is not None and first is not None and other.tokenizer is not first:
+                differs = first.same_ids(other.tokenizer)
+                if differs is not None:
+                    raise MethodError(
+                        f"{other.name} cannot be the {role} model of {models[0].name}: their tokenizers differ at id "
+                        f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."
+                    )
+        usable = min(x.spec.vocab for x in models)
+        for x in models:
+            if x.spec.vocab != usable or x.decoder.usable is not None:
+                x.decoder.usable = usable
+
+    @property
+    def header(self) -> Header:
+        """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
+        if self._header is None:
+            from importlib.metadata import version
+
+            target = self._models["target"]
+            self._header = Header(
+                model={**target.spec.record(), "fingerprint": target.fingerprint},
+                method=self.method.record(),
+                prompt=torch.tensor(self.tokens[: self.prompt], dtype=torch.int32).numpy(),
+                seed=self._seed,
+                project=version("decodescope"),
+                run=self.run_id,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                lanes={
+                    role: {**x.spec.record(), "fingerprint": x.fingerprint}
+                    for role, x in self._models.items()
+                    if role != "target"
+                },
+                lossless=self.method.lossless,
+                dtype=str(target.decoder.dtype).removeprefix("torch."),
+                device=str(target.decoder.device),
+                threads=torch.get_num_threads(),
+                torch=torch.__version__,
+                levels=self.recorder.levels,
+                max_new_tokens=self.max_new,
+                stop_tokens=sorted(self.stop.tokens),
+                stop_texts=self._stop_texts,
+                chat=self._chat,
+                pieces=self.recorder.pieces(self.tokens[: self.prompt]),
+                parent=self._parent,
+            )
+        return self._header
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended, for whatever reason."""
+        return self.end is not None
+
+    @torch.inference_mode()
+    def start(self) -> Prefill:
+        """Read the prompt up to the root; done by the first step if nobody did it before."""
+        if self.prefilled is not None:
+            return self.prefilled
+        self._started = time.perf_counter()
+        with self._faults():
+            if self.prompt > 1:
+                self.target.read(self.tokens[:-1], "prefill")
+            passes = self.target.take_passes()
+            for lane in self.lanes.values():
+                lane.read(self.tokens[:-1] or self.tokens, "prefill")
+                passes += lane.take_passes()
+            prefill_us = (time.perf_counter() - self._started) * 1e6
+            self.method.strategy.begin(self)
+            self.target.policy_us = 0.0
+            change = self.recorder.cache(self)
+            self.prefilled = Prefill(self.prompt - 1, passes, change, round(prefill_us, 1))
+            self._keep(self.header)
+            self._keep(self.prefilled)
+        return self.prefilled
+
+    @torch.inference_mode()
+    def step(self) -> Step:
+        """One round of the strategy: decide, commit, record. Raises EngineFault when the run cannot go on, and
+        ValueError when it has ended."""
+        if self.end is not None:
+            raise ValueError(f"the run has ended: {self.end.reason}.")
+        self.start()
+        began, n = time.perf_counter(), len(self.tokens)
+        with self._faults():
+            move = self.method.strategy.step(self)
+            wall = (time.perf_counter() - began) * 1e6
+            t_us = (began - self._started) * 1e6
+            record = self.recorder.step(self, move, self.steps, n, t_us, wall)
+            self._keep(record)
+        self.steps += 1
+        if move.end is not None:
+            self.finish(move.end)
+        return record
+
+    def stream(self) -> Iterator[Step]:
+        """Steps until the end. Pausing is not asking for the next one; closing the iterator stops the run."""
+        try:
+            while self.end is None:
+                yield self.step()
+        except GeneratorExit:
+            self.finish("stopped_by_user")
+            raise
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the run and seal its trace. The first reason counts."""
+        if self.end is None:
+            wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
+            end = End(reason, self.tokens[self.prompt :], self.steps, message, wall_us=round(wall, 1))
+            self.end = end
+            if self.sink is not None:
+                self.sink.seal(end)
+        return self.end
+
+    def _keep(self, record: Any) -> None:
+        if self.sink is not None:
+            self.sink.write(record)
+
+    def _faults(self) -> _Faults:
+        return _Faults(self)
+
+    def branch(self) -> Session:
+        """An independent session with the same past and, if nobody touches it, the same future; weights are shared."""
+        shared = [self._models, self.target.executor, *self._models.values()]
+        shared += [x.tokenizer for x in self._models.values()]
+        memo = {id(x): x for x in shared if x is not None}
+        memo[id(self.sink)] = None  # type: ignore[assignment] # the branch has its own sink, or none
+        made = copy.deepcopy(self, memo)
+        made.sink, made.run_id = None, secrets.token_hex(8)
+        made._parent = {"run": self.run_id, "step": self.steps}
+        made._header = None
+        return made
+
+
+class _Faults:
+    """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
+
+    def __init__(self, session: Session):
+        self.session = session
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        s = self.session
+        for lane in (s.target, *s.lanes.values()):
+            lane.rollback()
+        if isinstance(error, EngineFault):
+            s.finish(error.reason, str(error))
+        elif isinstance(error, KeyboardInterrupt):
+            s.finish("stopped_by_user")
+        elif isinstance(error, Exception):
+            from .trace import StorageFull
+
+            if isinstance(error, StorageFull):
+                s.finish("storage_full", str(error))
+            else:
+                s.finish("internal_error", f"{type(error).__name__}: {error}")

@@ -1,0 +1,1 @@
+"""Strategies: one decoding step, from committed tokens to more committed tokens; one file each."""

@@ -1,0 +1,153 @@
+"""check: re-derive from a trace what it claims, so that a number on screen can be believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .entries import CacheBooks
+from .events import End, Step
+from .file import sum_up
+from .frame import encode
+from .limits import TraceError
+from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
+from .trace import Trace
+from .verdicts import RULES, check_extra, check_tops, check_verdicts
+
+_SHOWN = 100
+
+
+@dataclass
+class Report:
+    """What `check` found.
+
+    problems: one sentence each; counts: what was derived again, by name; notes: what could not be
+    """
+
+    problems: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing contradicts anything else."""
+        return not self.problems
+
+    def add(self, where: str, what: str) -> None:
+        """Enter one problem; after the first hundred, only count."""
+        self.counts["problems"] += 1
+        if len(self.problems) < _SHOWN:
+            self.problems.append(f"{where}: {what}.")
+
+    def __str__(self) -> str:
+        found = ", ".join(f"{n:,} {name}" for name, n in self.counts.items() if name != "problems")
+        verdict = "agrees with itself" if self.ok else f"contradicts itself in {self.counts['problems']} places"
+        return "\n".join([f"The trace {verdict} ({found}).", *self.problems, *self.notes])
+
+
+def check(trace: Trace) -> Report:
+    """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records."""
+    report = Report()
+    rule = str(trace.header.method.get("acceptance", {}).get("name", ""))
+    if trace.damage:
+        report.add("file", trace.damage.rstrip("."))
+    emitted: list[int] = []
+    try:
+        consistent_header(trace.header)
+        vocab = vocabulary(trace.header)
+        books = CacheBooks(trace.header, report.add)
+        if trace.prefill is not None:
+            consistent_prefill(trace.prefill)
+            books.enter("prefill", trace.prefill.cache, len(trace.header.prompt))
+        n: int | None = len(trace.header.prompt)
+        for index, step in enumerate(trace.steps):
+            where = f"step {index}"
+            consistent_step(step, index, vocab)
+            n = _check_tokens(report, where, step, n)
+            _check_decisions(report, where, step, rule)
+            books.enter(where, step.cache, step.n + len(step.emitted))
+            emitted += step.emitted
+            report.counts["steps"] += 1
+        report.counts["cache changes"] = books.checked
+        if trace.end is not None:
+            consistent_end(trace.end, vocab)
+            _check_end(report, trace, trace.end, emitted)
+    except TraceError as error:
+        report.add(f"record after {report.counts['steps']} steps", str(error).rstrip("."))
+    if report.counts["trials not re-derived"]:
+        report.notes.append(f"The verdicts of the rule {rule!r} were not re-derived: this version has no check for it.")
+    return report
+
+
+def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int | None:
+    """The text of one step from its path and extra token; returns the n that is due next, None if it cannot be told."""
+    if n is not None and step.n != n:
+        report.add(where, f"n is {step.n}, but {n} tokens stand before it")
+    if step.accepted != step.origins.count("accepted"):
+        report.add(where, f"accepted is {step.accepted}, but {step.origins.count('accepted')} origins say so")
+    if step.draft is not None and step.drafted != len(step.draft.tokens):
+        report.add(where, f"drafted is {step.drafted}, but the tree has {len(step.draft.tokens)} nodes")
+    if step.path is not None and step.accepted != len(step.path):
+        report.add(where, f"accepted is {step.accepted}, but the path has {len(step.path)} nodes")
+    if step.path is not None or step.extra is not None:
+        path = step.path or []
+        tokens = [step.draft.tokens[node] for node in path] if step.draft is not None else []
+        origins = ["accepted"] * len(path)
+        if step.extra is not None:
+            tokens.append(step.extra.token)
+            origins.append(step.extra.origin)
+        if step.emitted != tokens:
+            report.add(where, f"it emitted {step.emitted}, but path and extra token give {tokens}")
+        if step.origins != origins:
+            report.add(where, f"its origins are {step.origins}, but path and extra token give {origins}")
+        report.counts["tokens"] += len(tokens)
+    # a beam search's text is settled at its end: until then its steps emit what may be replaced
+    return None if step.beams is not None else step.n + len(step.emitted)
+
+
+def _check_decisions(report: Report, where: str, step: Step, rule: str) -> None:
+    if step.trials is not None:
+        known = rule in RULES
+        problems = check_verdicts(step, rule, report.counts)
+        report.counts["trials" if known else "trials not re-derived"] += len(step.trials.node)
+        for problem in problems:
+            report.add(where, problem)
+    elif step.rule is not None and rule in RULES:
+        for problem in check_verdicts(step, rule, report.counts):
+            report.add(where, problem)
+    if step.extra is not None:
+        for problem in check_extra(step, rule):
+            report.add(where, problem)
+        report.counts["extra tokens"] += 1
+    if step.tops is not None:
+        for problem in check_tops(step):
+            report.add(where, problem)
+        report.counts["distributions"] += len(step.tops.places)
+
+
+def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> None:
+    header, where = trace.header, "end"
+    beams = any(step.beams is not None for step in trace.steps[-1:])
+    if end.steps != len(trace.steps):
+        report.add(where, f"it counts {end.steps} steps, there are {len(trace.steps)}")
+    if not beams and end.tokens != emitted:
+        at = next((i for i, (a, b) in enumerate(zip(end.tokens, emitted, strict=False)) if a != b), None)
+        differ = f"token {at} is the first that differs" if at is not None else "one text is longer"
+        report.add(where, f"its {len(end.tokens)} tokens are not the {len(emitted)} that the steps emitted: {differ}")
+    if header.max_new_tokens and len(end.tokens) > header.max_new_tokens:
+        report.add(where, f"it has {len(end.tokens)} tokens, where {header.max_new_tokens} were allowed")
+    if not header.forced and any(token in header.stop_tokens for token in end.tokens[:-1]):
+        report.add(where, "a stop token stands before its last token")
+    due = sum_up(_bodies(trace), None)
+    for name in ("records", "sha256", "content_hash"):
+        if getattr(end, name) != getattr(due, name):
+            report.add(where, f"{name} is {getattr(end, name)!r}, but the records give {getattr(due, name)!r}")
+    report.counts["records"] = due.records
+
+
+def _bodies(trace: Trace) -> Iterator[bytes]:
+    """The records before the end record, as they lie or would lie in the file."""
+    if trace.file is not None:
+        return (trace.file.body(number) for number in range(len(trace.file) - 1))
+    return (encode(record, seq) for seq, record in enumerate(trace.records()) if not isinstance(record, End))

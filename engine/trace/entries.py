@@ -1,0 +1,75 @@
+"""The books of the target's cache: what each step appended and evicted must explain what it held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .events import CacheChange, Header
+
+LANE = "target"  # a draft's lane forgets what was refused, so its books do not add up by commits alone
+
+
+class CacheBooks:
+    """Counts the entries of every layer and KV head of the target from the changes that a trace records.
+
+    `report(where, what)` is told of each contradiction; `checked` counts the changes that could be followed.
+    """
+
+    def __init__(self, header: Header, report: Callable[[str, str], None]):
+        layers, heads = header.model.get("n_layers", 1), header.model.get("n_kv_heads", 1)
+        small = type(layers) is int and type(heads) is int and 0 < layers * heads < 1 << 20
+        self._held: np.ndarray | None = np.zeros((layers, heads) if small else (1, 1), np.int64)  # None: unknown
+        self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
+        self._report = report
+        self.checked = 0
+
+    def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
+        """Follow the changes of one step, after which the text has `n` tokens."""
+        for change in changes:
+            if change.lane == LANE:
+                self._enter(where, change, n)
+
+    def _enter(self, where: str, change: CacheChange, n: int) -> None:
+        listed = self._evictions(where, change, n)
+        if self._held is None:
+            return
+        if listed is None:  # evictions were counted, not listed: from here on nothing can be told
+            self._held = None
+            return
+        self._held += change.appended
+        self._held -= listed
+        self.checked += 1
+        if (self._held < 0).any():
+            self._report(where, "its cache evicted more entries than it held")
+        if int(self._held.max()) != change.held:
+            self._report(
+                where, f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}"
+            )
+            self._held = None  # said once
+
+    def _evictions(self, where: str, change: CacheChange, n: int) -> np.ndarray | int | None:
+        """Entries evicted by layer and KV head, or None when they were only counted."""
+        if change.evicted is None and change.evicted_all is None:
+            return None if change.evicted_count else 0
+        total: np.ndarray | int = 0
+        rows: list[tuple[int, int, int]] = []
+        if change.evicted_all is not None:
+            total = len(change.evicted_all)
+            rows += [(-1, -1, position) for position in change.evicted_all.tolist()]
+        if change.evicted is not None:
+            by_head = np.zeros(self._held.shape if self._held is not None else (1, 1), np.int64)
+            inside = ((change.evicted[:, :2] >= 0) & (change.evicted[:, :2] < by_head.shape)).all(axis=1)
+            if self._held is not None and not bool(inside.all()):
+                self._report(where, "its cache evicted from a layer or KV head that the model has not")
+            np.add.at(by_head, tuple(change.evicted[inside, :2].T), 1)
+            total = total + by_head
+            rows += [(layer, head, position) for layer, head, position in change.evicted.tolist()]
+        for layer, head, position in rows:
+            if not 0 <= position < n:
+                self._report(where, f"its cache evicted position {position} of a text of {n} tokens")
+            elif (layer, head, position) in self._gone or (-1, -1, position) in self._gone:
+                self._report(where, f"its cache evicted position {position} a second time")
+            self._gone.add((layer, head, position))
+        return total

@@ -1,0 +1,318 @@
+"""The records of a trace: one dataclass per kind. This file is the schema; docs/trace.md is checked against it.
+
+Units stand in names: `_us` microseconds, `_bytes` bytes. What ends in `_us`, and `created`, is a time and stays out of
+the content hash. Probabilities are doubles; a token is an id; -1 is the root (the last committed token before the
+step), 0 the first drafted node. A field that is None was not recorded at the trace's level and is not written.
+Levels: "counts" (always) < "decisions" < "fields".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+SCHEMA = "1.0"
+Level = Literal["counts", "decisions", "fields"]
+LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
+EndReason = Literal[
+    "stop_token",
+    "max_new_tokens",
+    "stopped_by_user",
+    "context_full",
+    "out_of_memory",
+    "non_finite_logits",
+    "device_lost",
+    "storage_full",
+    "bad_input",
+    "internal_error",
+    "interrupted",
+]
+Origin = Literal["accepted", "bonus", "residual", "correction", "target"]
+# A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
+Piece = str | list[str]
+
+
+@dataclass
+class Header:
+    """The first record: everything needed to repeat the run, and to read the others.
+
+    model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
+    lanes:   role -> the same for further models ("draft": ...)
+    method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
+    lossless: whether the text has the target's own law, by the rule's and the cache's word
+    prompt:  int32 [n] token ids
+    pieces:  token id (as text) -> its piece, for the tokens of the prompt
+    parent:  {"run": id, "step": k} where this run was branched off, or None
+    """
+
+    kind: ClassVar[str] = "header"
+    model: dict[str, Any]
+    method: dict[str, Any]
+    prompt: np.ndarray
+    seed: int
+    schema: str = SCHEMA
+    project: str = ""
+    run: str = ""
+    created: str = ""
+    lanes: dict[str, Any] = field(default_factory=dict)
+    lossless: bool = True
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 1
+    torch: str = ""
+    levels: list[str] = field(default_factory=lambda: ["counts"])
+    max_new_tokens: int = 0
+    stop_tokens: list[int] = field(default_factory=list)
+    stop_texts: list[str] = field(default_factory=list)
+    chat: bool = False
+    forced: bool = False
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    parent: dict[str, Any] | None = None
+
+
+@dataclass
+class Pass:
+    """One forward call.
+
+    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up"
+    tokens:  rows fed per sequence; batch: sequences
+    held:    committed entries that layer 0 held before the pass
+    attn, ffn: sub-layers that ran; None: all
+    propagated: layers whose K/V were filled from an exit state without running
+    """
+
+    lane: str
+    phase: str
+    tokens: int
+    held: int
+    wall_us: float
+    batch: int = 1
+    attn: int | None = None
+    ffn: int | None = None
+    propagated: int | None = None
+    instrumented: bool | None = None
+
+
+@dataclass
+class DraftTree:
+    """What was proposed. Siblings stand in draw order; a parent stands before its children.
+
+    proposal: "onehot", "iid", "without_replacement" or "mixed": how the nodes were drawn
+    q:       per node, the probability it had when it was drawn, given the siblings drawn before it; 1 if one-hot
+    u:       per node, the uniform that drew it; None: chosen without chance
+    source:  what proposed it, in the drafter's words; notes: further figures by name (matched span, template, ...)
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    q: list[float]
+    proposal: str = "onehot"
+    u: list[float | None] | None = None
+    source: str = ""
+    notes: dict[str, Any] | None = None
+
+
+@dataclass
+class Trials:
+    """The acceptance tests of one step, as columns, in the order in which they were made.
+
+    p: the target's probability of the node's token; r: what was left of it after earlier siblings were refused;
+    q: the proposal's; u: the uniform (None: no draw was needed); threshold: what u had to stay below, or the rule's own
+    bound; ok: the verdict. Under `lossless` ok is exactly `u * q < r`, in doubles.
+    """
+
+    node: list[int]
+    p: list[float]
+    r: list[float]
+    q: list[float]
+    u: list[float | None]
+    threshold: list[float]
+    ok: list[bool]
+
+
+@dataclass
+class Extra:
+    """The token that the target added after the accepted path. It has probability high - low under the law it was drawn
+    from, and `low <= u < high`; u is None when it was chosen without chance."""
+
+    token: int
+    origin: Origin
+    u: float | None = None
+    low: float = 0.0
+    high: float = 1.0
+
+
+@dataclass
+class Tops:
+    """The most likely tokens at each visited place, for people and for the residual's picture.
+
+    places: int32 [P]; -1 the root, else the node reached
+    ids:    int32 [P, K]; the union of the top tokens of p and q and of the tokens tried; -1 pads
+    p, q:   float32 [P, K]; q is 0 where nothing was proposed by chance
+    rest:   float32 [P, 3]; over all other tokens the sums of p, q and max(0, p - q)
+    entropy: float32 [P]; of p, in nats
+    """
+
+    places: np.ndarray
+    ids: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    rest: np.ndarray
+    entropy: np.ndarray
+
+
+@dataclass
+class CacheChange:
+    """What happened to one lane's KV cache in a step.
+
+    appended:    tokens committed; held: entries per KV head in the fullest layer afterwards
+    held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
+                 would need
+    evicted_all: int32 [E] positions that left every layer and KV head
+    evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
+    mass:        uint8 [L, H_kv, n] share of accumulated attention by original position (level "fields", policies
+                 that keep it); 0 where evicted, else 1 + 254 * sqrt(mass / largest)
+    """
+
+    lane: str
+    appended: int
+    held: int
+    held_bytes: int
+    full_bytes: int
+    evicted_count: int = 0
+    evicted_all: np.ndarray | None = None
+    evicted: np.ndarray | None = None
+    mass: np.ndarray | None = None
+
+
+@dataclass
+class Exit:
+    """Early exits of one pass: the depth at which it left, and the tests made on the way.
+
+    depth: layers that ran; tests: [[layer, confidence, threshold], ...] in order
+    """
+
+    depth: int
+    criterion: str
+    tests: list[list[float]] = field(default_factory=list)
+
+
+@dataclass
+class Beams:
+    """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
+    log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step."""
+
+    tokens: list[int]
+    parents: list[int]
+    scores: list[float]
+    finished: list[dict[str, Any]] = field(default_factory=list)
+    candidates: list[list[float]] | None = None
+
+
+@dataclass
+class Iteration:
+    """One pass of a fixed-point method over a block: start is the position of the block's first token.
+
+    tokens: the block after the pass; fixed: how many leading tokens are final
+    """
+
+    start: int
+    tokens: list[int]
+    fixed: int
+    before: list[int] | None = None
+
+
+@dataclass
+class Fields:
+    """Level "fields": what attention and residual stream looked like, for the rows that were committed.
+
+    attention: float16 [L', H_kv, g, R, n] of the layers in `layers`; positions: int32 [L', H_kv, n] original positions
+    hidden_norm: float32 [L + 1, R]; the norm of the residual stream entering each layer, and after the final norm
+    """
+
+    layers: list[int] | None = None
+    attention: np.ndarray | None = None
+    positions: np.ndarray | None = None
+    hidden_norm: np.ndarray | None = None
+
+
+@dataclass
+class Prefill:
+    """The prompt was read. n: tokens now in the target's cache."""
+
+    kind: ClassVar[str] = "prefill"
+    n: int
+    passes: list[Pass] = field(default_factory=list)
+    cache: list[CacheChange] = field(default_factory=list)
+    wall_us: float = 0.0
+
+
+@dataclass
+class Step:
+    """One round of a strategy.
+
+    step: from 0; n: committed tokens before it, prompt included; t_us: its beginning, from the start of the run
+    emitted: ids that this step added to the text; origins: one per id
+    drafted: nodes proposed; accepted: of them emitted
+    path:  accepted nodes from the root down (those emitted)
+    draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
+    rule:  what the acceptance rule adds so that its verdict can be re-derived
+    sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
+    pieces: id (as text) -> piece, for ids that the trace shows for the first time
+    tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their gap
+    """
+
+    kind: ClassVar[str] = "step"
+    step: int
+    n: int
+    t_us: float
+    wall_us: float
+    emitted: list[int]
+    origins: list[str]
+    drafted: int = 0
+    accepted: int = 0
+    draft_us: float = 0.0
+    verify_us: float = 0.0
+    commit_us: float = 0.0
+    policy_us: float = 0.0
+    passes: list[Pass] = field(default_factory=list)
+    cache: list[CacheChange] = field(default_factory=list)
+    path: list[int] | None = None
+    draft: DraftTree | None = None
+    trials: Trials | None = None
+    extra: Extra | None = None
+    tops: Tops | None = None
+    rule: dict[str, Any] | None = None
+    sampler: dict[str, Any] | None = None
+    exits: list[Exit] | None = None
+    beams: Beams | None = None
+    iteration: Iteration | None = None
+    fields: Fields | None = None
+    pieces: dict[str, Piece] | None = None
+    tie: list[list[float]] | None = None
+
+
+@dataclass
+class End:
+    """The last record of a sealed trace.
+
+    reason: why the run ended; message: one sentence where it was not the plain end
+    tokens: ids of the whole text that counts, prompt excluded (a beam search's best, say)
+    records: how many records stand before this one; sha256: of all their bodies in order (hex)
+    content_hash: the same over the records without times, so that equal runs have equal hashes
+    """
+
+    kind: ClassVar[str] = "end"
+    reason: EndReason
+    tokens: list[int]
+    steps: int
+    message: str = ""
+    records: int = 0
+    sha256: str = ""
+    content_hash: str = ""
+    wall_us: float = 0.0
+
+
+Record = Header | Prefill | Step | End

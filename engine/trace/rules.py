@@ -1,0 +1,189 @@
+"""What must agree inside one record: lengths, ids, probabilities, the order of a tree. Checked while reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from .events import SCHEMA, CacheChange, DraftTree, End, Header, Pass, Piece, Prefill, Step, Tops, Trials
+from .limits import TraceError
+
+EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
+
+
+def consistent_header(header: Header) -> None:
+    """Refuse a newer major version, and ids outside the vocabulary."""
+    major, _, minor = header.schema.partition(".")
+    if not (major.isdecimal() and minor.isdecimal() and len(header.schema) < 12):
+        raise TraceError(f"its schema {header.schema[:20]!r} is no version like {SCHEMA!r}")
+    if int(major) != int(SCHEMA.split(".")[0]):
+        raise TraceError(
+            f"its schema is {header.schema}, and this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: "
+            "open it with a version that knows that schema"
+        )
+    _shape(header.prompt, "prompt", 1, "iu")
+    vocab = vocabulary(header)
+    if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
+        raise TraceError(f"prompt holds an id outside the vocabulary of {vocab:,}")
+    _piece_ids(header.pieces, vocab)
+
+
+def vocabulary(header: Header) -> int:
+    """How many ids the target's vocabulary has; without a word about it, as many as fit."""
+    vocab = header.model.get("vocab")
+    return vocab if type(vocab) is int and vocab > 0 else 1 << 31
+
+
+def consistent_prefill(prefill: Prefill) -> None:
+    """Counts of the prompt's reading."""
+    _counts([prefill.n], "n")
+    _passes_and_cache(prefill)
+
+
+def consistent_end(end: End, vocab: int) -> None:
+    """Counts and ids of the end record."""
+    _counts([end.steps, end.records], "steps and records")
+    _ids(end.tokens, vocab, "tokens")
+
+
+def consistent_step(step: Step, index: int, vocab: int) -> None:
+    """Everything about a step that can be told without its neighbours; `index` is its place among the steps."""
+    if step.step != index:
+        raise TraceError(f"step is {step.step}, where {index} is due")
+    _counts([step.n, step.drafted, step.accepted], "n, drafted and accepted")
+    if step.accepted > step.drafted:
+        raise TraceError(f"accepted is {step.accepted}, above drafted, which is {step.drafted}")
+    if len(step.origins) != len(step.emitted):
+        raise TraceError(f"origins has {len(step.origins)} entries for {len(step.emitted)} emitted tokens")
+    _ids(step.emitted, vocab, "emitted")
+    _piece_ids(step.pieces or {}, vocab)
+    _passes_and_cache(step)
+    nodes = 0
+    if step.draft is not None:
+        nodes = _tree(step.draft, vocab)
+    if step.path is not None:
+        _path(step.path, step.draft, nodes)
+    if step.trials is not None:
+        _trials(step.trials, nodes)
+    if step.tops is not None:
+        _tops(step.tops, nodes, vocab)
+    if step.extra is not None:
+        _ids([step.extra.token], vocab, "extra.token")
+        _probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
+    if step.beams is not None:
+        _ids(step.beams.tokens, vocab, "beams.tokens")
+        _lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
+        _counts(step.beams.parents, "beams.parents")
+    if step.iteration is not None:
+        _ids(step.iteration.tokens, vocab, "iteration.tokens")
+        _counts([step.iteration.start, step.iteration.fixed], "iteration")
+
+
+def _tree(draft: DraftTree, vocab: int) -> int:
+    n = len(draft.tokens)
+    _lengths(n, "draft", parents=draft.parents, q=draft.q, u=draft.u)
+    _ids(draft.tokens, vocab, "draft.tokens")
+    for node, parent in enumerate(draft.parents):
+        if not -1 <= parent < node:
+            raise TraceError(f"draft.parents.{node} is {parent}: a parent stands before its children, -1 is the root")
+    _probabilities(draft.q, "draft.q")
+    _probabilities(draft.u or (), "draft.u")
+    return n
+
+
+def _path(path: list[int], draft: DraftTree | None, nodes: int) -> None:
+    above = -1
+    for node in path:
+        if not 0 <= node < nodes or draft is None:
+            raise TraceError(f"path names the node {node} of a tree of {nodes}")
+        if draft.parents[node] != above:
+            raise TraceError(f"path goes from node {above} to node {node}, which is not its child")
+        above = node
+
+
+def _trials(trials: Trials, nodes: int) -> None:
+    columns = {f.name: getattr(trials, f.name) for f in fields(trials)}
+    _lengths(len(trials.node), "trials", **columns)
+    if trials.node and not (min(trials.node) >= 0 and max(trials.node) < nodes):
+        raise TraceError(f"trials.node names a node outside the tree of {nodes}")
+    for name in ("p", "r", "q", "u"):
+        _probabilities(columns[name], f"trials.{name}")
+
+
+def _tops(tops: Tops, nodes: int, vocab: int) -> None:
+    _shape(tops.places, "tops.places", 1, "iu")
+    _shape(tops.ids, "tops.ids", 2, "iu")
+    places, k = tops.ids.shape
+    shapes = {"places": (places,), "p": (places, k), "q": (places, k), "rest": (places, 3), "entropy": (places,)}
+    for name, shape in shapes.items():
+        array: np.ndarray = getattr(tops, name)
+        _shape(array, f"tops.{name}", len(shape), "iu" if name == "places" else "f")
+        if array.shape != shape:
+            raise TraceError(f"tops.{name} has the shape {list(array.shape)}, where {list(shape)} is due")
+    _within(tops.places, -1, nodes - 1, "tops.places")
+    _within(tops.ids, -1, vocab - 1, "tops.ids")
+    for name in ("p", "q", "rest"):
+        _within(getattr(tops, name), -1e-4, 1 + 1e-4, f"tops.{name}")  # sums in float32
+
+
+def _passes_and_cache(record: Step | Prefill) -> None:
+    for i, one in enumerate(record.passes):
+        _pass(one, f"passes.{i}")
+    for i, change in enumerate(record.cache):
+        _change(change, f"cache.{i}")
+
+
+def _pass(one: Pass, where: str) -> None:
+    _counts([one.tokens, one.held, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0], where)
+
+
+def _change(change: CacheChange, where: str) -> None:
+    _counts([change.appended, change.held, change.held_bytes, change.full_bytes, change.evicted_count], where)
+    if change.evicted_all is not None:
+        _shape(change.evicted_all, f"{where}.evicted_all", 1, "iu")
+    if change.evicted is not None:
+        _shape(change.evicted, f"{where}.evicted", 2, "iu")
+        if change.evicted.shape[1] != 3:
+            raise TraceError(f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position")
+    if change.mass is not None:
+        _shape(change.mass, f"{where}.mass", 3, "u")
+
+
+def _shape(array: np.ndarray, where: str, axes: int, kinds: str) -> None:
+    if array.ndim != axes or array.dtype.kind not in kinds:
+        raise TraceError(f"{where} is {array.dtype} with {array.ndim} axes, where {axes} of kind '{kinds}' are due")
+
+
+def _within(array: np.ndarray, low: float, high: float, where: str) -> None:
+    if array.size and not bool(((array >= low) & (array <= high)).all()):  # false for nan too
+        raise TraceError(f"{where} leaves the interval [{low:g}, {high:g}]")
+
+
+def _probabilities(values: Iterable[float | None], where: str) -> None:
+    for i, value in enumerate(values):
+        if value is not None and not -EPS <= value <= 1 + EPS:
+            raise TraceError(f"{where}.{i} is {value}, which is no probability")
+
+
+def _ids(tokens: Sequence[int], vocab: int, where: str) -> None:
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab):
+        raise TraceError(f"{where} holds an id outside the vocabulary of {vocab:,}")
+
+
+def _piece_ids(pieces: dict[str, Piece], vocab: int) -> None:
+    for key in pieces:
+        if not (key.isascii() and key.isdecimal() and len(key) < 12 and int(key) < vocab):
+            raise TraceError(f"pieces has the key {key[:20]!r}, which is no id of the vocabulary of {vocab:,}")
+
+
+def _counts(values: Sequence[int], where: str) -> None:
+    if values and min(values) < 0:
+        raise TraceError(f"{where} holds the negative count {min(values)}")
+
+
+def _lengths(n: int, where: str, **columns: Sequence[object] | None) -> None:
+    for name, column in columns.items():
+        if column is not None and len(column) != n:
+            raise TraceError(f"{where}.{name} has {len(column)} entries, where {n} are due")

@@ -1,0 +1,90 @@
+"""Strict JSON: the head of a record as plain values, or one clear refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from .limits import Limits, TraceError
+
+# One string, or the rest of the text if it never ends; possessive, so that no input makes it slow.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def parse(head: bytes, limits: Limits) -> dict[str, Any]:
+    """The JSON object in `head`. Raises TraceError for what the format forbids, whatever the bytes.
+
+    Numbers in it are finite but for those that `nonfinite` names: [[place..., "nan" | "inf" | "-inf"], ...].
+    """
+    _check_depth(head, limits.depth)
+    try:
+        value = _DECODER.decode(head.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise TraceError("its text is not UTF-8") from None
+    except TraceError:
+        raise
+    except ValueError as error:  # not JSON, or a whole number of thousands of digits
+        raise TraceError(f"its head is not JSON ({str(error)[:80]})") from None
+    if not isinstance(value, dict):
+        raise TraceError("its head is not a JSON object")
+    if _SURROGATE.search(head):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise TraceError("a text holds half of a surrogate pair") from None
+    if "nonfinite" in value:
+        _restore(value, value.pop("nonfinite"))
+    return value
+
+
+def _check_depth(head: bytes, depth: int) -> None:
+    """Count brackets outside texts, before a parser sees them."""
+    if head.count(b"[") + head.count(b"{") <= depth:
+        return
+    level = 0
+    for bracket in _BRACKET.finditer(_STRING.sub(b"", head)):
+        level += 1 if bracket[0] in b"[{" else -1
+        if level > depth:
+            raise TraceError(f"its JSON is nested deeper than the limit of {depth}")
+
+
+def _restore(value: dict[str, Any], nonfinite: Any) -> None:
+    """Put the numbers that are not finite back in the places of their nulls."""
+    try:
+        for *place, last, word in nonfinite:
+            at: Any = value
+            for key in place:
+                at = at[key]
+            if at[last] is not None:
+                raise KeyError
+            at[last] = _NONFINITE[word]
+    except (LookupError, TypeError, ValueError):
+        raise TraceError("its field 'nonfinite' does not name nulls of the record") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in made if keys.count(key) > 1)
+        raise TraceError(f"the key {twice[:40]!r} stands twice")
+    return made
+
+
+def _refuse(word: str) -> NoReturn:
+    raise TraceError(f"{word} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0:
+        raise TraceError(f"the number {text[:20]} is not finite")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)

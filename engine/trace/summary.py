@@ -1,0 +1,76 @@
+"""Summary: the figures of a run, recomputed from its steps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .trace import Trace
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run did. Decode figures leave the prompt out, and model loading everywhere.
+
+    tau: tokens per target pass;  accepted, drafted: nodes;  acceptance: share of trials that were accepted (None: none)
+    tokens_per_s: decode only;  kv_bytes_held, kv_bytes_full: of the target's cache after the last step, and of a cache
+    that keeps every entry
+    """
+
+    tokens: int
+    steps: int
+    target_passes: int
+    tau: float
+    accepted: int
+    drafted: int
+    acceptance: float | None
+    prefill_s: float
+    decode_s: float
+    wall_s: float
+    tokens_per_s: float
+    kv_bytes_held: int
+    kv_bytes_full: int
+    lossless: bool
+    end: str
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def summarise(trace: Trace) -> Summary:
+    """The figures of `trace`, finished or growing."""
+    emitted = passes = accepted = drafted = tried = passed = 0
+    decode_us = 0.0
+    last = trace.prefill.cache if trace.prefill is not None else []
+    count = 0
+    for step in trace.steps:
+        count += 1
+        emitted += len(step.emitted)
+        accepted += step.accepted
+        drafted += step.drafted
+        decode_us += step.wall_us
+        passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
+        if step.trials is not None:
+            tried += len(step.trials.ok)
+            passed += sum(step.trials.ok)
+        last = step.cache or last
+    target = next((c for c in last if c.lane == "target"), None)
+    prefill_us = trace.prefill.wall_us if trace.prefill is not None else 0.0
+    return Summary(
+        emitted,
+        count,
+        passes,
+        emitted / passes if passes else 0.0,
+        accepted,
+        drafted,
+        passed / tried if tried else None,
+        prefill_us / 1e6,
+        decode_us / 1e6,
+        (prefill_us + decode_us) / 1e6,
+        emitted / (decode_us / 1e6) if decode_us else 0.0,
+        target.held_bytes if target else 0,
+        target.full_bytes if target else 0,
+        trace.header.lossless,
+        trace.end.reason if trace.end is not None else "",
+    )

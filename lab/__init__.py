@@ -1,0 +1,1 @@
+"""The lab: views of traces, for page and notebook. Nothing here imports torch."""

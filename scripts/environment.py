@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""The environment that DecodeScope runs in: made on first use, then found again. Needs Python 3.11 and nothing else.
+
+    python scripts/environment.py app [arguments of `decodescope app`]
+    python scripts/environment.py test [arguments of pytest]
+    python scripts/environment.py lint
+    python scripts/environment.py python [arguments of python]
+    python scripts/environment.py install
+
+Each command first sees to it that `.venv` holds the package and the versions in `constraints.txt`. That takes minutes
+once and no time afterwards: a stamp in `.venv` tells whether anything has changed. If the Python that runs this script
+has torch 2.9 or newer, that torch is used instead of a second one. `make` calls this script; so can you, on any system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".venv"
+PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+STAMP = HOME / "decodescope.stamp"
+OLDEST_PYTHON = (3, 11)
+OLDEST_TORCH = (2, 9)
+ROOMS = ["engine", "lab", "app"]
+
+
+class Refusal(Exception):
+    """The reason why a command cannot go on, with the way out."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the commands of this file's docstring; returns the exit status."""
+    commands = {"app": app, "test": test, "lint": lint, "python": python, "install": install}
+    if not arguments or arguments[0] not in commands:
+        print(__doc__)
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    if sys.version_info < OLDEST_PYTHON:
+        return with_newer_python(arguments)
+    try:
+        install([])
+        return commands[arguments[0]](arguments[1:])
+    except Refusal as reason:
+        print(f"\n{reason}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+# ---- commands
+
+
+def app(arguments: list[str]) -> int:
+    """Open the lab in the browser."""
+    return become([str(PYTHON), "-m", "decodescope", "app", *arguments])
+
+
+def python(arguments: list[str]) -> int:
+    """Run the environment's Python."""
+    return become([str(PYTHON), *arguments])
+
+
+def lint(arguments: list[str]) -> int:
+    """Read the code for mistakes: ruff, then mypy."""
+    failed = [name for name, check in (("ruff", ruff), ("mypy", mypy)) if check()]
+    if failed:
+        print(f"{' and '.join(failed)} found mistakes; they are listed above.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def test(arguments: list[str]) -> int:
+    """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
+    browser, not_run = browser_for_tests()
+    workers = min(4, os.cpu_count() or 1)
+    env = {
+        "HF_HUB_OFFLINE": "1",  # everything the tests read is in the repository
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # one core for each pytest worker
+        "DECODESCOPE_BROWSER": browser,
+    }
+    command = [str(PYTHON), "-m", "pytest", "-n", str(workers), "--dist", "loadgroup"]
+    if not browser:
+        command += ["-m", f"{default_markers()} and not browser"]
+    unread = lint([])
+    status = call([*command, *arguments], env=env)
+    if unread:
+        print("Not passed: the code check at the beginning of this output failed.", file=sys.stderr)
+    if not_run:
+        print(not_run)
+    return status or unread
+
+
+def ruff() -> int:
+    """Style and common mistakes, over the whole tree."""
+    return call([str(PYTHON), "-m", "ruff", "check", "--quiet", "."])
+
+
+def mypy() -> int:
+    """Types, in the three rooms."""
+    command = [str(PYTHON), "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
+    if ROOT.name.isidentifier():
+        return call([*command, *ROOMS])
+    # mypy names the package after its folder and refuses a name such as decodescope-main: show it under another one
+    link = ROOT / "build" / "types" / "decodescope"
+    if not link.exists():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        try:
+            link.symlink_to(ROOT, target_is_directory=True)
+        except OSError:
+            raise Refusal(f"mypy cannot read a package in a folder called {ROOT.name}; call it decodescope.") from None
+    return call([*command, *(word for room in ROOMS for word in ("-p", f"decodescope.{room}"))], folder=link.parent)
+
+
+def default_markers() -> str:
+    """The marker expression that pytest uses when none is given."""
+    import tomllib
+
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    words = shlex.split(options["addopts"])
+    return words[words.index("-m") + 1]
+
+
+# ---- the environment
+
+
+def install(arguments: list[str]) -> int:
+    """Make `.venv` what pyproject.toml and constraints.txt ask for; nothing happens if it is that already."""
+    if STAMP.exists() and PYTHON.exists() and STAMP.read_text(encoding="utf-8") == wanted():
+        return 0
+    print(f"Setting up {HOME}. This takes some minutes, once.", flush=True)
+    if not usable(PYTHON):
+        make_venv()
+    constraints = HOME / "constraints.txt"
+    constraints.write_text(constraints_for(torch_version(PYTHON)), encoding="utf-8")
+    quiet = [] if sys.stdout.isatty() else ["-qq"]  # a log gets errors only, a terminal the progress of the download
+    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *quiet]
+    status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[dev]"])
+    if status:
+        raise Refusal(f"pip could not install the packages (exit status {status}); its message stands above.")
+    STAMP.write_text(wanted(), encoding="utf-8")
+    return 0
+
+
+def wanted() -> str:
+    """What the environment depends on, as one hash: requirements, pins, and the folder it points to."""
+    parts = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
+    return hashlib.sha256(b"\0".join([*parts, str(ROOT).encode()])).hexdigest()
+
+
+def make_venv() -> None:
+    """Create `.venv` anew, with the packages of this Python in sight if a good torch is among them."""
+    command = [sys.executable, "-m", "venv", "--clear", str(HOME)]
+    if sys.prefix == sys.base_prefix and torch_version(Path(sys.executable)):
+        command.insert(3, "--system-site-packages")
+    if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode:
+        package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+        if not (root_on_debian() and sys.executable.startswith("/usr/bin/") and apt_install(package)):
+            raise Refusal(f"{sys.executable} cannot make virtual environments; on Debian or Ubuntu, install {package}.")
+    if call(command):
+        raise Refusal(f"{sys.executable} could not create {HOME}; its message stands above.")
+
+
+def usable(executable: Path) -> bool:
+    """Whether this Python runs, is new enough and has pip."""
+    code = f"import sys, pip; sys.exit(sys.version_info < {OLDEST_PYTHON})"
+    try:
+        return subprocess.run([str(executable), "-c", code], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def torch_version(executable: Path) -> str:
+    """The version of torch that this Python has, or the empty string if there is none or it is too old."""
+    code = "from importlib.metadata import version; print(version('torch'))"
+    found = subprocess.run([str(executable), "-c", code], capture_output=True, text=True).stdout.strip()
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    return found if numbers and tuple(map(int, numbers.groups())) >= OLDEST_TORCH else ""
+
+
+def constraints_for(torch: str) -> str:
+    """The pins, with torch at the version that is there already, if any."""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    return re.sub(r"(?m)^torch==.*$", f"torch=={torch}", pins) if torch else pins
+
+
+def with_newer_python(arguments: list[str]) -> int:
+    """Start this script again with a Python that is new enough, the newest that stands on the PATH."""
+    for minor in range(13, OLDEST_PYTHON[1] - 1, -1):
+        other = shutil.which(f"python3.{minor}")
+        if other and usable(Path(other)):
+            return call([other, str(Path(__file__).resolve()), *arguments])
+    have, need = (".".join(map(str, v[:2])) for v in (sys.version_info, OLDEST_PYTHON))
+    print(f"This is Python {have}, and DecodeScope needs {need} or newer: https://www.python.org/downloads/")
+    return 1
+
+
+# ---- the browser
+
+
+def browser_for_tests() -> tuple[str, str]:
+    """The browser to test with ("" for none), and what is then to be said about tests that were not run."""
+    ci = bool(os.environ.get("CI"))
+    if os.environ.get("BROWSER") == "none" and not ci:
+        return "", "Not run, because BROWSER=none: the browser tests."
+    found = find_browser()
+    if not found and root_on_debian():
+        print("Installing Chromium for the browser tests.", flush=True)
+        found = find_browser() if apt_install("chromium", "fonts-liberation", "fonts-dejavu-core") else ""
+    if not found:
+        way_out = "" if ci else ", or set BROWSER=none to leave the browser tests out"
+        raise Refusal(
+            "The browser tests need Chromium or Chrome, and none was found. Install one "
+            f"(with Playwright: {shlex.quote(str(PYTHON))} -m playwright install chromium){way_out}."
+        )
+    return found, ""
+
+
+def find_browser() -> str:
+    """Chromium or a relative of it: on the PATH, where installers put it, or in Playwright's folder; else ""."""
+    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge"]
+    candidates = [os.environ.get("DECODESCOPE_BROWSER"), *map(shutil.which, names), *installed(), *playwrights_own()]
+    return next((str(c) for c in candidates if c and starts(str(c))), "")
+
+
+def installed() -> list[Path]:
+    """Where macOS and Windows keep browsers, which is not on the PATH."""
+    mac = [Path("/Applications") / f"{name}.app/Contents/MacOS/{name}" for name in ("Google Chrome", "Chromium")]
+    folders = [os.environ.get(v, "") for v in ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA")]
+    inside = ["Google/Chrome/Application/chrome.exe", "Microsoft/Edge/Application/msedge.exe"]
+    return mac + [Path(folder) / path for folder in folders if folder for path in inside]
+
+
+def playwrights_own() -> list[Path]:
+    """Browsers that Playwright has downloaded, the newest first."""
+    folders = {"darwin": "~/Library/Caches/ms-playwright", "win32": "~/AppData/Local/ms-playwright"}
+    usual = folders.get(sys.platform, "~/.cache/ms-playwright")
+    shelf = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or usual).expanduser()
+    names = {"chrome", "chrome.exe", "Chromium", "Google Chrome for Testing", "headless_shell", "chrome-headless-shell"}
+    found = [path for path in shelf.glob("chromium*/**/*") if path.name in names and path.is_file()]
+    return sorted(found, key=lambda path: [int(n) for n in re.findall(r"-(\d+)", str(path))], reverse=True)
+
+
+def starts(browser: str) -> bool:
+    """Whether the browser answers; the `chromium-browser` of some systems only says that it is not installed."""
+    if not Path(browser).is_file():
+        return False
+    if os.name == "nt":  # `--version` would open a window there
+        return True
+    try:
+        return subprocess.run([browser, "--version"], capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+# ---- the system
+
+
+def root_on_debian() -> bool:
+    """Whether we may install Debian packages: nobody is asked for a password."""
+    release = Path("/etc/os-release")
+    debian = release.exists() and re.search(r'(?m)^ID="?debian"?$', release.read_text(encoding="utf-8"))
+    return bool(debian and shutil.which("apt-get") and os.geteuid() == 0)
+
+
+def apt_install(*packages: str) -> bool:
+    """Install Debian packages without a question and without their chatter; True if that worked."""
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    steps = (["update"], ["install", "-y", "--no-install-recommends", *packages])
+    for step in steps:
+        done = subprocess.run(["apt-get", "-qq", *step], env={**os.environ, **env}, capture_output=True, text=True)
+        if done.returncode:
+            print(done.stderr.strip(), file=sys.stderr)
+            return False
+    return True
+
+
+def call(command: list[str], env: dict[str, str] | None = None, folder: Path = ROOT) -> int:
+    """Run a command to its end; on an interrupt it is the command that decides when that is."""
+    sys.stdout.flush()
+    child = subprocess.Popen(command, cwd=folder, env={**os.environ, **(env or {})})
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue  # the child has got the signal too
+
+
+def become(command: list[str]) -> int:
+    """Run a command in the place of this script, so that signals reach it; on Windows, beneath it."""
+    if os.name == "nt":
+        return call(command, folder=Path.cwd())
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,515 @@
+"""The house rules: which room may know which, what a file holds, what never stands in a page. Read from the source."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("engine", "lab", "app")
+LAB_MAY_SEE = ("engine.trace", "engine.hardware", "engine.cost", "engine.params", "engine.spec")
+ABOVE_METHODS = ("engine.method", "engine.session", "engine.runner", "engine.run")
+PAGES = {"gradio", "plotly", "fastapi", "starlette", "uvicorn", "anywidget", "ipywidgets", "IPython"}
+READS_HUB_FILES = ("engine.load", "engine.tokenizer", "engine.bench")  # may import transformers inside a function
+
+
+# ---- reading the source
+
+
+class Import(NamedTuple):
+    """One import. `when` is "import", "call" (inside a function) or "typing" (inside `if TYPE_CHECKING`)."""
+
+    target: str  # engine.trace.events for ours, torch.nn for others'
+    when: str
+    absolute: bool
+    line: int
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Dotted name inside the package -> file, for the three rooms."""
+    found = {}
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def imports(module: str) -> list[Import]:
+    """All imports of one of our modules; relative ones are resolved."""
+    found: list[Import] = []
+    is_package = modules()[module].name == "__init__.py"
+    package = module if is_package else module.rpartition(".")[0]
+
+    def visit(node: ast.AST, when: str) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(ours(a.name, when, node) for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            full = ".".join(x for x in (base, node.module) if x)
+            for a in node.names:
+                name = full.removeprefix("decodescope.")
+                deeper = f"{name}.{a.name}"
+                found.append(ours(f"{full}.{a.name}" if deeper in modules() else full, when, node))
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                visit(child, "typing")
+            for child in node.orelse:
+                visit(child, when)
+        else:
+            inner = "call" if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else when
+            for child in ast.iter_child_nodes(node):
+                visit(child, inner)
+
+    def ours(name: str, when: str, node: ast.Import | ast.ImportFrom) -> Import:
+        relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        absolute = not relative and name.split(".")[0] in ("decodescope", *ROOMS)
+        return Import(name.removeprefix("decodescope."), when, absolute, node.lineno)
+
+    visit(parsed(modules()[module]), "import")
+    return found
+
+
+def within(name: str, *packages: str) -> bool:
+    """Whether a dotted name is one of `packages` or lies inside one."""
+    return any(name == p or name.startswith(p + ".") for p in packages)
+
+
+def broken(rule: dict[str, str] | list[str]) -> str:
+    """The message of a broken rule: one line for each place."""
+    return "\n" + "\n".join(f"{k}: {v}" for k, v in rule.items()) if isinstance(rule, dict) else "\n" + "\n".join(rule)
+
+
+def imported(room: str, *whens: str) -> Iterator[tuple[str, Import]]:
+    """(module, import) for every import of a room at these times."""
+    for module in modules():
+        if within(module, room):
+            yield from ((module, i) for i in imports(module) if i.when in whens)
+
+
+@cache
+def families() -> dict[str, str]:
+    """kind -> folder of its method files, as engine/component.py says."""
+    for node in parsed(ROOT / "engine" / "component.py").body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FOLDERS":
+            return ast.literal_eval(node.value)
+    raise AssertionError("engine/component.py no longer defines FOLDERS")
+
+
+def method_modules() -> list[str]:
+    """Every module that holds one method: those in a family's folder, base.py aside."""
+    folders = tuple(f"engine.{f}." for f in families().values())
+    return sorted(m for m in modules() if m.startswith(folders) and not m.endswith(".base"))
+
+
+@cache
+def files() -> list[Path]:
+    """The files of the project: what git tracks or would track; without git, all outside the usual caches."""
+    try:
+        command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
+        found = [ROOT / name for name in listed if name]
+    except (OSError, subprocess.CalledProcessError):
+        away = re.compile(r"(^|/)(\.venv|\.git|build|dist|runs|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)")
+        found = [p for p in ROOT.rglob("*") if not away.search(p.relative_to(ROOT).as_posix())]
+    return [p for p in found if p.is_file() and not p.is_symlink()]
+
+
+# ---- who knows whom
+
+
+def test_engine_knows_neither_lab_nor_app() -> None:
+    seen = imported("engine", "import", "call", "typing")
+    bad = [f"{m}:{i.line} imports {i.target}" for m, i in seen if within(i.target, "lab", "app")]
+    assert not bad, broken(bad)
+
+
+def test_lab_sees_data_of_the_engine_and_no_torch() -> None:
+    bad = [
+        f"{m}:{i.line} imports {i.target}"
+        for m, i in imported("lab", "import", "call", "typing")
+        if within(i.target, "app", "torch", "transformers", "gradio")
+        or (within(i.target, "engine") and not within(i.target, *LAB_MAY_SEE))
+    ]
+    assert not bad, broken(bad)
+
+
+def test_what_the_lab_sees_imports_no_torch() -> None:
+    """Followed through every module that such an import loads."""
+    open_, seen = [m for m in modules() if within(m, *LAB_MAY_SEE)], set()
+    bad = []
+    while open_:
+        module = open_.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for i in imports(module):
+            if within(i.target, "torch") and (
+                i.when == "import" or (i.when == "call" and within(module, "engine.trace"))
+            ):
+                bad.append(f"{module}:{i.line}")
+            elif i.when == "import" and i.target in modules():
+                open_.append(i.target)
+    assert not bad, broken(bad)
+
+
+def test_engine_imports_no_page_library_and_transformers_only_on_demand() -> None:
+    bad = [
+        f"{m}:{i.line} imports {i.target}"
+        for m, i in imported("engine", "import", "call")
+        if i.target.split(".")[0] in PAGES
+        or (within(i.target, "transformers") and (i.when == "import" or m not in READS_HUB_FILES))
+    ]
+    assert not bad, broken(bad)
+
+
+def test_imports_inside_the_rooms_are_relative() -> None:
+    bad = [
+        f"{m}:{i.line} {i.target}"
+        for room in ROOMS
+        for m, i in imported(room, "import", "call", "typing")
+        if i.absolute
+    ]
+    assert not bad, broken(bad)
+
+
+def test_imports_form_no_circle() -> None:
+    """Tarjan's strongly connected components over the imports that run when a module is imported."""
+    graph = {m: {i.target for i in imports(m) if i.when == "import" and i.target in modules()} - {m} for m in modules()}
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[str] = []
+
+    def visit(m: str) -> None:
+        order[m] = low[m] = len(order)
+        stack.append(m)
+        for n in sorted(graph[m]):
+            if n not in order:
+                visit(n)
+            if n in stack:
+                low[m] = min(low[m], low[n])
+        if low[m] == order[m]:
+            part = stack[stack.index(m) :]
+            del stack[stack.index(m) :]
+            if len(part) > 1:
+                circles.append(" <-> ".join(part))
+
+    for m in sorted(graph):
+        if m not in order:
+            visit(m)
+    assert not circles, broken(circles)
+
+
+def test_method_files_do_not_know_each_other_nor_what_stands_above_them() -> None:
+    methods = set(method_modules())
+    bad = [
+        f"{m}:{i.line} imports {i.target}"
+        for m in methods
+        for i in imports(m)
+        if (i.target in methods - {m}) or (i.when == "import" and within(i.target, *ABOVE_METHODS))
+    ]
+    assert not bad, broken(bad)
+
+
+def test_each_family_has_its_base_below_its_methods() -> None:
+    bad = [f"engine/{f}/base.py is missing" for f in families().values() if f"engine.{f}.base" not in modules()]
+    bad += [
+        f"engine.{f}.base:{i.line} imports {i.target}"
+        for f in families().values()
+        if f"engine.{f}.base" in modules()
+        for i in imports(f"engine.{f}.base")
+        if i.when == "import" and within(i.target, *ABOVE_METHODS, *method_modules())
+    ]
+    assert not bad, broken(bad)
+
+
+BLOCK = """
+import importlib, pkgutil, sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ImportError(name + " is blocked in this test")
+sys.meta_path.insert(0, Block())
+for start in {starts!r}:
+    package = importlib.import_module("decodescope." + start)
+    for m in pkgutil.walk_packages(getattr(package, "__path__", []), package.__name__ + "."):
+        importlib.import_module(m.name)
+assert not set({blocked!r}) & set(sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("starts", "blocked"),
+    [
+        (["lab", *LAB_MAY_SEE], ["torch", "transformers", "gradio"]),
+        (["engine"], ["gradio", "transformers", "plotly"]),
+    ],
+    ids=["lab and traces without torch", "engine without gradio and transformers"],
+)
+def test_room_loads_without(starts: list[str], blocked: list[str], tmp_path: Path) -> None:
+    code = BLOCK.format(blocked=blocked, starts=starts)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_engine_refuses_to_be_imported_under_its_plain_name() -> None:
+    done = subprocess.run([sys.executable, "-c", "import engine"], capture_output=True, text=True, cwd=ROOT)
+    assert "import decodescope.engine, not engine" in done.stderr
+
+
+# ---- what a file holds
+
+
+@pytest.mark.parametrize("module", method_modules())
+def test_method_file_holds_one_component_with_title_source_and_docstring(module: str) -> None:
+    tree = parsed(modules()[module])
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
+    components = [c for c in classes if any(ast.unparse(d) == "component" for d in c.decorator_list)]
+    assert [c.name for c in classes if not c.name.startswith("_")] == [c.name for c in components], "one public class"
+    assert len(components) == 1
+    said = {}
+    for node in components[0].body:
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
+        if target is not None and node.value is not None:
+            said[ast.unparse(target)] = node.value
+    for name in ("title", "source"):
+        assert name in said, f"{components[0].name} has no {name}"
+        assert str(ast.literal_eval(said[name])).strip(), f"{components[0].name}.{name} is empty"
+    assert ast.get_docstring(components[0])
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """An override may leave the words to the method that it overrides, wherever in our rooms that stands."""
+    classes: dict[str, ast.ClassDef] = {}
+    for path in modules().values():
+        classes.update({n.name: n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)})
+
+    def said_above(cls: ast.ClassDef, method: str) -> bool:
+        for base in cls.bases:
+            name = ast.unparse(base).split("[")[0].split(".")[-1]
+            if name not in classes:
+                if name in {"Module", "NodeVisitor", "Thread", "HTMLParser"} and "." in ast.unparse(base):
+                    return True
+                continue
+            for n in functions(classes[name]):
+                if n.name == method and ast.get_docstring(n):
+                    return True
+            if classes[name] is not cls and said_above(classes[name], method):
+                return True
+        return False
+
+    bad = []
+    for module, path in sorted(modules().items()):
+        tree = parsed(path)
+        if not ast.get_docstring(tree):
+            bad.append(f"{module}: the file")
+        bad += [f"{module}.{f.name}" for f in functions(tree) if not ast.get_docstring(f)]
+        for cls in (n for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")):
+            if not ast.get_docstring(cls):
+                bad.append(f"{module}.{cls.name}")
+            bad += [
+                f"{module}.{cls.name}.{f.name}"
+                for f in functions(cls)
+                if not ast.get_docstring(f) and not said_above(cls, f.name)
+            ]
+    assert not bad, broken(bad)
+
+
+def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The public functions that stand directly in a file or class; not overloads, not setters."""
+    spoken_for = re.compile(r"(^|\.)(overload|setter|deleter)$")
+    return [
+        n
+        for n in node.body
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not n.name.startswith("_")
+        and not any(spoken_for.search(ast.unparse(d)) for d in n.decorator_list)
+    ]
+
+
+def test_files_stay_small() -> None:
+    """A guard, not an aim: a method takes 30 to 80 lines, another file under 250."""
+    limits = {m: 150 if m in method_modules() else 450 for m in modules()}
+    lengths = {m: len(p.read_text(encoding="utf-8").splitlines()) for m, p in modules().items()}
+    bad = {m: f"{lengths[m]} lines; the guard stands at {limits[m]}" for m in modules() if lengths[m] > limits[m]}
+    assert not bad, broken(bad)
+
+
+# ---- what never stands in a page
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\.(inner|outer)HTML\b",
+        r"\binsertAdjacentHTML\b",
+        r"\bdocument\.write",
+        r"\bnew Function\(",
+        r"(?<![\w.])eval\(",
+    ],
+)
+def test_no_text_becomes_markup(pattern: str) -> None:
+    """What a model or a file says is put into a page as text; these calls would read it as markup or code."""
+    bad = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files()
+        if path.relative_to(ROOT).parts[0] in ("lab", "app") and path.suffix in (".py", ".js", ".mjs", ".html")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+    assert not bad, broken(bad)
+
+
+def test_html_written_in_python_is_constant() -> None:
+    """No f-string, sum, `%`, `.format` or `.join` is handed to an HTML component, widget or template."""
+    makers = {"HTML", "HTMLMath", "Markdown", "Markup", "HTMLResponse"}
+    words = {"html_template", "css_template", "js_on_load", "head", "js"}
+    bad = []
+    for module in (m for m in modules() if within(m, "lab", "app")):
+        for call in (n for n in ast.walk(parsed(modules()[module])) if isinstance(n, ast.Call)):
+            name = ast.unparse(call.func).split(".")[-1]
+            handed = [
+                k.value for k in call.keywords if k.arg in words or (name in makers and k.arg in ("value", "data"))
+            ]
+            if name in makers:
+                handed += call.args[:1]
+            bad += [f"{module}:{value.lineno}" for value in handed if composed(value)]
+    assert not bad, broken(bad)
+
+
+def composed(value: ast.expr) -> bool:
+    """Whether an expression puts pieces of text together."""
+    if isinstance(value, ast.JoinedStr):
+        return True
+    if isinstance(value, ast.BinOp):
+        return not all(isinstance(x, ast.Constant) for x in (value.left, value.right))
+    return (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("format", "join")
+    )
+
+
+# ---- the tree
+
+
+@cache
+def pyproject() -> dict:
+    """pyproject.toml as it stands."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_package_list_equals_the_folders() -> None:
+    folders = {path.parent for path in modules().values()}
+    assert not (bad := [str(f) for f in folders if not (f / "__init__.py").exists()]), broken(bad)
+    names = {"decodescope", *(".".join(("decodescope", *f.relative_to(ROOT).parts)) for f in folders)}
+    assert names == set(pyproject()["tool"]["setuptools"]["packages"])
+
+
+def test_every_data_file_of_a_room_is_packaged() -> None:
+    patterns = pyproject()["tool"]["setuptools"]["package-data"]["decodescope"]
+    names = [p.relative_to(ROOT).as_posix() for p in files()]
+    inside = [n for n in names if n.split("/")[0] in ROOMS and not n.endswith(".py")]
+    assert not (bad := [n for n in inside if not any(fnmatch.fnmatch(n, p) for p in patterns)]), broken(bad)
+
+
+def test_root_holds_no_other_python_file() -> None:
+    """It would be shipped inside the package."""
+    assert {p.name for p in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+def requirements() -> list[str]:
+    """The names of our direct requirements, those for development included."""
+    project = pyproject()["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    return [re.split(r"[\[<>=!~; ]", line)[0] for lines in lists for line in lines]
+
+
+def test_every_requirement_is_pinned_and_explained() -> None:
+    pins = re.findall(r"(?m)^([\w.-]+)==[\w.]+$", (ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert not (bad := [r for r in requirements() if r not in pins or f"`{r}`" not in page]), broken(bad)
+
+
+def test_what_is_imported_is_required() -> None:
+    """No import leans on a package that only comes along with another; fastapi and the like come with gradio."""
+    owners = importlib.metadata.packages_distributions()
+    known = {*requirements(), "fastapi", "starlette", "uvicorn", "IPython", "ipython", "pygments", "decodescope"}
+    bad = []
+    for room in ROOMS:
+        for module, i in imported(room, "import", "call"):
+            top = i.target.split(".")[0]
+            if top in sys.stdlib_module_names or top in ROOMS or top == "__future__":
+                continue
+            if not known & {top, *owners.get(top, [])}:
+                bad.append(f"{module}:{i.line} imports {top}")
+    assert not bad, broken(bad)
+
+
+def test_no_path_of_somebody_s_machine() -> None:
+    pattern = re.compile(r"(?<![\w.:/])/(work|home|root|Users)/\w|[A-Z]:\\Users\\")
+    data = ("assets/models/", "assets/traces/")
+    bad = []
+    for path in files():
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(data) or path == Path(__file__).resolve() or b"\0" in (content := path.read_bytes()):
+            continue
+        lines = content.decode("utf-8", "replace").splitlines()
+        bad += [f"{name}:{number}" for number, line in enumerate(lines, 1) if pattern.search(line)]
+    assert not bad, broken(bad)
+
+
+def test_files_keep_to_their_sizes() -> None:
+    sizes = {p.relative_to(ROOT).as_posix(): p.stat().st_size for p in files()}
+    big = {n: f"{s / 2**20:.1f} MiB" for n, s in sizes.items() if s > 4 * 2**20 and not n.startswith("assets/")}
+    assert not big, broken(big)
+    assert sum(s for n, s in sizes.items() if n.startswith("assets/")) <= 48 * 2**20
+
+
+def test_notebooks_are_saved_without_outputs() -> None:
+    bad = []
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        bad += [path.name for c in cells if c.get("outputs") or c.get("execution_count")]
+    assert not bad, broken(bad)
+
+
+def test_browser_tests_share_one_group() -> None:
+    """Tests run in several processes; two of them must not drive pages at the same time on a small machine."""
+    texts = {
+        p: p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py") if p != Path(__file__).resolve()
+    }
+    bad = [p.name for p, text in texts.items() if "mark.browser" in text and "xdist_group" not in text]
+    assert not bad, broken(bad)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps no executable bit")
+def test_scripts_can_be_run() -> None:
+    for name in ("scripts/environment.py", ".ci/run"):
+        assert os.access(ROOT / name, os.X_OK), name

@@ -1,0 +1,143 @@
+"""Small traces, made without a model: their numbers are chosen so that `check` finds them consistent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
+from decodescope.engine.trace.events import (
+    Beams,
+    CacheChange,
+    DraftTree,
+    Exit,
+    Extra,
+    Fields,
+    Iteration,
+    Pass,
+    Tops,
+    Trials,
+)
+
+VOCAB = 50
+PROMPT = 7
+
+
+def header(rule: str = "lossless", **more: Any) -> Header:
+    model = {"name": "toy", "vocab": VOCAB, "n_layers": 2, "n_kv_heads": 2}
+    method = {"strategy": {"name": "draft_verify"}, "acceptance": {"name": rule}}
+    pieces = {"1": "a", "2": ["e2"], "3": ["82", "ac"], "4": " b"}
+    return Header(model, method, np.arange(1, PROMPT + 1, dtype="<i4"), 11, pieces=pieces, run="r1", **more)
+
+
+def prefill() -> Prefill:
+    return Prefill(PROMPT, [Pass("target", "prefill", PROMPT, 0, 90.5)], [change(PROMPT, PROMPT)], 90.5)
+
+
+def change(appended: int, held: int, **more: Any) -> CacheChange:
+    return CacheChange("target", appended, held, 64 * held, 64 * held, **more)
+
+
+def plain_step(k: int, n: int) -> Step:
+    """One token without a draft."""
+    return Step(
+        k, n, 10.0 * k, 9.5, [k % VOCAB], ["target"], cache=[change(1, n + 1)], path=[], extra=Extra(k % VOCAB, "target")
+    )
+
+
+def drafted_step(k: int, n: int) -> Step:
+    """A tree 0 - (1, 2): node 0 accepted, 1 refused, 2 refused, a token from what is left."""
+    p0, q0, p1, q1, p2 = 0.5, 0.8, 0.1, 0.4, 0.15
+    left = 0.75 - 0.1  # of p after node 0, the sum of max(0, p - q) over the tops and the rest
+    r2 = (p2 - 0.05) / left
+    return Step(
+        k,
+        n,
+        10.0 * k,
+        9.5,
+        [8, 20],
+        ["accepted", "residual"],
+        drafted=3,
+        accepted=1,
+        passes=[Pass("target", "verify", 4, n, 7.25)],
+        cache=[change(2, n + 2)],
+        path=[0],
+        draft=DraftTree([8, 9, 10], [-1, 0, 0], [q0, q1, 0.05], "iid", [0.3, 0.2, 0.9], "toy", {"span": 3}),
+        trials=Trials(
+            [0, 1, 2], [p0, p1, p2], [p0, p1, r2], [q0, q1, 0.05], [0.2, 0.6, None], [p0 / q0, p1 / q1, 1.0], [True, False, False]
+        ),
+        extra=Extra(20, "residual", 0.4, 0.3, 0.5),
+        tops=Tops(
+            places=np.array([-1, 0], "<i4"),
+            ids=np.array([[8, 20, -1], [9, 10, 20]], "<i4"),
+            p=np.array([[0.5, 0.25, 0], [0.1, 0.15, 0.5]], "<f4"),
+            q=np.array([[0.8, 0.1, 0], [0.4, 0.05, 0.3]], "<f4"),
+            rest=np.array([[0.25, 0.1, 0.2], [0.25, 0.25, 0.35]], "<f4"),
+            entropy=np.array([1.0, 1.25], "<f4"),
+        ),
+        pieces={"8": "x", "20": "<script>"},
+    )
+
+
+def everything_step(k: int, n: int) -> Step:
+    """A step that fills every field of the schema, sensible or not."""
+    step = drafted_step(k, n)
+    step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
+    step.sampler = {"mu": 4.25}
+    step.exits = [Exit(1, "confidence", [[0, 0.5, 0.9], [1, 0.95, 0.9]])]
+    step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
+    step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
+    step.fields = Fields(
+        [0, 1],
+        np.linspace(0, 1, 24, dtype="<f2").reshape(1, 2, 1, 3, 4),
+        np.zeros((1, 2, 4), "<i4"),
+        np.ones((3, 3), "<f4"),
+    )
+    step.tie = [[1, 0.001]]
+    mass = np.random.default_rng(0).integers(0, 4, (2, 2, 3000)).astype("|u1")
+    step.cache = [
+        change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4")),
+        CacheChange("draft", 2, n, 64, 64, 1, None, np.array([[0, 1, 2]], "<i4"), mass),
+    ]
+    step.passes[0].instrumented = True
+    step.passes[0].attn = step.passes[0].ffn = step.passes[0].propagated = 2
+    return step
+
+
+def write(path: Path, steps: list[Step], end: End | None = None, head: Header | None = None) -> Path:
+    """A sealed trace of these steps."""
+    with TraceWriter(path, head or header()) as writer:
+        writer.write(prefill())
+        for step in steps:
+            writer.write(step)
+        tokens = [token for step in steps for token in step.emitted]
+        return writer.seal(end or End("max_new_tokens", tokens, len(steps)))
+
+
+def steps(kinds: str) -> list[Step]:
+    """A run of plain ("p") and drafted ("d") steps."""
+    made: list[Step] = []
+    n = PROMPT
+    for k, kind in enumerate(kinds):
+        made.append({"p": plain_step, "d": drafted_step, "e": everything_step}[kind](k, n))
+        n += len(made[-1].emitted)
+    return made
+
+
+@pytest.fixture
+def toy() -> SimpleNamespace:
+    """The makers of this file."""
+    makers: dict[str, Callable[..., Any] | int] = {
+        f.__name__: f for f in (header, prefill, change, plain_step, drafted_step, everything_step, write, steps)
+    }
+    return SimpleNamespace(**makers, prompt=PROMPT, vocab=VOCAB)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A sealed trace of four steps."""
+    return write(tmp_path / "small.dstrace", steps("pdpd"))

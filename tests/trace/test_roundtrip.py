@@ -1,0 +1,187 @@
+"""What is written is what is read: all kinds of records, other versions, and text made of pieces."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from decodescope.engine.trace import UPLOADED, End, Trace, TraceError, TraceWriter, check, open_trace, read_records
+from decodescope.engine.trace.frame import MAGIC, frame
+
+GOLDEN = Path(__file__).parent / "golden-1.0.dstrace"
+
+
+def same(a: Any, b: Any) -> bool:
+    if is_dataclass(a):
+        return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and (a == b or a != a)
+
+
+def test_every_field_of_every_record_comes_back(toy, tmp_path):
+    steps = toy.steps("pde")
+    path = toy.write(tmp_path / "all.dstrace", steps)
+    trace = open_trace(path)
+    assert same(trace.header, toy.header()) and same(trace.prefill, toy.prefill())
+    assert all(map(same, trace.steps, steps)) and len(trace.steps) == 3
+    assert (trace.end.reason, trace.end.steps, trace.end.records) == ("max_new_tokens", 3, 5)
+    assert [type(record).__name__ for record in read_records(path)] == ["Header", "Prefill", "Step", "Step", "Step", "End"]
+    assert all(getattr(steps[2], f.name) is not None for f in fields(steps[2])), "the test needs every field"
+
+
+def test_large_arrays_are_deflated_unless_they_would_look_like_a_bomb(toy, tmp_path):
+    step = toy.plain_step(0, toy.prompt)
+    noisy = np.random.default_rng(1).integers(0, 8, 300_000).astype("|u1")
+    step.rule = {"noisy": noisy, "zeros": np.zeros(300_000, "|u1")}
+    path = toy.write(tmp_path / "z.dstrace", [step])
+    assert 300_000 < path.stat().st_size < 500_000, "one deflated, one not"
+    read = open_trace(path, UPLOADED).steps[0].rule
+    assert same(read, step.rule)
+
+
+def test_numbers_that_are_not_finite_are_null_with_a_flag(toy, tmp_path):
+    step = toy.plain_step(0, toy.prompt)
+    step.sampler = {"mu": math.nan, "deep": [1.0, -math.inf]}
+    step.tie = [[0, math.inf]]
+    path = toy.write(tmp_path / "nan.dstrace", [step])
+    assert b'"mu":null' in path.read_bytes() and b"NaN" not in path.read_bytes()
+    read = open_trace(path).steps[0]
+    assert math.isnan(read.sampler["mu"]) and read.sampler["deep"] == [1.0, -math.inf] and read.tie == [[0, math.inf]]
+
+
+def test_numpy_numbers_and_tuples_are_written_as_plain_ones(toy, tmp_path):
+    step = toy.plain_step(0, toy.prompt)
+    step.rule = {"a": np.float32(0.5), "b": (np.int64(3), np.bool_(True)), "big": np.arange(3, dtype=">i4")}
+    read = open_trace(toy.write(tmp_path / "np.dstrace", [step])).steps[0].rule
+    assert read["a"] == 0.5 and read["b"] == [3, True] and read["big"].tolist() == [0, 1, 2]
+
+
+def test_what_a_trace_cannot_hold_is_refused_before_anything_is_written(toy, tmp_path):
+    with TraceWriter(tmp_path / "x.dstrace", toy.header()) as writer:
+        step = toy.plain_step(0, toy.prompt)
+        step.rule = {"x": object()}
+        with pytest.raises(TraceError, match="holds a object"):
+            writer.write(step)
+        writer.write(toy.plain_step(0, toy.prompt))
+        assert check(open_trace(writer.seal())).ok
+
+
+def test_text_joins_bytes_of_one_character(toy, small):
+    trace = open_trace(small)
+    assert trace.text([1, 2, 3, 4]) == "a\u20ac b"
+    assert trace.text([2, 1]) == "\ufffda" and trace.text([1, 49]) == "a<#49>"
+    assert (trace.piece(3), trace.piece(1), trace.piece(20)) == ("<82 AC>", "a", "<script>")
+    assert trace.tokens == [1, 2, 3, 4, 5, 6, 7, 0, 8, 20, 2, 8, 20] and trace.emitted == trace.tokens[7:]
+
+
+def test_steps_are_a_sequence(small):
+    steps = open_trace(small).steps
+    assert [step.step for step in steps] == [0, 1, 2, 3] and steps[-1].step == 3
+    assert [step.step for step in steps[1:3]] == [1, 2] and steps[2] is steps[2]
+    with pytest.raises(IndexError):
+        steps[4]
+
+
+def test_a_trace_in_memory_is_the_same_as_its_file(toy, small, tmp_path):
+    trace = Trace([toy.header()])
+    for record in [toy.prefill(), *toy.steps("pdpd")]:
+        trace.write(record)
+    assert trace.emitted == open_trace(small).emitted, "before it is sealed"
+    trace.seal(End("max_new_tokens", trace.emitted[:], 4))
+    assert same(trace.end, open_trace(small).end)
+    assert trace.save(tmp_path / "saved.dstrace").read_bytes() == small.read_bytes()
+    assert check(trace).ok
+    with pytest.raises(TraceError, match="sealed"):
+        trace.write(toy.plain_step(4, 20))
+
+
+def test_a_growing_file_is_followed(toy, tmp_path):
+    with TraceWriter(tmp_path / "live.dstrace", toy.header()) as writer:
+        writer.write(toy.prefill())
+        trace = open_trace(writer.partial)
+        assert len(trace.steps) == 0 and trace.damage is None and trace.end is None
+        for step in toy.steps("pd"):
+            writer.write(step)
+        assert trace.refresh() == 2 and trace.steps[1].emitted == [8, 20]
+        assert trace.emitted == [0, 8, 20]
+        writer.write(toy.plain_step(2, 10))
+        assert trace.refresh() == 3 and trace.emitted == [0, 8, 20, 2]
+        writer.seal()
+        assert trace.refresh() == 3 and trace.end.reason == "interrupted" and trace.damage is None
+
+
+def test_two_runs_do_not_share_a_name(toy, small):
+    with pytest.raises(TraceError, match="exists already"):
+        TraceWriter(small, toy.header())
+    with TraceWriter(small, toy.header(), overwrite=True) as writer:
+        assert len(open_trace(small).steps) == 4, "the old file stays until the new one is sealed"
+        with pytest.raises(TraceError, match="being written"):
+            TraceWriter(small, toy.header(), overwrite=True)
+        writer.seal()
+    assert len(open_trace(small).steps) == 0
+    with pytest.raises(TraceError, match="sealed"):
+        writer.write(toy.plain_step(0, 7))
+
+
+def test_content_hash_leaves_times_out_and_nothing_else(toy, tmp_path):
+    def content(name: str, head: Any = None, **changed: Any) -> str:
+        steps = toy.steps("pd")
+        for key, value in changed.items():
+            setattr(steps[1], key, value)
+        return open_trace(toy.write(tmp_path / f"{name}.dstrace", steps, head=head)).end.content_hash
+
+    first = content("a")
+    later = toy.header(created="2001-01-01", torch="9.9", threads=8, project="decodescope 7")
+    later.run = "r2"
+    assert content("b", later, t_us=1.0, wall_us=2.0, verify_us=3.0) == first
+    assert content("c", source=1) == first, "what is no field is not written"
+    assert content("d", emitted=[8, 21]) != first
+    assert content("e", toy.header(dtype="float64")) != first
+
+
+def test_the_golden_file_of_schema_1_0_opens():
+    trace = open_trace(GOLDEN, UPLOADED)
+    assert trace.damage is None and check(trace).ok, check(trace)
+    assert trace.header.schema == "1.0" and len(trace.steps) == 6
+    assert trace.end.content_hash == "e7dac300fac404f56216d7045b88e6d97ff4c8c6b278bfe08fd2d51b2b95cb44"
+    assert trace.text()[:4] == "a\u20ac b" and trace.steps[1].trials.ok == [True, False, False]
+
+
+def edited(path: Path, number: int, change: Any) -> Path:
+    """`path` with the head of one record changed, its hash and checksum made anew."""
+    data, bodies = path.read_bytes(), []
+    at = len(MAGIC)
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        bodies.append(data[at + 8 : at + 8 + size])
+        at += 8 + size
+    (size,) = struct.unpack_from("<I", bodies[number])
+    head = json.loads(bodies[number][4 : 4 + size])
+    change(head)
+    text = json.dumps(head).encode()
+    bodies[number] = struct.pack("<I", len(text)) + text + bodies[number][4 + size :]
+    made = path.with_name("edited.dstrace.partial")
+    made.write_bytes(MAGIC + b"".join(map(frame, bodies)))
+    return made
+
+
+def test_a_newer_major_is_refused_and_a_newer_minor_opens(small):
+    with pytest.raises(TraceError, match=r"schema is 2\.0, and this version of DecodeScope reads 1\.x"):
+        open_trace(edited(small, 0, lambda head: head.update(schema="2.0")))
+    newer = open_trace(edited(small, 0, lambda head: head.update(schema="1.7", colour={"unknown": [1, 2]})), UPLOADED)
+    assert len(newer.steps) == 4 and newer.header.schema == "1.7"
+    newer = open_trace(edited(small, 2, lambda head: head.update(kind="weather")), verify=False)
+    assert len(newer.steps) == 3, "a kind of the future is left out"
+    newer = open_trace(edited(small, 3, lambda head: head["trials"].update(mood=[1])), UPLOADED)
+    assert newer.steps[1].trials.ok == [True, False, False]
