@@ -45,5 +45,5 @@ models:
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache build/lib build/bdist.* build/types dist *.egg-info
+	rm -rf .venv .hypothesis .pytest_cache .ruff_cache .mypy_cache build/lib build/bdist.* build/types dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

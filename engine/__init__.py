@@ -6,6 +6,8 @@ Names are loaded on first use, so that `decodescope.engine.trace` can be read wh
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "engine":
@@ -36,3 +38,13 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"decodescope.engine has no {name!r}; it offers {', '.join(__all__)}")
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+
+
+class _Engine(ModuleType):
+    """`load` and `run` are functions here and files beside: importing a file would put the module in the function's place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, getattr(value, name) if name in _HOME and isinstance(value, ModuleType) else value)
+
+
+sys.modules[__name__].__class__ = _Engine

@@ -40,12 +40,14 @@ class LayerStore:
         self._fill = dict(columns or {})
         self.kv = torch.empty(2, batch, spec.n_kv_heads, PAGE, spec.head_dim, dtype=dtype, device=device)
         self.columns = {
-            name: torch.full((batch, spec.n_kv_heads, PAGE), x, device=device) for name, x in self._fill.items()
+            name: torch.full((batch, spec.n_kv_heads, PAGE), x, dtype=torch.float32, device=device)
+            for name, x in self._fill.items()
         }
         self._pos: Tensor | None = None  # int32 [B, H_kv, S], once something was evicted
         self._alive: Tensor | None = None  # bool [B, H_kv, S], once heads keep different numbers of entries
         self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
-        self._widest = 0
+        self._widest = 0  # most rows that were pending since the last `shrink`
+        self._freed = False  # entries were dropped since memory was last returned
         self._bytes = 0
         self.n = self.m = 0
         self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
@@ -138,16 +140,22 @@ class LayerStore:
     def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
         """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
 
-        A prefix of the pending rows moves nothing. `index` is rows as int64 [R] on the store's device, if the caller has
-        it already. Raises ValueError if a row is not pending.
+        They continue the text: their positions follow each other and what was committed before, as those of a path in a
+        tree do. A prefix of the pending rows moves nothing. `index` is rows as int64 [R] on the store's device, if the caller
+        has it already. Raises ValueError if a row is not pending.
         """
-        if rows and rows[-1] >= self.m:
-            raise ValueError(f"layer {self.layer}: row {rows[-1]} cannot be committed, {self.m} rows are pending.")
+        self._check_pending(rows)
         still = next((i for i, row in enumerate(rows) if row != i), len(rows))
         if still < len(rows):
             moved = torch.tensor(rows, device=self.kv.device) if index is None else index
             self._move(moved[still:] + self.n, self.n + still)
         self.n, self.m, self._pending = self.n + len(rows), 0, None
+
+    def _check_pending(self, rows: Sequence[int]) -> None:
+        if rows and not (0 <= rows[0] and rows[-1] < self.m and len(rows) <= self.m):
+            raise ValueError(
+                f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be committed, {self.m} rows are pending."
+            )
 
     def prune_pending(self, rows: Tensor) -> None:
         """Keep only the pending rows `rows` (int64 [R], ascending), which stay pending."""
@@ -168,7 +176,7 @@ class LayerStore:
         return self._pos
 
     def evict(self, index: Tensor) -> None:
-        """Drop the committed slots `index` (int64 [B, H_kv, e], e different slots per head); memory is not yet returned.
+        """Drop the committed slots `index` (int64 [B, H_kv, e], e different slots per head); `shrink` returns memory.
 
         The e newest slots close the holes: 2 e rows are touched, however many are kept. Nothing may be pending.
         """
@@ -179,7 +187,8 @@ class LayerStore:
             raise ValueError(f"layer {self.layer}: cannot evict {gone} of {self.n} entries with {self.m} pending.")
         pos = self._explicit()
         if self.evicted is not None:
-            self.evicted.append(pos.gather(2, index))
+            left = pos.gather(2, index)
+            self.evicted.append(left if self._alive is None else left.masked_fill(~self._alive.gather(2, index), -1))
         kept = self.n - gone
         if gone == 1:
             holes, tail = index, torch.full_like(index, kept)
@@ -195,7 +204,7 @@ class LayerStore:
             else:
                 at, to = (x[None, ..., None].expand(2, *x.shape, self._shape[2]) for x in (tail, holes))
                 table.scatter_(3, to, table.gather(3, at))
-        self.n = kept
+        self.n, self._freed = kept, True
 
     def keep_where(self, keep: Tensor) -> None:
         """Keep the committed slots marked in `keep` (bool [B, H_kv, n]); heads may keep different numbers.
@@ -221,12 +230,13 @@ class LayerStore:
             table.narrow(axis, 0, most).copy_(table.gather(axis, at))
         if self._alive is not None:
             self._alive[:, :, :most] = counts[:, :, None] > torch.arange(most, device=keep.device)
-        self.n = most
+        self.n, self._freed = most, True
 
     def truncate(self, length: int) -> None:
         """Forget every entry at position >= `length`, and what is pending."""
         self.rollback()
         if self._pos is None:
+            self._freed |= length < self.n
             self.n = min(self.n, length)
             return
         inside = self._pos[:, :, : self.n] < length
@@ -234,10 +244,14 @@ class LayerStore:
             self.keep_where(inside)
 
     def shrink(self) -> None:
-        """Return memory when two pages more are free than the widest recent pass needs."""
+        """Return memory, once entries were dropped, when two pages more are free than the widest recent pass needs.
+
+        Where nothing was dropped the free slots are those that growing by half has just made.
+        """
         needed = self.n + self.m + self._widest
-        if self.capacity - needed >= 2 * PAGE:
+        if self._freed and self.capacity - needed >= 2 * PAGE:
             self._resize(max(needed, 1))
+            self._freed = False
         self._widest = self.m
 
     def rows(self, order: Tensor) -> None:
@@ -282,6 +296,8 @@ class KVCache:
 
     def commit(self, rows: Sequence[int]) -> None:
         """Keep the pending rows `rows` (ascending) in every layer, drop the other pending ones."""
+        for store in self.layers:
+            store._check_pending(rows)  # all or none
         device = self.layers[0].kv.device
         index = None if list(rows) == list(range(len(rows))) else torch.tensor(rows, device=device)
         for store in self.layers:

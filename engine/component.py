@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
@@ -118,7 +119,7 @@ def lookup(kind: str, name: str) -> type[Component]:
     return shelf[name]
 
 
-def build(kind: str, name: str, settings: dict[str, Any] | None = None) -> Component:
+def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Component:
     """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line)."""
     cls = lookup(kind, name)
     known = {p.name: p for p in cls.params()}

@@ -11,6 +11,7 @@ from .spec import ModelSpec, Rope
 
 ROPE_KINDS = ("default", "linear", "llama3")
 LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
+MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     family = FAMILIES[kind]
     _refuse(config, name, family)
     layers, heads, d = (_size(config, name, x) for x in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    if layers > MOST_LAYERS:
+        raise LoadError(f"{name}: config.json gives {layers} layers, more than the limit of {MOST_LAYERS}; it is damaged.")
     kv = _size(config, name, "num_key_value_heads", heads)
     if heads % kv:
         raise LoadError(f"{name} has {heads} query heads, no multiple of its {kv} KV heads; its config.json is damaged.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +39,8 @@ class Layer:
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
         """The same layer with every tensor moved or cast."""
-        return Layer(**{f.name: None if (x := getattr(self, f.name)) is None else x.to(**where) for f in fields(self)})
+        tensors = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
+        return Layer(**{name: x.to(**where) for name, x in tensors.items()})
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,24 @@ class Decoder:
     def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
         self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
         self.rope = RopeTable(spec.rope, min(spec.max_positions, 8192), embed.dtype, embed.device)
-        self.usable: int | None = None  # ids below this may be emitted; padding rows above are masked out
+        self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self
+
+    @property
+    def vocab(self) -> int:
+        """V, the number of ids that get a logit."""
+        return self.spec.vocab if self.usable is None else min(self.usable, self.spec.vocab)
+
+    def limited(self, vocab: int) -> Decoder:
+        """The same model, weights shared, of whose ids only those below `vocab` may be emitted."""
+        if vocab >= self.vocab:
+            return self
+        made = copy.copy(self)
+        made.usable = vocab
+        return made
 
     @property
     def dtype(self) -> torch.dtype:
@@ -89,7 +104,9 @@ class Decoder:
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
         head = embed if self.head is self.embed else self.head.to(**where)  # type: ignore[call-overload] # as above
         norm = self.norm.to(**where)  # type: ignore[call-overload] # as above
-        return Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
+        made = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
+        made.usable = self.usable
+        return made
 
     def forward(
         self,
@@ -101,8 +118,8 @@ class Decoder:
     ) -> Tensor:
         """Logits float32 (float64 if the model is) [B, T, V], or [B, 1, V] of the last row if the feed says so.
 
-        Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not run
-        get keys and values from the exit state (CALM's propagation), so that no later token finds a gap.
+        Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not
+        run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job = _Pass(self, feed, cache, probe)
@@ -138,13 +155,9 @@ class Decoder:
         return F.rms_norm(x, (self.spec.d_model,), self.norm, self.spec.norm_eps)
 
     def unembed(self, feature: Tensor) -> Tensor:
-        """Logits [..., V] of final features [..., d_model]; half types come out as float32."""
-        logits = F.linear(feature, self.head)
-        if logits.dtype in (torch.bfloat16, torch.float16):
-            logits = logits.float()
-        if self.usable is not None and self.usable < logits.shape[-1]:
-            logits[..., self.usable :] = -torch.inf
-        return logits
+        """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
+        logits = F.linear(feature, self.head[: self.usable])
+        return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
     def _ffn(self, i: int, x: Tensor) -> Tensor:
         w = self.layers[i]

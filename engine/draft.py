@@ -13,6 +13,7 @@ from .feed import Feed
 
 ROOT = -1
 Proposal = Literal["onehot", "iid", "without_replacement", "mixed"]
+Origin = Literal["bonus", "residual", "correction", "target"]
 
 
 @dataclass
@@ -142,7 +143,7 @@ class Verdict:
 
     path: list[int]
     token: int | None
-    origin: Literal["bonus", "residual", "correction", "target"]
+    origin: Origin
     trials: list[Trial] = field(default_factory=list)
     u: float | None = None
     low: float = 0.0

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .cache import KVCache
-from .decoder import Decoder, Exit, Skip
+from .decoder import Decoder, Skip
+from .depth.base import Depth
 from .execute import EngineFault, Executor
 from .feed import Feed
 from .policies.base import CachePolicy
@@ -62,7 +63,7 @@ class Lane:
         for store in self.cache.layers:
             store.evicted = []
 
-    def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Exit | None = None) -> Tensor:
+    def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
         """Run `feed`; its rows are pending. Logits float [B, T, V] ([B, 1, V] if the feed asks for the last).
 
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
@@ -77,9 +78,13 @@ class Lane:
         self.best = best[0].tolist()
         self._feed = feed
         record = Pass(self.name, phase, feed.length, held, self.executor.elapsed_us(start, end), batch=len(feed.tokens))
+        layers = self.decoder.spec.n_layers
         if skip is not None:
-            layers = self.decoder.spec.n_layers
             record.attn, record.ffn = layers - len(skip.attn), layers - len(skip.ffn)
+        left = None if depth is None else depth.took()
+        if left is not None and left.depth < layers:
+            record.attn = record.ffn = left.depth
+            record.propagated = layers - left.depth
         record.instrumented = True if self.probe is not None else None
         self.passes.append(record)
         return logits

@@ -65,6 +65,10 @@ class Recorder:
         if self.level == "fields":
             target.watch = self._capture
 
+    def forget(self) -> None:
+        """A new trace begins: it has shown no piece yet."""
+        self._known = set()
+
     def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
         """Pieces of the ids that the trace has not shown yet."""
         if self._pieces is None:
@@ -167,13 +171,18 @@ class Recorder:
             seen = [torch.nn.functional.pad(x, (0, most - x.shape[-1])) for x in seen]
         positions = [_positions(lane, i, seen[0].shape[-1]) for i in layers]
         at = torch.tensor(rows, device=lane.decoder.device)
-        norms = [x[0].float().norm(dim=-1)[at] for _, x in sorted(lane.probe.hidden.items(), key=lambda kv: str(kv[0]).zfill(6))]
+        norms = [x[0].float().norm(dim=-1)[at] for _, x in sorted(lane.probe.hidden.items(), key=_place)]
         self._fields = Fields(
             layers,
             torch.stack(seen).half().cpu().numpy(),
             np.stack(positions),
             torch.stack(norms).float().cpu().numpy() if norms else None,
         )
+
+
+def _place(probed: tuple[int | str, Tensor]) -> int:
+    """Layers in order, "final" last."""
+    return probed[0] if isinstance(probed[0], int) else 1 << 20
 
 
 def _positions(lane: Lane, layer: int, width: int) -> np.ndarray:
@@ -233,11 +242,11 @@ def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
         rows = [a + b for a, b in zip(rows, q.topk(min(TOP, q.shape[-1]), -1).indices.tolist(), strict=True)]
     rows = [list(dict.fromkeys(row + tried.get(node, []))) for row, node in zip(rows, places, strict=True)]
     width = max(map(len, rows))
-    ids = torch.tensor([row + [-1] * (width - len(row)) for row in rows], device=p.device)
-    there, at = ids >= 0, ids.clamp_min(0)
+    at = torch.tensor([row + [-1] * (width - len(row)) for row in rows], device=p.device)
+    there, known = at >= 0, at.clamp_min(0)
     zero = torch.zeros((), dtype=p.dtype, device=p.device)
-    shown_p = torch.where(there, p.gather(1, at), zero)
-    shown_q = zero.expand_as(shown_p) if q is None else torch.where(there, q.gather(1, at), zero)
+    shown_p = torch.where(there, p.gather(1, known), zero)
+    shown_q = zero.expand_as(shown_p) if q is None else torch.where(there, q.gather(1, known), zero)
     excess = (shown_p - shown_q).clamp_min(0).sum(-1)
     if q is None:
         all_q, all_excess = torch.zeros(len(places), device=p.device), p.sum(-1)
@@ -246,7 +255,7 @@ def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
     rest = torch.stack([p.sum(-1) - shown_p.sum(-1), all_q - shown_q.sum(-1), all_excess - excess], 1).clamp_min(0)
     return Tops(
         _ints(places),
-        ids.to(torch.int32).cpu().numpy(),
+        at.to(torch.int32).cpu().numpy(),
         shown_p.float().cpu().numpy(),
         shown_q.float().cpu().numpy(),
         rest.float().cpu().numpy(),

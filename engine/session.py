@@ -63,9 +63,9 @@ class Session(State):
         spec = model.spec
         m.check(spec, models)
         used = {role: models[role] for role in m.drafter.lanes} if "drafter" in m.strategy.uses else {}
-        limit = self._limit(model, used, m, prompt, max_new_tokens)
         self._models = {"target": model, **used}
-        self._join_vocabularies()
+        vocab = self._common_vocabulary()
+        limit = self._limit(model, used, m, prompt, max_new_tokens, vocab)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         executor = Executor(model.decoder.device)
         stops = model.stop_tokens if stop_tokens is None else stop_tokens
@@ -79,14 +79,18 @@ class Session(State):
             limit=limit,
             stop=Stop(frozenset(stops), tuple(t.encode() for t in stop_texts if t), pieces),
             target=Lane(
-                "target", model.decoder, m.policy, needs=m.needs | self.recorder.needs(spec.n_layers), executor=executor
+                "target",
+                model.decoder.limited(vocab),
+                m.policy,
+                needs=m.needs | self.recorder.needs(spec.n_layers),
+                executor=executor,
             ),
-            lanes={role: Lane(role, x.decoder, KeepAll(), executor=executor) for role, x in used.items()},
+            lanes={role: Lane(role, x.decoder.limited(vocab), KeepAll(), executor=executor) for role, x in used.items()},
             drafter=m.drafter,
             acceptance=m.acceptance,
             depth=m.depth,
             sampler=m.sampler,
-            sampler_state=m.sampler.start(list(prompt), spec.vocab),
+            sampler_state=m.sampler.start(list(prompt), vocab),
             chance=Chance(seed),
         )
         self.recorder.attach(self.target)
@@ -97,20 +101,25 @@ class Session(State):
         self.prefilled: Prefill | None = None
         self._seed, self._chat, self._stop_texts = seed, chat, list(stop_texts)
         self._parent: dict[str, Any] | None = None
+        self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
+        self._opened = False
         self.run_id = secrets.token_hex(8)
         self._header: Header | None = None
         self._started = 0.0
 
     @staticmethod
-    def _limit(model: Model, used: Mapping[str, Model], m: Method, prompt: Sequence[int], max_new: int) -> int:
+    def _limit(
+        model: Model, used: Mapping[str, Model], m: Method, prompt: Sequence[int], max_new: int, vocab: int
+    ) -> int:
         """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
         if not prompt:
             raise MethodError("the prompt has no tokens: give at least one.")
         if max_new < 1:
             raise MethodError(f"max_new_tokens = {max_new}: must be at least 1.")
-        bad = next((x for x in prompt if not 0 <= x < model.spec.vocab), None)
+        bad = next((x for x in prompt if not 0 <= x < vocab), None)
         if bad is not None:
-            raise MethodError(f"the prompt holds token id {bad}; {model.spec.name} has ids 0 to {model.spec.vocab - 1}.")
+            names = " and ".join(x.spec.name for x in (model, *used.values()))
+            raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
         limit = 1 << 40
         for role, x in {"target": model, **used}.items():
             if role == "target" and m.policy.bounded:
@@ -124,8 +133,8 @@ class Session(State):
             )
         return limit
 
-    def _join_vocabularies(self) -> None:
-        """Every model may use only the ids that all of them have; the rest is padding, masked before the softmax."""
+    def _common_vocabulary(self) -> int:
+        """How many ids all models have; what one of them has beyond is padding. Raises MethodError if ids differ."""
         models = list(self._models.values())
         for role, other in self._models.items():
             first = models[0].tokenizer
@@ -136,10 +145,7 @@ class Session(State):
                         f"{other.name} cannot be the {role} model of {models[0].name}: their tokenizers differ at id "
                         f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."
                     )
-        usable = min(x.spec.vocab for x in models)
-        for x in models:
-            if x.spec.vocab != usable or x.decoder.usable is not None:
-                x.decoder.usable = usable
+        return min(x.decoder.vocab for x in models)
 
     @property
     def header(self) -> Header:
@@ -151,7 +157,7 @@ class Session(State):
             self._header = Header(
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 method=self.method.record(),
-                prompt=torch.tensor(self.tokens[: self.prompt], dtype=torch.int32).numpy(),
+                prompt=torch.tensor(self.tokens[: self._begin], dtype=torch.int32).numpy(),
                 seed=self._seed,
                 project=version("decodescope"),
                 run=self.run_id,
@@ -167,11 +173,11 @@ class Session(State):
                 threads=torch.get_num_threads(),
                 torch=torch.__version__,
                 levels=self.recorder.levels,
-                max_new_tokens=self.max_new,
+                max_new_tokens=self.max_new - (self._begin - self.prompt),
                 stop_tokens=sorted(self.stop.tokens),
                 stop_texts=self._stop_texts,
                 chat=self._chat,
-                pieces=self.recorder.pieces(self.tokens[: self.prompt]),
+                pieces=self.recorder.pieces(self.tokens[: self._begin]),
                 parent=self._parent,
             )
         return self._header
@@ -187,7 +193,7 @@ class Session(State):
         if self.prefilled is not None:
             return self.prefilled
         self._started = time.perf_counter()
-        with self._faults():
+        with _Faults(self):
             if self.prompt > 1:
                 self.target.read(self.tokens[:-1], "prefill")
             passes = self.target.take_passes()
@@ -199,7 +205,6 @@ class Session(State):
             self.target.policy_us = 0.0
             change = self.recorder.cache(self)
             self.prefilled = Prefill(self.prompt - 1, passes, change, round(prefill_us, 1))
-            self._keep(self.header)
             self._keep(self.prefilled)
         return self.prefilled
 
@@ -211,7 +216,7 @@ class Session(State):
             raise ValueError(f"the run has ended: {self.end.reason}.")
         self.start()
         began, n = time.perf_counter(), len(self.tokens)
-        with self._faults():
+        with _Faults(self):
             move = self.method.strategy.step(self)
             wall = (time.perf_counter() - began) * 1e6
             t_us = (began - self._started) * 1e6
@@ -235,21 +240,30 @@ class Session(State):
         """End the run and seal its trace. The first reason counts."""
         if self.end is None:
             wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
-            end = End(reason, self.tokens[self.prompt :], self.steps, message, wall_us=round(wall, 1))
+            end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
             self.end = end
             if self.sink is not None:
+                if self._started:
+                    self._open(self.sink)
                 self.sink.seal(end)
         return self.end
 
+    def _open(self, sink: Sink) -> None:
+        """Write the header, unless it is written."""
+        if not self._opened:
+            self._opened = True
+            sink.write(self.header)
+
     def _keep(self, record: Any) -> None:
         if self.sink is not None:
+            self._open(self.sink)
             self.sink.write(record)
 
-    def _faults(self) -> _Faults:
-        return _Faults(self)
-
     def branch(self) -> Session:
-        """An independent session with the same past and, if nobody touches it, the same future; weights are shared."""
+        """An independent session with the same past and, if nobody touches it, the same future; weights are shared.
+
+        Its trace is a new one: the prompt is the text so far, the header names this run and step.
+        """
         shared = [self._models, self.target.executor, *self._models.values()]
         shared += [x.tokenizer for x in self._models.values()]
         memo = {id(x): x for x in shared if x is not None}
@@ -257,7 +271,8 @@ class Session(State):
         made = copy.deepcopy(self, memo)
         made.sink, made.run_id = None, secrets.token_hex(8)
         made._parent = {"run": self.run_id, "step": self.steps}
-        made._header = None
+        made._header, made._opened, made._begin, made.steps = None, False, len(made.tokens), 0
+        made.recorder.forget()
         return made
 
 
@@ -265,7 +280,7 @@ class _Faults:
     """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
 
     def __init__(self, session: Session):
-        self.session = session
+        self.session, self.told = session, len(session.tokens)
 
     def __enter__(self) -> None:
         return None
@@ -276,6 +291,7 @@ class _Faults:
         s = self.session
         for lane in (s.target, *s.lanes.values()):
             lane.rollback()
+        del s.tokens[self.told :]  # of a step that has no record nothing counts
         if isinstance(error, EngineFault):
             s.finish(error.reason, str(error))
         elif isinstance(error, KeyboardInterrupt):

@@ -99,7 +99,7 @@ def test(arguments: list[str]) -> int:
 
 def ruff() -> int:
     """Style and common mistakes, over the whole tree."""
-    return call([str(PYTHON), "-m", "ruff", "check", "--quiet", "."])
+    return call([str(PYTHON), "-m", "ruff", "check", "--quiet", "--output-format", "concise", "."])
 
 
 def mypy() -> int:

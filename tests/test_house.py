@@ -66,7 +66,8 @@ def imports(module: str) -> list[Import]:
         if isinstance(node, ast.Import):
             found.extend(ours(a.name, when, node) for a in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            parts = package.split(".") if node.level else []
+            base = ".".join(parts[: len(parts) - node.level + 1])
             full = ".".join(x for x in (base, node.module) if x)
             for a in node.names:
                 name = full.removeprefix("decodescope.")
@@ -131,7 +132,9 @@ def files() -> list[Path]:
         listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
         found = [ROOT / name for name in listed if name]
     except (OSError, subprocess.CalledProcessError):
-        away = re.compile(r"(^|/)(\.venv|\.git|build|dist|runs|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)")
+        away = re.compile(
+            r"(^|/)(\.venv|\.git|\.hypothesis|build|dist|runs|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)"
+        )
         found = [p for p in ROOT.rglob("*") if not away.search(p.relative_to(ROOT).as_posix())]
     return [p for p in found if p.is_file() and not p.is_symlink()]
 

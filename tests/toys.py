@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
 import torch
 
+from decodescope.engine import Method, Session
+from decodescope.engine.cache import KVCache
+from decodescope.engine.component import registry
 from decodescope.engine.decoder import Decoder, Layer
+from decodescope.engine.feed import Feed
+from decodescope.engine.lane import Lane
 from decodescope.engine.load import Model
 from decodescope.engine.spec import ModelSpec, Rope
+from decodescope.engine.trace import Trace
 
 SPEC = ModelSpec(
     "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8)
@@ -60,6 +70,89 @@ def target(dtype: torch.dtype = torch.float32, seed: int = 0) -> Model:
     return model(decoder(seed=seed, dtype=dtype))
 
 
-def draft(dtype: torch.dtype = torch.float32, noise: float = 0.4) -> Model:
+def draft(dtype: torch.dtype = torch.float32, noise: float = 0.4, seed: int = 0) -> Model:
     """Its draft model."""
-    return model(noisy(decoder(dtype=dtype), noise))
+    return model(noisy(decoder(seed=seed, dtype=dtype), noise))
+
+
+LIVELY = 3  # the seed of a target whose greedy text does not run into a loop
+
+
+@cache
+def pair(dtype: torch.dtype = torch.float64, noise: float = 0.15) -> tuple[Model, Model]:
+    """A target with lively greedy text, and a draft model that is right about every second time."""
+    return target(dtype, LIVELY), draft(dtype, noise, LIVELY)
+
+
+def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab) -> list[list[int]]:
+    """Random prompts."""
+    g = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocab, (count, length), generator=g).tolist()
+
+
+@torch.inference_mode()
+def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
+    """The greedy text, by reading everything anew for every token: no cache, no session."""
+    text = list(prompt)
+    for _ in range(count):
+        text.append(int(made.forward(Feed.causal(text, 0), None)[0, -1].argmax()))
+    return text[len(prompt) :]
+
+
+# Settings under which a component does something on a toy; without an entry it is tested as it comes.
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "draft_model": [dict(length=3), dict(length=8), dict(length=3, width=3)],
+    "layer_skip": [dict(ratio=0.5, stop=0.0), dict(ratio=0.9, stop=0.3, length=6), dict(skip="a1", siblings=True)],
+    "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],
+    "token_recycling": [dict(nodes="16"), dict(nodes="80", from_prompt=False)],
+    "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
+    "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
+    "window": [dict(size=6)],
+    "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],
+    "beam": [dict(width=3)],
+    "jacobi": [dict(block=4), dict(block=7, guess="random")],
+    "temperature": [dict(temperature=0.8)],
+    "top_k": [dict(k=4)],
+    "top_p": [dict(p=0.7)],
+    "min_p": [dict(share=0.2)],
+    "mirostat": [dict(target=1.5, rate=0.3)],
+}
+
+
+def variants(kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """(name, settings) of every registered component of `kind`, in every setting above."""
+    return [(name, settings) for name in registry(kind) for settings in SETTINGS.get(name, [{}])]
+
+
+def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
+    """A method from names, or from names with settings: method(drafter=("prompt_lookup", {"length": 4}))."""
+    named = {kind: part if isinstance(part, str) else part[0] for kind, part in parts.items()}
+    return Method.named(named, {kind: part[1] for kind, part in parts.items() if not isinstance(part, str)})
+
+
+def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:
+    """A finished session of the lively pair, its trace in `sink`."""
+    big, small = more.pop("pair", None) or pair()
+    session = Session(big, made or Method(), prompt or PROMPT, models={"draft": small}, max_new_tokens=count, **more)
+    session.sink = Trace()
+    for _ in session.stream():
+        pass
+    return session
+
+
+@torch.inference_mode()
+def same_as_fresh(lane: Lane, atol: float = 1e-9) -> bool:
+    """Whether a lane that keeps everything holds what a new reading of its tokens would leave, and nothing pending."""
+    cache = KVCache(lane.decoder.spec, dtype=lane.decoder.dtype)
+    lane.decoder.forward(Feed.causal(lane.tokens, 0), cache)
+    cache.commit(range(len(lane.tokens)))
+    pairs = list(zip(lane.cache.layers, cache.layers, strict=True))
+    return all(
+        a.m == 0 and a.n == b.n and torch.allclose(a.k, b.k, atol=atol) and torch.allclose(a.v, b.v, atol=atol)
+        for a, b in pairs
+    )
+
+
+def shaped(**changes: Any) -> ModelSpec:
+    """The toy's shape with some changes."""
+    return replace(SPEC, **changes)

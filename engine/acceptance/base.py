@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..chance import Chance
 from ..component import Component
-from ..draft import ROOT, Draft, Proposal, Trial, Verdict
+from ..draft import ROOT, Draft, Origin, Proposal, Trial, Verdict
 from ..samplers.base import Sampler, softmax
 
 
@@ -91,5 +91,5 @@ def match(draft: Draft, at: Cursor) -> Verdict:
                 at = at.descend(child)
                 break
         else:
-            origin = "correction" if children else "bonus" if draft.tokens else "target"
+            origin: Origin = "correction" if children else "bonus" if draft.tokens else "target"
             return Verdict(path, at.choice, origin, trials, places=places)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..chance import Chance
 from ..component import component
-from ..draft import Draft, Trial, Verdict
+from ..draft import Draft, Origin, Trial, Verdict
 from .base import AcceptanceRule, Cursor, match
 
 
@@ -49,15 +49,15 @@ class Block(AcceptanceRule):
             trials.append(Trial(i - 1, p_x, p_x, q_x, u, h[-1], ok))
             accepted = i if ok else accepted
         law = cursors[accepted].probs
-        origin = "bonus" if n else "target"
+        origin: Origin = "bonus" if n else "target"
         if accepted < n:
             rest = _excess(law, w[accepted], _law(draft, accepted))
-            law, origin = (rest / rest.sum(), "residual") if rest.sum() > 0 else (law, "residual")
+            law, origin = (rest / rest.sum() if rest.sum() > 0 else law), "residual"
         drawn = chance.draw(law, cursors[accepted].position)
         places: list[tuple[int, Tensor | None]] = [(c.node, c.probs) for c in cursors]
         rule = {"w": w, "S": S, "h": h, "u": [trial.u for trial in trials]} if n else None
         path = list(range(accepted))
-        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)  # type: ignore[arg-type] # a Literal that went through a variable
+        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
 
 def _law(draft: Draft, node: int) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..chance import Chance
 from ..component import component
-from ..draft import Draft, Trial, Verdict
+from ..draft import Draft, Origin, Trial, Verdict
 from .base import AcceptanceRule, Cursor, match
 
 
@@ -47,15 +47,12 @@ class Lossless(AcceptanceRule):
                 r = left_over(r, q, x)
             else:
                 drawn = chance.draw(r, at.position)
-                origin = "residual" if children else "bonus" if draft.tokens else "target"
+                origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
                 return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)
 
 
 def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
     """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, r stays as it was."""
-    if q is None:
-        rest = r.index_fill(0, torch.tensor(x, device=r.device), 0.0)
-    else:
-        rest = (r - q).clamp_min_(0)
+    rest = r.index_fill(0, torch.tensor(x, device=r.device), 0.0) if q is None else (r - q).clamp_min_(0)
     total = rest.sum()
     return rest / total if total > 0 else r

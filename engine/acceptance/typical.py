@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..chance import Chance
 from ..component import component, param
-from ..draft import ROOT, Draft, Trial, Verdict
+from ..draft import ROOT, Draft, Origin, Trial, Verdict
 from .base import AcceptanceRule, Cursor, match
 
 
@@ -49,10 +49,10 @@ class Typical(AcceptanceRule):
                     paths.append((length + 1, score + math.log(p_x), [*path, child], cursor.descend(child)))
         _, _, path, cursor = max(paths, key=lambda x: x[:2])
         drawn = chance.draw(cursor.probs, cursor.position)
-        origin = "bonus" if draft.children(path[-1] if path else ROOT) == [] and len(draft) else "residual"
-        origin = origin if len(draft) else "target"
+        stuck = bool(draft.children(path[-1] if path else ROOT))
+        origin: Origin = "target" if not draft.tokens else "residual" if stuck else "bonus"
         rule = {"entropy": entropies} if len(draft) else None
-        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)  # type: ignore[arg-type] # a Literal that went through a variable
+        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
     def bound(self, p: Tensor) -> tuple[float, float]:
         """The probability that a token must exceed under p [V], and the entropy of p in nats."""

@@ -83,5 +83,5 @@ class Drafter(Component):
 
 
 def top_tokens(logits: Tensor, k: int) -> list[int]:
-    """The k most likely ids of logits [V], best first."""
-    return logits.topk(k).indices.tolist()
+    """The k most likely ids of logits [V] (all, if V is smaller), best first."""
+    return logits.topk(min(k, len(logits))).indices.tolist()

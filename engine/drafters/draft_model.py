@@ -67,7 +67,7 @@ class _Growth:
         ctx = self.ctx
         if self.greedy:
             warped = ctx.sampler.warp(logits, ctx.state) if ctx.sampler.stateful and width == 1 else logits
-            chosen = [int(warped.argmax())] if width == 1 else top_tokens(logits, min(width, len(logits)))
+            chosen = [int(warped.argmax())] if width == 1 else top_tokens(logits, width)
             return [self._node(ROOT, token, None, None, logits, ctx.state) for token in chosen]
         law = ctx.law(logits, ctx.state)
         if width == 1:

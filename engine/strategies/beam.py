@@ -26,7 +26,7 @@ class Beam(Strategy):
     """Extend each of `width` hypotheses by every token, keep the best `width` that go on, and set aside those that end.
     Of the best 2 * width extensions at most `width` can end, so enough go on. A finished hypothesis is ranked by
     score / length^alpha. The search ends when `width` have finished and none that goes on can still beat the worst of
-    them, or at the length limit.
+    them, were the rest of it certain, or at the length limit.
 
     An approximation of the most likely text, so not the target's law; the text is emitted by the last step. The cache
     holds one sequence per hypothesis and is reordered at every step.
@@ -74,7 +74,8 @@ class Beam(Strategy):
             elif len(alive) < self.width:
                 alive.append((parent, token, score))
         beams.finished = sorted(beams.finished + ended, key=self.rank)[: self.width]
-        s.target.cache.rows(torch.tensor([parent for parent, _, _ in alive], device=device))
+        if alive:
+            s.target.cache.rows(torch.tensor([parent for parent, _, _ in alive], device=device))
         beams.alive = [([*beams.alive[parent][0], token], score) for parent, token, score in alive]
         record = Beams(
             [token for _, token, _ in alive],
@@ -82,9 +83,9 @@ class Beam(Strategy):
             [score for _, _, score in alive],
             [{"tokens": text, "score": score} for text, score in ended],
         )
-        end: EndReason | None = "stop_token" if self.settled(beams) else None
-        if end is None and (last or not alive):
-            _, end = s.cut([0] * (written + 1))
+        end: EndReason | None = "stop_token" if self.settled(beams, s.left) else None
+        if end is None and last:
+            end = "max_new_tokens" if written + 1 >= s.max_new else "context_full"
         emitted: list[int] = []
         if end is not None:
             emitted = min(beams.finished + beams.alive, key=self.rank)[0]
@@ -104,8 +105,10 @@ class Beam(Strategy):
         """What is minimised: minus the score per length^alpha."""
         return -hypothesis[1] / len(hypothesis[0]) ** self.alpha
 
-    def settled(self, beams: _Beams) -> bool:
-        """Whether no hypothesis that goes on can beat the worst finished one, even at its present score."""
+    def settled(self, beams: _Beams, longest: int) -> bool:
+        """Whether no hypothesis that goes on can beat the worst finished one, were it to reach `longest` tokens at its
+        present score."""
         if len(beams.finished) < self.width or not beams.alive:
             return not beams.alive
-        return self.rank(beams.finished[-1]) <= min(self.rank(x) for x in beams.alive)
+        best = max(score for _, score in beams.alive)
+        return self.rank(beams.finished[-1]) <= -best / longest**self.alpha

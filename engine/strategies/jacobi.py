@@ -74,6 +74,6 @@ class Jacobi(Strategy):
     def first(self, s: State, count: int) -> list[int]:
         """The guesses that a block of `count` tokens begins with."""
         if self.guess == "random":
-            vocab = s.target.decoder.spec.vocab
+            vocab = s.target.decoder.vocab
             return [int(s.chance.uniform(len(s.tokens) + i, "init") * vocab) for i in range(count)]
         return [s.tokens[-1] if self.guess == "last" else 0] * count

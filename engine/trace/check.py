@@ -59,7 +59,7 @@ def check(trace: Trace) -> Report:
         books = CacheBooks(trace.header, report.add)
         if trace.prefill is not None:
             consistent_prefill(trace.prefill)
-            books.enter("prefill", trace.prefill.cache, len(trace.header.prompt))
+            books.begin(trace.prefill, len(trace.header.prompt))
         n: int | None = len(trace.header.prompt)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"

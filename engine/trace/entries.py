@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .events import CacheChange, Header
+from .events import CacheChange, Header, Prefill
 
 LANE = "target"  # a draft's lane forgets what was refused, so its books do not add up by commits alone
 
@@ -14,16 +14,23 @@ LANE = "target"  # a draft's lane forgets what was refused, so its books do not 
 class CacheBooks:
     """Counts the entries of every layer and KV head of the target from the changes that a trace records.
 
-    `report(where, what)` is told of each contradiction; `checked` counts the changes that could be followed.
+    `report(where, what)` is told of each contradiction; `checked` counts the changes that could be followed: none where
+    the reading of the prompt, from which the books begin, was not recorded.
     """
 
     def __init__(self, header: Header, report: Callable[[str, str], None]):
         layers, heads = header.model.get("n_layers", 1), header.model.get("n_kv_heads", 1)
         small = type(layers) is int and type(heads) is int and 0 < layers * heads < 1 << 20
-        self._held: np.ndarray | None = np.zeros((layers, heads) if small else (1, 1), np.int64)  # None: unknown
+        self._shape = (layers, heads) if small else (1, 1)
+        self._held: np.ndarray | None = None  # int [L, H_kv], as far as it is known
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
         self._report = report
         self.checked = 0
+
+    def begin(self, prefill: Prefill, n: int) -> None:
+        """Open the books with the reading of a prompt of `n` tokens."""
+        self._held = np.zeros(self._shape, np.int64)
+        self.enter("prefill", prefill.cache, n)
 
     def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
         """Follow the changes of one step, after which the text has `n` tokens."""
@@ -59,9 +66,9 @@ class CacheBooks:
             total = len(change.evicted_all)
             rows += [(-1, -1, position) for position in change.evicted_all.tolist()]
         if change.evicted is not None:
-            by_head = np.zeros(self._held.shape if self._held is not None else (1, 1), np.int64)
+            by_head = np.zeros(self._shape, np.int64)
             inside = ((change.evicted[:, :2] >= 0) & (change.evicted[:, :2] < by_head.shape)).all(axis=1)
-            if self._held is not None and not bool(inside.all()):
+            if not bool(inside.all()):
                 self._report(where, "its cache evicted from a layer or KV head that the model has not")
             np.add.at(by_head, tuple(change.evicted[inside, :2].T), 1)
             total = total + by_head

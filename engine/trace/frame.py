@@ -178,7 +178,8 @@ def array_of(reference: dict[str, Any], body: bytes, base: int, limits: Limits =
 
 def _dtype_and_shape(reference: dict[str, Any], limits: Limits) -> tuple[np.dtype, tuple[int, ...]]:
     what = reference["$array"]
-    if not isinstance(what, list) or len(what) != 4 or reference.keys() - {"$array", "z"}:
+    extra = {key: value for key, value in reference.items() if key != "$array"}
+    if not isinstance(what, list) or len(what) != 4 or extra not in ({}, {"z": 1}):
         raise TraceError('an array is not written as {"$array": [dtype, shape, offset, nbytes]}')
     dtype, shape = what[:2]
     if not isinstance(dtype, str) or dtype not in DTYPES:

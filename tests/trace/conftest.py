@@ -44,16 +44,15 @@ def change(appended: int, held: int, **more: Any) -> CacheChange:
 
 def plain_step(k: int, n: int) -> Step:
     """One token without a draft."""
-    return Step(
-        k, n, 10.0 * k, 9.5, [k % VOCAB], ["target"], cache=[change(1, n + 1)], path=[], extra=Extra(k % VOCAB, "target")
-    )
+    extra = Extra(k % VOCAB, "target")
+    return Step(k, n, 10.0 * k, 9.5, [extra.token], ["target"], cache=[change(1, n + 1)], path=[], extra=extra)
 
 
 def drafted_step(k: int, n: int) -> Step:
     """A tree 0 - (1, 2): node 0 accepted, 1 refused, 2 refused, a token from what is left."""
-    p0, q0, p1, q1, p2 = 0.5, 0.8, 0.1, 0.4, 0.15
-    left = 0.75 - 0.1  # of p after node 0, the sum of max(0, p - q) over the tops and the rest
-    r2 = (p2 - 0.05) / left
+    p, q = [0.5, 0.1, 0.25], [0.8, 0.4, 0.2]
+    left = 0.05 + 0.2 + 0.1  # after node 0: the sum of max(0, p - q) over tokens 10 and 20 and over the rest
+    r = [*p[:2], (p[2] - q[2]) / left]
     return Step(
         k,
         n,
@@ -66,17 +65,17 @@ def drafted_step(k: int, n: int) -> Step:
         passes=[Pass("target", "verify", 4, n, 7.25)],
         cache=[change(2, n + 2)],
         path=[0],
-        draft=DraftTree([8, 9, 10], [-1, 0, 0], [q0, q1, 0.05], "iid", [0.3, 0.2, 0.9], "toy", {"span": 3}),
+        draft=DraftTree([8, 9, 10], [-1, 0, 0], q, "iid", [0.3, 0.2, 0.9], "toy", {"span": 3}),
         trials=Trials(
-            [0, 1, 2], [p0, p1, p2], [p0, p1, r2], [q0, q1, 0.05], [0.2, 0.6, None], [p0 / q0, p1 / q1, 1.0], [True, False, False]
+            [0, 1, 2], p, r, q, [0.2, 0.6, 0.9], [a / b for a, b in zip(r, q, strict=True)], [True, False, False]
         ),
         extra=Extra(20, "residual", 0.4, 0.3, 0.5),
         tops=Tops(
             places=np.array([-1, 0], "<i4"),
             ids=np.array([[8, 20, -1], [9, 10, 20]], "<i4"),
-            p=np.array([[0.5, 0.25, 0], [0.1, 0.15, 0.5]], "<f4"),
-            q=np.array([[0.8, 0.1, 0], [0.4, 0.05, 0.3]], "<f4"),
-            rest=np.array([[0.25, 0.1, 0.2], [0.25, 0.25, 0.35]], "<f4"),
+            p=np.array([[0.5, 0.25, 0], [0.1, 0.25, 0.5]], "<f4"),
+            q=np.array([[0.8, 0.1, 0], [0.4, 0.2, 0.3]], "<f4"),
+            rest=np.array([[0.25, 0.1, 0.15], [0.15, 0.1, 0.1]], "<f4"),
             entropy=np.array([1.0, 1.25], "<f4"),
         ),
         pieces={"8": "x", "20": "<script>"},
@@ -88,7 +87,7 @@ def everything_step(k: int, n: int) -> Step:
     step = drafted_step(k, n)
     step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
     step.sampler = {"mu": 4.25}
-    step.exits = [Exit(1, "confidence", [[0, 0.5, 0.9], [1, 0.95, 0.9]])]
+    step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]])]
     step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fields = Fields(
@@ -97,7 +96,7 @@ def everything_step(k: int, n: int) -> Step:
         np.zeros((1, 2, 4), "<i4"),
         np.ones((3, 3), "<f4"),
     )
-    step.tie = [[1, 0.001]]
+    step.tie = [[1.0, 0.001]]
     mass = np.random.default_rng(0).integers(0, 4, (2, 2, 3000)).astype("|u1")
     step.cache = [
         change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4")),

@@ -1,0 +1,312 @@
+"""bench: how fast this machine decodes with our methods, beside transformers on the same weights."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .load import Model, load
+from .measure import machine
+from .method import Method
+from .run import LazyWriter, encode
+from .session import Session
+from .trace.events import Level, Step
+
+# Code, since it is what drafts are best at; each is the beginning of a file that goes on in the same manner.
+PROMPTS = {
+    "class": '''class Point:
+    """A point in the plane."""
+
+    def __init__(self, x, y):
+        self.x = x
+        self.y = y
+
+    def add(self, other):
+        return Point(self.x + other.x, self.y + other.y)
+
+    def sub(self, other):
+''',
+    "tests": '''import unittest
+
+
+class TestStack(unittest.TestCase):
+    def test_push(self):
+        stack = Stack()
+        stack.push(1)
+        self.assertEqual(stack.top(), 1)
+
+    def test_pop(self):
+        stack = Stack()
+        stack.push(1)
+''',
+    "loop": '''def count_words(lines):
+    """Return a dictionary from word to count."""
+    counts = {}
+    for line in lines:
+        for word in line.split():
+            if word not in counts:
+                counts[word] = 0
+            counts[word] += 1
+    return counts
+
+
+def count_letters(lines):
+    """Return a dictionary from letter to count."""
+''',
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one call wrote. passes, decode_s: of ours only; target passes, and seconds of the steps without the prompt."""
+
+    tokens: list[int]
+    passes: int | None = None
+    decode_s: float | None = None
+
+
+@dataclass
+class Contestant:
+    """One way to decode. seconds: prompt -> one wall time per repeat, of the whole call, prompt included."""
+
+    name: str
+    side: str
+    settings: dict[str, Any]
+    write: Callable[[list[int]], Written]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    written: dict[str, Written] = field(default_factory=dict)
+
+    def median(self, prompt: str) -> float:
+        """Median seconds of a call on `prompt`."""
+        return statistics.median(self.seconds[prompt])
+
+    def record(self, reference: Contestant) -> dict[str, Any]:
+        """As plain data; `reference` wrote the text that this one's is compared with."""
+        rates = [len(self.written[p].tokens) / self.median(p) for p in self.seconds]
+        steps = [w for w in self.written.values() if w.passes]
+        decode = [len(w.tokens) / w.decode_s for w in steps if w.decode_s]
+        return {
+            "name": self.name,
+            "side": self.side,
+            "settings": self.settings,
+            "tokens_per_s": statistics.median(rates),
+            "decode_tokens_per_s": statistics.median(decode) if decode else None,
+            "tau": statistics.median([len(w.tokens) / (w.passes or 1) for w in steps]) if steps else None,
+            "seconds": self.seconds,
+            "same_tokens": {p: agreement(w.tokens, reference.written[p].tokens) for p, w in self.written.items()},
+        }
+
+
+def agreement(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def ours(name: str, model: Model, method: Method, new: int, level: Level | None, draft: Model | None = None) -> Contestant:
+    """Our engine with `method`, its trace written to a file at `level`; None: nothing is kept."""
+
+    def write(prompt: list[int]) -> Written:
+        models = {} if draft is None else {"draft": draft}
+        with tempfile.TemporaryDirectory() as folder:
+            session = Session(
+                model, method, prompt, models=models, max_new_tokens=new, stop_tokens=(), level=level or "counts"
+            )
+            session.sink = None if level is None else LazyWriter(Path(folder) / "bench.dstrace")
+            steps = list(session.stream())
+        return Written(session.tokens[session.prompt :], passes_of(steps), sum(s.wall_us for s in steps) / 1e6)
+
+    parts = {kind: part for kind, part in method.record().items() if part != Method().record()[kind]}
+    return Contestant(name, "decodescope", {"level": level or "none", **parts}, write)
+
+
+def passes_of(steps: Iterable[Step]) -> int:
+    """Passes of the target."""
+    return sum(p.lane == "target" and p.phase == "verify" for s in steps for p in s.passes)
+
+
+class Reference:
+    """transformers on the weights of `model`, in its type and place. Nothing ends a text but its length."""
+
+    def __init__(self, model: Model, draft: Model | None):
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.version = transformers.__version__
+        self.model, self.draft = self._load(model), None if draft is None else self._load(draft)
+
+    @staticmethod
+    def _load(model: Model) -> Any:
+        from transformers import AutoModelForCausalLM
+
+        made = AutoModelForCausalLM.from_pretrained(
+            model.path, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
+        )
+        made.generation_config.eos_token_id = None
+        return made.to(model.decoder.device).eval()
+
+    def contestant(self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any) -> Contestant:
+        """generate() with these options; with `drafting`, its assisted generation under these settings of the draft model's
+        generation config, which is where it reads them from."""
+
+        def write(prompt: list[int]) -> Written:
+            ids = torch.tensor([prompt], device=self.model.device)
+            more = dict(options)
+            if drafting is not None:
+                assert self.draft is not None
+                self.draft.generation_config.update(**{**DRAFTING, **drafting})
+                more["assistant_model"] = self.draft
+            mask = torch.ones_like(ids)
+            made = self.model.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False, pad_token_id=0, **more)
+            return Written(made[0, len(prompt) :].tolist())
+
+        settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}
+        return Contestant(name, "transformers", settings, write)
+
+
+# the defaults of assisted generation in transformers 5
+DRAFTING = {"num_assistant_tokens": 20, "assistant_confidence_threshold": 0.4, "num_assistant_tokens_schedule": "constant"}
+LENGTH = 4  # our draft model's, and theirs at equal length
+COPIED = 10  # tokens of a prompt lookup, the default of both
+
+
+def field_of(model: Model, draft: Model | None, theirs: Reference, new: int, level: Level | None) -> list[Contestant]:
+    """Everyone who takes part, each beside the one it is compared with."""
+    plain, lookup = Method(), Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED}})
+    alike = Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED, "ngram": 2, "match": "first"}})
+    found = [
+        ours("autoregressive", model, plain, new, level),
+        theirs.contestant("generate", new),
+        ours("autoregressive, nothing recorded", model, plain, new, None),
+        ours("autoregressive, counts", model, plain, new, "counts"),
+        ours("autoregressive, decisions", model, plain, new, "decisions"),
+        ours("prompt_lookup", model, lookup, new, level),
+        theirs.contestant("prompt lookup", new, prompt_lookup_num_tokens=COPIED),
+        ours("prompt_lookup, matching alike", model, alike, new, level),
+        ours("token_recycling", model, Method.named({"drafter": "token_recycling"}), new, level),
+    ]
+    if draft is not None:
+        speculative = Method.named({"drafter": "draft_model"}, {"drafter": {"length": LENGTH}})
+        equal = {"num_assistant_tokens": LENGTH, "assistant_confidence_threshold": 0.0}
+        found += [
+            ours("draft_model", model, speculative, new, level, draft),
+            theirs.contestant("assisted generation", new, {}),
+            theirs.contestant("assisted generation, equal length", new, equal),
+        ]
+    return found
+
+
+# name of the ratio, who should take less time, who is compared
+PAIRS = (
+    ("autoregressive against generate", "autoregressive", "generate"),
+    ("draft_model against assisted generation", "draft_model", "assisted generation"),
+    ("draft_model against assisted generation, equal length", "draft_model", "assisted generation, equal length"),
+    ("draft_model against their prompt lookup", "draft_model", "prompt lookup"),
+    ("prompt_lookup against prompt lookup", "prompt_lookup", "prompt lookup"),
+    ("prompt_lookup against prompt lookup, matching alike", "prompt_lookup, matching alike", "prompt lookup"),
+    ("draft_model against our autoregressive", "draft_model", "autoregressive"),
+    ("token_recycling against our autoregressive", "token_recycling", "autoregressive"),
+    ("prompt_lookup against our autoregressive", "prompt_lookup", "autoregressive"),
+)
+RECORDING = ("counts", "decisions")
+
+
+def decode(
+    model: str = "lab",
+    draft: str | None = "lab-draft",
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    new_tokens: int = 128,
+    repeats: int = 5,
+    prompts: dict[str, str] | None = None,
+    level: Level | None = "counts",
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Measure every contestant on every prompt and return what came out, as plain data.
+
+    All run greedily in this process, on the same weights, type and threads, and write `new_tokens` tokens. After a
+    warm-up they take turns, so that whatever else the machine does meets them all; the order is turned by one each round.
+    A time is that of the whole call after loading, prompt and recording included; a ratio is that of the medians over the
+    rounds, and its median over the prompts.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        target = load(model, dtype, device)
+        helper = None if draft is None else load(draft, dtype, device)
+        theirs = Reference(target, helper)
+        contestants = field_of(target, helper, theirs, new_tokens, level)
+        ids = {name: encode(target, text) for name, text in (prompts or PROMPTS).items()}
+        take_turns(contestants, ids, repeats, target.decoder.device, say)
+        used = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    return {
+        "machine": machine(target.decoder.device),
+        "device": str(target.decoder.device),
+        "threads": used,
+        "torch": torch.__version__,
+        "transformers": theirs.version,
+        "model": target.name,
+        "draft": None if helper is None else helper.name,
+        "dtype": str(target.decoder.dtype).removeprefix("torch."),
+        "prompts": {name: len(x) for name, x in ids.items()},
+        "new_tokens": new_tokens,
+        "repeats": repeats,
+        "level": level or "none",
+        **compare(contestants),
+    }
+
+
+def take_turns(
+    contestants: list[Contestant], ids: dict[str, list[int]], repeats: int, device: torch.device, say: Callable[[str], None]
+) -> None:
+    """Warm up, then time each contestant `repeats` times on each prompt, in turns."""
+    for one in contestants:
+        say(f"warming up: {one.name}")
+        one.write(next(iter(ids.values())))
+    for name, prompt in ids.items():
+        for turn in range(repeats):
+            say(f"prompt {name!r}, round {turn + 1} of {repeats}")
+            shift = turn % len(contestants)
+            for one in contestants[shift:] + contestants[:shift]:
+                gc.collect()
+                wait(device)
+                began = time.perf_counter()
+                one.written[name] = one.write(prompt)
+                wait(device)
+                one.seconds.setdefault(name, []).append(time.perf_counter() - began)
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def compare(contestants: list[Contestant]) -> dict[str, Any]:
+    """The contestants' figures, the ratios between them, and what recording costs in percent of the time without."""
+    by_name = {x.name: x for x in contestants}
+    plain = by_name["autoregressive"]
+    ratios = []
+    for name, quick, slow in PAIRS:
+        if quick in by_name and slow in by_name:
+            each = [by_name[slow].median(p) / by_name[quick].median(p) for p in plain.seconds]
+            ratios.append({"name": name, "ratio": statistics.median(each), "low": min(each), "high": max(each)})
+    free = by_name["autoregressive, nothing recorded"]
+    cost = {}
+    for kept in RECORDING:
+        recorded = by_name[f"autoregressive, {kept}"]
+        each = [100 * (recorded.median(p) / free.median(p) - 1) for p in plain.seconds]
+        cost[kept] = statistics.median(each)
+    return {"contestants": [x.record(plain) for x in contestants], "ratios": ratios, "recording_percent": cost}

@@ -1,0 +1,100 @@
+"""Style: colours, words and number formats, the same in every view. The page's own copy stands in web/scope.css."""
+
+from __future__ import annotations
+
+# Tokens of colour; web/scope.css declares the same values for the drawing module, and a test compares them.
+LIGHT = {
+    "bg": "#ffffff",
+    "panel": "#f6f8fa",
+    "line": "#e4e8ec",
+    "edge": "#c3cad2",
+    "branch": "#88929c",
+    "ink": "#1b1f24",
+    "muted": "#57606a",
+    "faint": "#7c858e",
+    "accept": "#0059a0",
+    "reject": "#c2410c",
+    "target": "#16875c",
+    "target-text": "#11764f",
+    "accept-soft": "#e9f2f9",
+    "reject-soft": "#fcf0ea",
+    "target-soft": "#e5f4ed",
+    "time-1": "#e3e8ed",
+    "time-2": "#b4bdc6",
+    "time-3": "#6b7580",
+    "ring": "#1b1f24",
+}
+DARK = {
+    "bg": "#14171c",
+    "panel": "#1c2128",
+    "line": "#2a313a",
+    "edge": "#46505b",
+    "branch": "#5f6a76",
+    "ink": "#e6edf3",
+    "muted": "#9da7b3",
+    "faint": "#858e98",
+    "accept": "#4c9fe8",
+    "reject": "#ff8a3d",
+    "target": "#86e8be",
+    "target-text": "#86e8be",
+    "accept-soft": "#16293b",
+    "reject-soft": "#33231a",
+    "target-soft": "#17302a",
+    "time-1": "#262d36",
+    "time-2": "#48525d",
+    "time-3": "#8a95a1",
+    "ring": "#f0e442",
+}
+SANS = (
+    "-apple-system",
+    "BlinkMacSystemFont",
+    "Segoe UI",
+    "Roboto",
+    "Noto Sans",
+    "Ubuntu",
+    "Liberation Sans",
+    "Arial",
+    "sans-serif",
+)
+MONO = ("ui-monospace", "SF Mono", "Cascadia Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
+
+# What a node of a draft tree can be, and the word that a view says.
+WORDS = {
+    "root": "root",
+    "accept": "accepted",
+    "reject": "rejected",
+    "unreached": "not reached",
+    "bonus": "bonus",
+    "resample": "resampled",
+    "target": "target's own",
+}
+# Origin of an emitted token in a trace -> what a view calls it. Residual and correction are both new draws.
+STATUS_OF_ORIGIN = {
+    "accepted": "accept",
+    "bonus": "bonus",
+    "residual": "resample",
+    "correction": "resample",
+    "target": "target",
+}
+
+
+def percent(share: float) -> str:
+    """A share as people read it: `61 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def size(count: float) -> str:
+    """Bytes with a binary unit: `512 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("the loop always returns")
+
+
+def count(number: float) -> str:
+    """A large number in short: `9.9 M`."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= limit:
+            return f"{number / limit:.1f} {unit}"
+    return f"{number:.0f}"

@@ -1,0 +1,384 @@
+"""KVCache: what is committed, dropped and evicted is exactly what was asked for, and memory follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from decodescope.engine.cache import PAGE, KVCache, LayerStore
+from decodescope.engine.draft import ROOT, Draft
+from decodescope.engine.feed import Feed
+from decodescope.engine.spec import ModelSpec
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests import toys
+
+H, D = 2, 4
+SPEC = ModelSpec("store", 2, 4, H, D, 16, 16, 11)
+
+
+def rows(start: int, count: int, batch: int = 1) -> tuple[Tensor, Tensor]:
+    """kv [2, B, H, count, D] and positions [B, count]; every number tells its position, head and sequence."""
+    at = torch.arange(start, start + count)
+    kv = at[:, None] + torch.arange(D) / 8 + torch.arange(H)[:, None, None] * 1000
+    kv = kv + torch.arange(batch)[:, None, None, None] * 10_000
+    return torch.stack([kv, -kv]), at.expand(batch, count)
+
+
+def tree(start: int, count: int, path: list[int], batch: int = 1) -> tuple[Tensor, Tensor]:
+    """`count` rows of which those on `path` continue the text at `start`; the others stand beside them, marked by 0.5."""
+    at = torch.tensor([start + sum(x < i for x in path) for i in range(count)])
+    kv, _ = rows(0, count, batch)
+    off = torch.tensor([0.0 if i in path else 0.5 for i in range(count)])
+    kv = kv + torch.tensor([[[[1.0]]], [[[-1.0]]]])[..., None] * (at + off - torch.arange(count))[:, None]
+    return kv, at.expand(batch, count)
+
+
+def store(**more: Any) -> LayerStore:
+    """An empty store of one layer."""
+    return LayerStore(SPEC, 0, **more)
+
+
+def filled(count: int, **more: Any) -> LayerStore:
+    """A store with `count` committed entries."""
+    made = store(**more)
+    made.append(*rows(0, count, more.get("batch", 1)))
+    made.commit(range(count))
+    return made
+
+
+def contents(made: LayerStore, head: int = 0, batch: int = 0) -> list[int]:
+    """Positions that a head really holds, ascending, read from its keys; values and told positions must agree."""
+    k, v = made.k[batch, head, : made.n], made.v[batch, head, : made.n]
+    live = torch.ones(made.n, dtype=torch.bool) if made.alive is None else made.alive[batch, head, : made.n]
+    positions = made.positions().expand(made.kv.shape[1], H, made.n)[batch, head]
+    told = k[:, 0] - head * 1000 - batch * 10_000
+    assert torch.equal(v, -k)
+    assert torch.equal(told[live], positions[live].float())
+    return sorted(int(x) for x in told[live])
+
+
+class Counted(TorchDispatchMode):
+    """Counts tensor operations, views aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+# ---- pending rows
+
+
+def test_commit_keeps_the_named_rows_and_drops_the_others() -> None:
+    made = filled(3)
+    made.append(*tree(3, 6, [0, 2, 5]))
+    assert made.pending_positions().tolist() == [[3, 4, 4, 5, 5, 5]]
+    made.commit([0, 2, 5])
+    assert (made.n, made.m, made.pending_positions()) == (6, 0, None)
+    assert contents(made) == contents(made, head=1) == [0, 1, 2, 3, 4, 5]
+
+
+def test_rollback_leaves_no_trace() -> None:
+    made = filled(5)
+    before = made.kv[:, :, :, :5].clone()
+    made.append(*rows(5, 4))
+    made.append(*rows(9, 2))
+    assert made.m == 6
+    made.rollback()
+    assert (made.n, made.m) == (5, 0)
+    assert torch.equal(made.kv[:, :, :, :5], before)
+
+
+def test_truncate_forgets_positions() -> None:
+    made = filled(9)
+    made.append(*rows(9, 3))
+    made.truncate(6)
+    assert (made.n, made.m) == (6, 0)
+    made.evict(torch.tensor([[[1], [2]]]))  # slot 1 now holds the newest position, 5
+    made.truncate(4)
+    assert contents(made, 0) == [0, 2, 3]
+    assert contents(made, 1) == [0, 1, 3]
+
+
+def test_prune_pending_keeps_rows_pending() -> None:
+    made = filled(2)
+    made.append(*tree(2, 5, [0, 3]))
+    made.prune_pending(torch.tensor([0, 3]))
+    assert made.pending_positions().tolist() == [[2, 3]]
+    made.append(*rows(4, 1))
+    made.commit([0, 1, 2])
+    assert contents(made) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("wrong", [[0, 3], [-1, 0], [0, 1, 1, 2]], ids=["beyond", "negative", "too many"])
+def test_rows_that_are_not_pending_cannot_be_committed(wrong: list[int]) -> None:
+    cache = KVCache(SPEC)
+    for layer in cache.layers:
+        layer.append(*rows(0, 3))
+    with pytest.raises(ValueError, match="3 rows are pending"):
+        cache.commit(wrong)
+    assert all((layer.n, layer.m) == (0, 3) for layer in cache.layers), "a refused commit changes nothing"
+
+
+def test_a_refused_commit_touches_no_layer() -> None:
+    cache = KVCache(SPEC)
+    cache.layers[0].append(*rows(0, 3))
+    cache.layers[1].append(*rows(0, 2))
+    with pytest.raises(ValueError, match="layer 1"):
+        cache.commit([0, 1, 2])
+    assert [layer.n for layer in cache.layers] == [0, 0]
+
+
+def test_committing_a_chain_is_no_tensor_operation() -> None:
+    cache = KVCache(SPEC, columns={"mass": 0.0})
+    for layer in cache.layers:
+        layer.append(*rows(0, 8))
+    before = [(layer.kv.data_ptr(), layer.kv[:, :, :, :8].clone()) for layer in cache.layers]
+    with Counted() as count:
+        cache.commit(range(5))
+    assert count.ops == []
+    assert cache.length == 5
+    for layer, (place, content) in zip(cache.layers, before, strict=True):
+        assert layer.kv.data_ptr() == place
+        assert torch.equal(layer.kv[:, :, :, :8], content)
+    with Counted() as count:
+        cache.layers[0].append(*rows(5, 4))
+        cache.layers[0].commit([0, 2])
+    assert count.ops, "the guard: a path with a gap does move"
+
+
+def test_commit_of_a_tree_path_equals_a_fresh_prefill() -> None:
+    decoder = toys.decoder()
+    draft = Draft([1, 2, 3, 4, 5], [ROOT, ROOT, 1, 1, 3])
+    cache, fresh = (KVCache(decoder.spec) for _ in range(2))
+    decoder.forward(Feed.causal(toys.PROMPT, 0), cache)
+    cache.commit(range(len(toys.PROMPT)))
+    decoder.forward(draft.feed(7, len(toys.PROMPT)), cache)
+    cache.commit([0, 2, 4, 5])  # the root, then nodes 1, 3, 4
+    whole = [*toys.PROMPT, 7, 2, 4, 5]
+    decoder.forward(Feed.causal(whole, 0), fresh)
+    fresh.commit(range(len(whole)))
+    assert cache.length == fresh.length == len(whole)
+    for ours, theirs in zip(cache.layers, fresh.layers, strict=True):
+        torch.testing.assert_close(ours.k, theirs.k, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours.v, theirs.v, atol=1e-4, rtol=1e-4)
+        assert torch.equal(ours.positions(), theirs.positions())
+
+
+# ---- eviction against a brute-force reference
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_histories_equal_a_reference_of_sets(seed: int) -> None:
+    """Some hundred operations; the reference keeps, per sequence and head, a dict position -> column value."""
+    g = torch.Generator().manual_seed(seed)
+
+    def pick(n: int) -> int:
+        return int(torch.randint(n, (1,), generator=g))
+
+    made = store(batch=2, columns={"mass": 0.5})
+    made.evicted = []
+    held: list[list[dict[int, float]]] = [[{} for _ in range(H)] for _ in range(2)]
+    origin = [0, 1]  # which sequence each one's numbers come from
+    done = dict.fromkeys(["commit", "rollback", "evict", "keep", "truncate", "rows", "shrink"], 0)
+    length = 0
+    for _ in range(160):
+        what = ["commit", "commit", "commit", "rollback", "evict", "evict", "keep", "truncate", "rows", "shrink"][pick(10)]
+        done[what] += 1
+        if what in ("commit", "rollback"):
+            count = 1 + pick(30)
+            path = [i for i in range(count) if pick(3)] if pick(2) else list(range(pick(count + 1)))
+            kv, at = tree(length, count, path, 2)
+            made.append(kv[:, origin], at)
+            if what == "rollback":
+                made.rollback()
+                continue
+            made.commit(path)
+            for b, heads in enumerate(held):
+                for h, entries in enumerate(heads):
+                    entries.update({length + i: 0.5 for i in range(len(path))})
+                    for slot, position in enumerate(made.positions().expand(2, H, made.n)[b, h].tolist()):
+                        if position in entries and (made.alive is None or made.alive[b, h, slot]):
+                            entries[position] = float(slot + 100 * b + 10 * h)
+                            made.column("mass")[b, h, slot] = entries[position]
+            length += len(path)
+        elif what == "evict" and made.n > 2:
+            gone = 1 + pick(made.n - 1) if pick(3) else 1
+            index = torch.stack([torch.stack([torch.randperm(made.n, generator=g)[:gone] for _ in range(H)])] * 2)
+            index[1] = index[1].flip(0)
+            drop(made, held, torch.zeros(2, H, made.n, dtype=torch.bool).scatter_(2, index, True))
+            made.evict(index)
+        elif what == "keep" and made.n:
+            keep = torch.rand(2, H, made.n, generator=g) < 0.8
+            keep[:, :, 0] |= ~keep.any(2)
+            drop(made, held, ~keep)
+            made.keep_where(keep)
+        elif what == "truncate":
+            length = max(0, length - pick(12))
+            made.truncate(length)
+            for entries in (e for heads in held for e in heads):
+                for position in [x for x in entries if x >= length]:
+                    del entries[position]
+        elif what == "rows":
+            order = [pick(2), pick(2)]
+            made.rows(torch.tensor(order))
+            held = [[dict(e) for e in held[b]] for b in order]
+            origin = [origin[b] for b in order]
+        elif what == "shrink":
+            made.shrink()
+        assert found(made, origin) == held
+    assert min(done.values()) > 4, "the test needs every operation"
+
+
+def drop(made: LayerStore, held: list[list[dict[int, float]]], gone: Tensor) -> None:
+    """Take the slots `gone` (bool [B, H, n]) out of the reference."""
+    positions = made.positions().expand(2, H, made.n)
+    for b, h, slot in gone.nonzero().tolist():
+        if made.alive is None or made.alive[b, h, slot]:
+            del held[b][h][int(positions[b, h, slot])]
+
+
+def found(made: LayerStore, origin: list[int]) -> list[list[dict[int, float]]]:
+    """What the store holds, in the reference's form; keys and values are compared with the numbers that were written."""
+    positions = made.positions().expand(2, H, made.n)
+    live = torch.ones(2, H, made.n, dtype=torch.bool) if made.alive is None else made.alive[:, :, : made.n]
+    wanted = positions[..., None] + torch.arange(D) / 8 + torch.arange(H)[:, None, None] * 1000
+    wanted = wanted + torch.tensor(origin)[:, None, None, None] * 10_000
+    assert torch.equal(made.k[live], wanted[live])
+    assert torch.equal(made.v[live], -wanted[live])
+    mass = made.column("mass")
+    return [
+        [
+            {int(p): float(x) for p, x in zip(positions[b, h][live[b, h]], mass[b, h][live[b, h]], strict=True)}
+            for h in range(H)
+        ]
+        for b in range(2)
+    ]
+
+
+def test_evict_touches_only_the_holes_and_the_tail() -> None:
+    made = filled(50)
+    before = made.k.clone()
+    made.evict(torch.tensor([[[3, 47], [49, 48]]]))
+    same = (made.k == before[:, :, :48]).all(3)[0]
+    assert same[0].nonzero().flatten().tolist() == [x for x in range(48) if x not in (3, 47)]
+    assert same[1].all(), "dropping the newest moves nothing"
+    assert contents(made, 0) == [x for x in range(50) if x not in (3, 47)]
+
+
+def test_evicted_positions_are_reported_without_dead_ones() -> None:
+    made = filled(4)
+    made.evicted = []
+    made.keep_where(torch.tensor([[[True, True, True, True], [True, False, False, True]]]))
+    assert [sorted(x) for x in made.evicted[0][0].tolist()] == [[-1] * 4, [-1, -1, 1, 2]]
+    made.evict(torch.tensor([[[0], [3]]]))  # slot 3 of head 1 is already dead
+    assert made.evicted[1][0, :, 0].tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("pending", [0, 1])
+def test_what_cannot_be_evicted_is_refused(pending: int) -> None:
+    made = filled(4)
+    if pending:
+        made.append(*rows(4, 1))
+        with pytest.raises(ValueError, match="pending"):
+            made.keep_where(torch.ones(1, H, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="cannot evict"):
+        made.evict(torch.arange(4 if pending else 5).expand(1, H, -1))
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bytes_are_those_of_the_formula_and_of_the_storages(dtype: torch.dtype) -> None:
+    made = filled(100, batch=3, dtype=dtype, columns={"mass": 0.0, "age": 1.0})
+    S = made.capacity
+    assert S % PAGE == 0
+    entry = 2 * D * dtype.itemsize + 2 * 4
+    assert made.nbytes() == 3 * H * S * entry
+    made.evict(torch.zeros(3, H, 1, dtype=torch.long))
+    assert made.nbytes() == 3 * H * S * (entry + 4), "positions have become explicit"
+    keep = torch.ones(3, H, made.n, dtype=torch.bool)
+    keep[0, 0, :5] = False
+    made.keep_where(keep)
+    assert made.nbytes() == 3 * H * S * (entry + 4 + 1), "and heads keep different numbers"
+    tables = [made.kv, *made.columns.values(), made._pos, made._alive]
+    assert made.nbytes() == sum(x.untyped_storage().nbytes() for x in tables)
+
+
+def test_capacity_grows_by_half() -> None:
+    made, seen = store(), []
+    for at in range(700):
+        made.append(*rows(at, 1))
+        made.commit([0])
+        made.shrink()
+        if not seen or seen[-1] != made.capacity:
+            seen.append(made.capacity)
+    assert seen == [64, 128, 192, 320, 512, 768]  # 1.5 times, rounded up to pages; `shrink` leaves growth alone
+    assert contents(made) == list(range(700))
+
+
+def test_eviction_returns_memory() -> None:
+    made = filled(1000, columns={"mass": 0.0})
+    full = made.nbytes()
+    made.shrink()
+    assert made.capacity == 1024, "nothing was dropped"
+    made.evict(torch.arange(900).expand(1, H, 900))
+    made.shrink()  # the prompt was the widest pass since the last call, or it would be smaller still
+    made.shrink()
+    assert made.capacity <= 192
+    assert made.nbytes() < full / 4
+    assert contents(made) == list(range(900, 1000))
+
+
+def test_trees_do_not_make_memory_go_up_and_down() -> None:
+    """A budget of 256 entries and a tree of 80 nodes at every step: the capacity settles."""
+    made = filled(1000)
+    made.evict(torch.arange(744).expand(1, H, 744))
+    made.shrink()
+    capacities = []
+    for step in range(40):
+        made.append(*rows(1000 + 3 * step, 81))
+        made.commit([0, 1, 2])
+        oldest = made.positions().topk(3, largest=False).indices
+        made.evict(oldest)
+        made.shrink()
+        capacities.append(made.capacity)
+    assert len(set(capacities[2:])) == 1
+    assert capacities[-1] <= 256 + 81 + 2 * PAGE
+
+
+# ---- beams, copies
+
+
+def test_rows_reorders_and_widens() -> None:
+    made = filled(5, batch=2, columns={"mass": 0.0})
+    made.column("mass")[1] = 7.0
+    made.append(*rows(5, 2, batch=2))
+    made.rows(torch.tensor([1, 1, 0]))
+    assert made.k.shape == (3, H, 7, D)
+    assert made.pending_positions().shape == (3, 2)
+    made.commit([1])
+    assert made.column("mass")[:, 0, 0].tolist() == [7.0, 7.0, 0.0]
+    assert (made.k[0] - made.k[2]).unique().tolist() == [10_000.0]
+    made.append(*rows(7, 1, batch=3))
+    made.commit([0])
+    assert made.n == 7
+
+
+def test_a_copy_shares_nothing() -> None:
+    cache = KVCache(SPEC)
+    for layer in cache.layers:
+        layer.append(*rows(0, 3))
+    cache.commit(range(3))
+    other = cache.copy()
+    other.layers[0].kv.zero_()
+    other.truncate(1)
+    assert contents(cache.layers[0]) == [0, 1, 2]
+    assert (cache.length, cache.held, other.length) == (3, 3, 1)

@@ -1,0 +1,105 @@
+"""The target's law, written a second time in plain Python: samplers from their definitions, texts by multiplication."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+
+from .tables import Logits
+
+NONE = -math.inf
+
+
+def softmax(z: list[float]) -> list[float]:
+    """Probabilities of logits z."""
+    top = max(z)
+    e = [math.exp(x - top) for x in z]
+    return [x / math.fsum(e) for x in e]
+
+
+def temperature(z: list[float], text: list[int], T: float) -> list[float]:
+    return greedy(z, text) if T == 0 else [x / T for x in z]
+
+
+def greedy(z: list[float], text: list[int]) -> list[float]:
+    best = z.index(max(z))
+    return [0.0 if x == best else NONE for x in range(len(z))]
+
+
+def top_k(z: list[float], text: list[int], k: int) -> list[float]:
+    kept = sorted(range(len(z)), key=lambda x: -z[x])[:k]
+    return [z[x] if x in kept else NONE for x in range(len(z))]
+
+
+def top_p(z: list[float], text: list[int], p: float) -> list[float]:
+    law, mass, kept = softmax(z), 0.0, set()
+    for x in sorted(range(len(z)), key=lambda x: -law[x]):
+        if mass < p:
+            kept.add(x)
+        mass += law[x]
+    return [z[x] if x in kept else NONE for x in range(len(z))]
+
+
+def repetition_penalty(z: list[float], text: list[int], penalty: float) -> list[float]:
+    return [(v / penalty if v > 0 else v * penalty) if x in text else v for x, v in enumerate(z)]
+
+
+def mirostat_cut(z: list[float], mu: float) -> list[float]:
+    law = softmax(z)
+    best = law.index(max(law))
+    return [v if x == best or (law[x] > 0 and -math.log2(law[x]) <= mu) else NONE for x, v in enumerate(z)]
+
+
+@dataclass
+class Warp:
+    """How logits become a law: warps applied in order, each a function of (logits, text so far).
+
+    mirostat: (target, rate) of a Mirostat cut that comes last; its mu is found by going through the text again
+    """
+
+    stages: list[Callable[[list[float], list[int]], list[float]]] = field(default_factory=list)
+    mirostat: tuple[float, float] | None = None
+
+    def law(self, logits: Logits, text: list[int], prompt: int) -> list[float]:
+        """P(next | text) for every id."""
+        z = self._staged(logits, text)
+        if self.mirostat is None:
+            return softmax(z)
+        tau, rate = self.mirostat
+        mu = 2 * tau
+        for end in range(prompt, len(text)):
+            surprise = -math.log2(softmax(self._staged(logits, text[:end]))[text[end]])
+            mu = min(max(mu - rate * (surprise - tau), 0.0), 4 * tau)
+        return softmax(mirostat_cut(z, mu))
+
+    def _staged(self, logits: Logits, text: list[int]) -> list[float]:
+        z = logits(tuple(enumerate(text))).tolist()
+        for stage in self.stages:
+            z = stage(z, text)
+        return z
+
+
+def text_law(
+    logits: Logits, warp: Warp, prompt: list[int], length: int, vocab: int, stop: frozenset[int] = frozenset()
+) -> dict[tuple[int, ...], float]:
+    """P(text) of every text of `length` tokens, or of fewer with a stop id at the end; impossible ones included, as 0."""
+    laws: dict[tuple[int, ...], list[float]] = {}
+
+    def p(head: tuple[int, ...], x: int) -> float:
+        if head not in laws:
+            laws[head] = warp.law(logits, [*prompt, *head], len(prompt))
+        return laws[head][x]
+
+    made: dict[tuple[int, ...], float] = {}
+    for n in range(1, length + 1):
+        for text in product(range(vocab), repeat=n):
+            whole = n == length or text[-1] in stop
+            if whole and not stop.intersection(text[:-1]):
+                made[text] = 1.0
+                for i, x in enumerate(text):
+                    made[text] *= p(text[:i], x)
+                    if made[text] == 0:  # what cannot come has no law to follow
+                        break
+    return made

@@ -1,0 +1,107 @@
+"""Models that are tables: the logits depend on every token before, and on nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.cache import KVCache
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.feed import Feed
+from decodescope.engine.load import Model
+from decodescope.engine.spec import ModelSpec
+
+Seen = tuple[tuple[int, int], ...]  # (position, token) of every entry that a row sees, ascending
+Logits = Callable[[Seen], Tensor]  # -> float64 [V]
+PROMPT = [1, 2, 1]
+
+
+def table(vocab: int, seed: int, scale: float = 1.5) -> Logits:
+    """Independent normal logits for everything that can be seen."""
+
+    def logits(seen: Seen) -> Tensor:
+        flat = [x for entry in seen for x in entry]
+        return torch.from_numpy(np.random.default_rng([seed, *flat]).normal(0, scale, vocab))
+
+    return remembered(logits)
+
+
+def constant(*probs: float) -> Logits:
+    """The same law after every text."""
+    logits = torch.tensor(probs, dtype=torch.float64).log()
+    return lambda seen: logits
+
+
+def draft_table(kind: str, target: Logits, vocab: int, seed: int = 77) -> Logits:
+    """equal: the target's own. mixed: 0.7 of each. independent. support: nothing on the half of the ids that the target
+    likes best. onehot: all on one id."""
+    other = table(vocab, seed)
+
+    def logits(seen: Seen) -> Tensor:
+        own = other(seen)
+        if kind == "equal":
+            return target(seen)
+        if kind == "mixed":
+            return 0.7 * target(seen) + 0.7 * own
+        if kind == "support":
+            return own.index_fill(0, target(seen).topk(vocab // 2).indices, -torch.inf)
+        if kind == "onehot":
+            return torch.full_like(own, -torch.inf).index_fill(0, own.argmax(), 0.0)
+        return own
+
+    return remembered(logits)
+
+
+KINDS = ("equal", "mixed", "independent", "support", "onehot")
+
+
+def remembered(logits: Logits) -> Logits:
+    """The same function, each value made once."""
+    memo: dict[Seen, Tensor] = {}
+
+    def look(seen: Seen) -> Tensor:
+        if seen not in memo:
+            memo[seen] = logits(seen)
+        return memo[seen]
+
+    return look
+
+
+class TableDecoder(Decoder):
+    """A decoder that writes each fed token and its position into the cache as key and value, and finds the text of a row
+    by reading back what that row may see. A stale row, a wrong position or a wrong mask asks the table for another text.
+
+    skipped: the table of passes that leave sub-layers out (layer skip's drafts)
+    """
+
+    def __init__(self, logits: Logits, vocab: int, skipped: Logits | None = None):
+        one = torch.ones(1, dtype=torch.float64)
+        spec = ModelSpec("table", 1 if skipped is None else 3, 1, 1, 1, 1, 1, vocab, max_positions=4096)
+        super().__init__(spec, one.expand(vocab, 1), [], one, one.expand(vocab, 1))
+        self.logits, self.skipped = logits, skipped
+
+    def forward(self, feed: Feed, cache: KVCache, probe=None, skip=None, depth=None) -> Tensor:  # noqa: ANN001
+        """float64 [1, T, V], or [1, 1, V] of the last row."""
+        look = self.logits if skip is None or self.skipped is None else self.skipped
+        n, before, T = cache.layers[0].n, cache.layers[0].m, feed.length
+        for store in cache.layers:
+            store.append(torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, T, 1), feed.positions)
+        read = cache.layers[-1].kv[:, 0, 0, : n + before + T, 0].long().tolist()
+        entries = list(zip(read[1], read[0], strict=True))
+        visible = None if feed.visible is None else feed.visible[0].tolist()
+        rows = []
+        for i in range(T - 1 if feed.logits == "last" else 0, T):
+            pending = entries[n : n + before + i + 1]
+            if visible is not None:
+                pending = [entry for entry, sees in zip(entries[n:], visible[i], strict=True) if sees]
+            rows.append(look(tuple(sorted(entries[:n] + pending))))
+        return torch.stack(rows)[None, :, : self.vocab]
+
+
+def model(logits: Logits, vocab: int, skipped: Logits | None = None) -> Model:
+    """A loaded model that is a table."""
+    made = TableDecoder(logits, vocab, skipped)
+    return Model("table", None, made.spec, made, None, "0" * 16, [])

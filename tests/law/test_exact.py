@@ -1,0 +1,72 @@
+"""The law of every lossless method equals the target's: all paths of the shipped step, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from law.cases import KINDS, PROPOSALS, SAMPLERS, off
+
+EXACT = 1e-12
+worst: dict[str, float] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def report(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Prints the largest difference of each proposal at the end."""
+    yield
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        for name, value in worst.items():
+            print(f"\nlargest difference, {PROPOSALS[name].rule.__name__.lower()} on {name}: {value:.1e}", end="")
+
+
+def agree(name: str, kind: str, sampler: str, **sizes) -> None:
+    found = off(name, kind, sampler, **sizes)
+    worst[name] = max(worst.get(name, 0.0), found)
+    assert found <= EXACT, f"{name}, {kind} draft, {sampler}, {sizes}: the law is off by {found:.3g}"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_a_lossless_method_has_the_targets_law(name, sampler):
+    # what reads no draft model needs one table
+    for kind in KINDS if PROPOSALS[name].make(1).lanes or "skip" in name else ("mixed",):
+        agree(name, kind, sampler, draft=2, length=3)
+
+
+@pytest.mark.parametrize("draft", [1, 5])
+@pytest.mark.parametrize("name", [name for name, x in PROPOSALS.items() if x.chain])
+def test_the_draft_may_be_of_any_length(name, draft):
+    for kind in ("mixed", "support"):
+        agree(name, kind, "T=0.7", draft=draft, length=3)
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_a_stop_token_ends_the_text_and_no_law_changes(name):
+    for kind in ("mixed", "support"):
+        agree(name, kind, "T=1.5", draft=2, length=3, stop=(1,))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("draft", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", [name for name, x in PROPOSALS.items() if x.chain])
+def test_chains_of_every_length_on_longer_texts(name, draft, sampler):
+    for kind in KINDS:
+        agree(name, kind, sampler, draft=draft, length=4, stop=(1,) if draft == 5 else ())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("name", [name for name, x in PROPOSALS.items() if not x.chain])
+def test_trees_over_four_ids(name, sampler):
+    for kind in KINDS:
+        agree(name, kind, sampler, draft=2, length=3, vocab=4)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sampler", ["T=1", "top-p 0.8"])
+@pytest.mark.parametrize("name", ["chain", "chain, block", "2 without replacement", "2 with replacement", "mixed"])
+def test_781_texts_over_six_ids_with_a_stop(name, sampler):
+    for kind in KINDS:
+        agree(name, kind, sampler, draft=3, length=4, vocab=6, stop=(5,))

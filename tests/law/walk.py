@@ -1,0 +1,128 @@
+"""A method's exact law over texts: every path of the shipped step, from every prefix."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method
+from decodescope.engine.session import Session
+
+from .forking import ForkingChance, outcomes
+from .tables import PROMPT
+
+Text = tuple[int, ...]
+
+
+class Round(NamedTuple):
+    """What one path of a step did."""
+
+    emitted: Text
+    ended: bool
+    state: Any
+    draft: Any
+    verdict: Any
+
+    @property
+    def accepted(self) -> int:
+        """Drafted tokens that were kept."""
+        return len(self.verdict.path)
+
+
+class Walk:
+    """A session whose step is taken again and again, by every path of chance.
+
+    paths: how many were walked
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        models: Mapping[str, Model],
+        length: int,
+        stop: tuple[int, ...] = (),
+        prompt: list[int] = PROMPT,
+        chance: type[ForkingChance] = ForkingChance,
+    ):
+        others = {role: x for role, x in models.items() if role != "target"}
+        self.s = Session(models["target"], method, prompt, models=others, max_new_tokens=length, stop_tokens=stop)
+        self.s.start()
+        self.prompt, self.first, self.chance, self.paths = prompt, self.s.sampler_state, chance, 0
+
+    def place(self, tokens: list[int], state: Any) -> None:
+        """Bring the session to the point where `tokens` have been written."""
+        s, read = self.s, tokens[:-1]
+        same = s.target.common(read)
+        s.target.truncate(same)
+        if same < len(read):
+            s.target.read(read)
+        s.tokens, s.sampler_state = list(tokens), state
+        s.target.passes.clear()
+
+    @torch.inference_mode()
+    def rounds(self, text: Text = (), state: Any = None) -> list[tuple[float, Round]]:
+        """(weight, round) of every path of the step after `text`; for drafters that remember nothing."""
+        start = self.first if not text else state
+
+        def step(chance: ForkingChance) -> Round:
+            self.place([*self.prompt, *text], start)
+            return self._step(chance)
+
+        found = outcomes(step, self.chance)
+        self.paths += len(found)
+        return found
+
+    def _step(self, chance: ForkingChance) -> Round:
+        s = self.s
+        s.chance = chance
+        before = len(s.tokens)
+        move = s.method.strategy.step(s)
+        assert s.target.tokens == s.tokens[:-1], "the target's cache holds another text than the one emitted"
+        assert s.tokens[before:] == move.emitted
+        return Round(tuple(move.emitted), move.end is not None, s.sampler_state, move.draft, move.verdict)
+
+    def law(self) -> dict[Text, float]:
+        """P(text), the rounds after each prefix walked once."""
+        made: dict[Text, float] = defaultdict(float)
+        seen: dict[Text, Any] = {}
+        ahead: dict[Text, float] = {(): 1.0}
+        while ahead:  # shortest first: by then every way to a prefix has been counted
+            text = min(ahead, key=len)
+            mass, after = ahead.pop(text), defaultdict(float)
+            for weight, move in self.rounds(text, seen.get(text)):
+                whole = (*text, *move.emitted)
+                assert seen.setdefault(whole, move.state) == move.state, "the sampler's state depends on the way"
+                after[whole, move.ended] += weight
+            for (whole, ended), weight in after.items():
+                (made if ended else ahead)[whole] = (made if ended else ahead).get(whole, 0.0) + mass * weight
+        return dict(made)
+
+    @torch.inference_mode()
+    def whole(self) -> dict[Text, float]:
+        """P(text), whole runs walked: for drafters that remember what they saw."""
+
+        def run(chance: ForkingChance) -> Text:
+            self.place(self.prompt, self.first)
+            self.s.drafter.begin(self.s.context)
+            while not self._step(chance).ended:
+                pass
+            return tuple(self.s.tokens[len(self.prompt) :])
+
+        found = outcomes(run, self.chance)
+        self.paths += len(found)
+        made: dict[Text, float] = defaultdict(float)
+        for weight, text in found:
+            made[text] += weight
+        return dict(made)
+
+
+def distance(made: Mapping[Text, float], true: Mapping[Text, float]) -> float:
+    """The largest difference of a text's probability, and of the sum from 1; infinite if an impossible text came."""
+    if any(p > 0 and not true.get(text, 0.0) > 0 for text, p in made.items()):
+        return float("inf")
+    worst = max(abs(made.get(text, 0.0) - p) for text, p in true.items())
+    return max(worst, abs(sum(made.values()) - 1))
