@@ -147,7 +147,7 @@ class Reference:
     def _load(model: Model) -> Any:
         from transformers import AutoModelForCausalLM
 
-        made = AutoModelForCausalLM.from_pretrained(
+        made: Any = AutoModelForCausalLM.from_pretrained(
             model.path, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
         )
         made.generation_config.eos_token_id = None

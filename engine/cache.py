@@ -152,7 +152,7 @@ class LayerStore:
         self.n, self.m, self._pending = self.n + len(rows), 0, None
 
     def _check_pending(self, rows: Sequence[int]) -> None:
-        if rows and not (0 <= rows[0] and rows[-1] < self.m and len(rows) <= self.m):
+        if rows and not (rows[0] >= 0 and rows[-1] < self.m and len(rows) <= self.m):
             raise ValueError(
                 f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be committed, {self.m} rows are pending."
             )

@@ -52,5 +52,5 @@ def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotate the leading cos.shape[-1] features of x (float [..., heads, D]) in place."""
     dim = cos.shape[-1]
     part = x if dim == x.shape[-1] else x[..., :dim]
-    swapped = part.unflatten(-1, (2, dim // 2)).flip(-2).flatten(-2)
+    swapped = part.roll(dim // 2, -1)
     part.mul_(cos).addcmul_(swapped, sin)

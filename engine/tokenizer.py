@@ -95,9 +95,11 @@ class Tokenizer:
         ids: list[int] = []
         for run in _BAD.split(data.decode("utf-8", "surrogateescape")):
             raw = run.encode("utf-8", "surrogateescape")
-            made = [] if not run or _BAD.match(run) else self._run(run)
-            # a tokenizer may change what it reads (a leading space, composed accents): then byte by byte
-            ids += made if b"".join(map(self.bytes_of, made)) == raw else [self._byte_id(x) for x in raw]
+            # a tokenizer may change what it reads: one adds a leading space, another composes accents
+            tries = [] if _BAD.match(run) else [run, run.removeprefix(" ")]
+            exact = (made for made in map(self._run, tries) if b"".join(map(self.bytes_of, made)) == raw)
+            whole = next(exact, None)
+            ids += [self._byte_id(x) for x in raw] if whole is None else whole
         return ids
 
     def _byte_id(self, byte: int) -> int:

@@ -126,10 +126,12 @@ class Weights:
         """Read everything."""
         plan = layer_plan(spec)
         layers = [
-            Layer(**{
-                place: self.read([f"model.layers.{i}.{name}" for name in parts], dtype, device)
-                for place, parts in plan.items()
-            })
+            Layer(
+                **{
+                    place: self.read([f"model.layers.{i}.{name}" for name in parts], dtype, device)
+                    for place, parts in plan.items()
+                }
+            )
             for i in range(spec.n_layers)
         ]
         embed = self.read(["model.embed_tokens.weight"], dtype, device)

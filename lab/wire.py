@@ -25,7 +25,6 @@ class Wire:
     head:  model, method, prompt        {"kind": "head", ...}
     step:  one step, with its tree      {"kind": "step", "i": 17, ...}
     brief: the same without the tree, for steps that a reader skips
-    end:   why the run ended            {"kind": "end", "reason": ..., "message": ...}
 
     A node is [parent, text, token id, q, p, u, status, r, threshold]; r is what was left of p when the node was tried.
     Whatever is missing at the end of a row is null, and its status is then "unreached".
@@ -137,17 +136,6 @@ class Wire:
             },
         }
 
-    def end(self, end: End) -> dict[str, Any]:
-        """Why the run ended."""
-        return {
-            "kind": "end",
-            "reason": end.reason,
-            "message": end.message,
-            "steps": end.steps,
-            "tokens": len(end.tokens),
-            "wall": end.wall_us / 1e6,
-        }
-
     def text(self, token: int) -> Piece:
         """A token's text for a view."""
         piece = self.pieces.get(str(token), f"<#{token}>")
@@ -181,6 +169,18 @@ class Wire:
     def _root(self, step: int) -> int:
         """The token that a step starts from."""
         return self._last[step - 1] if step else int(self.header.prompt[-1])
+
+
+def end_message(end: End) -> dict[str, Any]:
+    """Why a run ended, for a view."""
+    return {
+        "kind": "end",
+        "reason": end.reason,
+        "message": end.message,
+        "steps": end.steps,
+        "tokens": len(end.tokens),
+        "wall": end.wall_us / 1e6,
+    }
 
 
 def _model(spec: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _fitted(step: dict[str, Any]) -> dict[str, Any]:
         if over <= 0:
             break
         row = nodes[i]
-        if len(row) > 6 and row[6] != "unreached" or i in step["verdict"]["tried"]:
+        if (len(row) > 6 and row[6] != "unreached") or i in step["verdict"]["tried"]:
             continue
         over -= len(encode(row)) - len("null")
         nodes[i] = None

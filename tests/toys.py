@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import torch
-
 from decodescope.engine import Method, Session
 from decodescope.engine.cache import KVCache
 from decodescope.engine.component import registry
@@ -79,7 +78,7 @@ LIVELY = 3  # the seed of a target whose greedy text does not run into a loop
 
 
 @cache
-def pair(dtype: torch.dtype = torch.float64, noise: float = 0.15) -> tuple[Model, Model]:
+def pair(dtype: torch.dtype = torch.float64, noise: float = 0.08) -> tuple[Model, Model]:
     """A target with lively greedy text, and a draft model that is right about every second time."""
     return target(dtype, LIVELY), draft(dtype, noise, LIVELY)
 

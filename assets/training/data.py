@@ -56,14 +56,13 @@ def held_out_windows(length: int, count: int, kind: str | None = None) -> Tensor
 
 
 class Windows:
-    """Windows of `length` tokens from the part [start, stop) of the stream, each once, in seeded order."""
+    """The windows of `length` tokens of a stream (uint16 [n]), in seeded order, over again when all were seen."""
 
-    def __init__(self, stream: np.ndarray, start: int, stop: int, length: int, seed: int) -> None:
-        self.stream, self.start, self.length = stream, start, length
-        self.order = np.random.default_rng(seed).permutation((stop - start) // length)
+    def __init__(self, stream: np.ndarray, length: int, seed: int) -> None:
+        self.stream, self.length = stream, length
+        self.order = np.random.default_rng(seed).permutation((len(stream) - 1) // length)
 
     def rows(self, first: int, count: int) -> Tensor:
         """int64 [count, length + 1]: windows `first` to `first + count`, with the token after each."""
-        picked = [self.order[i % len(self.order)] for i in range(first, first + count)]
-        begins = [(self.start + int(w) * self.length) % (len(self.stream) - self.length - 1) for w in picked]
+        begins = [int(self.order[i % len(self.order)]) * self.length for i in range(first, first + count)]
         return torch.from_numpy(np.stack([self.stream[b : b + self.length + 1] for b in begins]).astype(np.int64))

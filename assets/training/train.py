@@ -5,7 +5,8 @@
 
 builds corpus and token ids where they are missing, trains, and writes `assets/models/<name>/`. An interrupted training
 goes on from its last checkpoint in `build/training/` when the same command is given again. The schedule counts tokens,
-not time: a busy machine takes longer and learns the same.
+not time: a busy machine takes longer and learns the same. While the learning rate is still constant `--tokens` may be
+changed on the way; that is the same as having asked for it from the start.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import corpus
@@ -38,7 +40,8 @@ TOKENS = {"lab": 9.0, "lab-draft": 6.0}  # millions
 
 # share of all tokens, window, tokens a step: attention is cheap on short windows, the last tokens teach the long ones
 STAGES = [(0.50, 256, 4096), (0.30, 512, 8192), (0.12, 1024, 8192), (0.08, 2048, 8192)]
-WARMUP, HOLD = 0.015, 0.35  # rise until, then constant until, then straight down to nothing
+WARMUP = 60_000  # tokens over which the learning rates rise
+HOLD = 0.35  # share of all tokens up to which they are constant; then straight down to nothing
 
 
 def config(name: str) -> LlamaConfig:
@@ -62,9 +65,9 @@ def new_model(name: str, seed: int) -> LlamaForCausalLM:
     return model
 
 
-def rate(done: float) -> float:
-    """The factor on the learning rates after a share `done` of all tokens."""
-    return min(1.0, done / WARMUP, max(0.0, (1 - done) / (1 - HOLD)))
+def rate(tokens: int, total: int) -> float:
+    """The factor on the learning rates after `tokens` of `total`."""
+    return min(1.0, (tokens + 1) / WARMUP, max(0.0, (1 - tokens / total) / (1 - HOLD)))
 
 
 def optimizers(model: LlamaForCausalLM, lr: float, embed_lr: float) -> list[torch.optim.Optimizer]:
@@ -136,9 +139,11 @@ class Run:
             self.resume()
 
     def resume(self) -> None:
-        """Go on from the checkpoint if it belongs to the same settings."""
+        """Go on from the checkpoint if it belongs to the same settings, or to another budget and is still at full rate."""
         saved = torch.load(self.file)
-        if saved["settings"] != self.settings:
+        same = saved["settings"] | {"tokens": 0} == self.settings | {"tokens": 0}
+        early = saved["tokens"] <= HOLD * 1e6 * min(saved["settings"]["tokens"], self.settings["tokens"])
+        if not same or not (early or saved["settings"]["tokens"] == self.settings["tokens"]):
             return
         self.model.load_state_dict(saved["model"])
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
@@ -159,19 +164,18 @@ class Run:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer, base in zip(self.optimizers, self.base, strict=True):
-            optimizer.param_groups[0]["lr"] = base * rate(self.tokens / self.total)
+            optimizer.param_groups[0]["lr"] = base * rate(self.tokens, self.total)
             optimizer.step()
             optimizer.zero_grad()
         self.step += 1
 
 
-def stages(total: int) -> list[tuple[int, int, int, int]]:
-    """(start, stop, window, tokens a step) of every stage, in tokens."""
-    bounds, at = [], 0.0
-    for share, length, batch in STAGES:
-        bounds.append((round(at * total), round((at + share) * total), length, batch))
+def stages(total: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Number, start, stop, window and tokens a step of every stage, in tokens."""
+    at = 0.0
+    for number, (share, length, batch) in enumerate(STAGES):
+        yield number, round(at * total), round((at + share) * total), length, batch
         at += share
-    return bounds
 
 
 def train(run: Run, args: argparse.Namespace) -> None:
@@ -183,8 +187,10 @@ def train(run: Run, args: argparse.Namespace) -> None:
         teacher = AutoModelForCausalLM.from_pretrained(MODELS / args.teacher, dtype=torch.float32).eval()
     loss_now = torch.compile(loss_of, dynamic=False) if args.compile else loss_of
     durations, recent, saved, checked = [], [], time.time(), run.tokens
-    for number, (start, stop, length, batch) in enumerate(stages(run.total)):
-        windows = Windows(stream, start, stop, length, seed=args.seed + number)
+    for number, start, stop, length, batch in stages(run.total):
+        # every stage has its own quarter of the text, so that little is read twice
+        part = (len(stream) - 1) // len(STAGES)
+        windows = Windows(stream[number * part : (number + 1) * part + 1], length, seed=args.seed + number)
         while run.tokens < stop:
             began = time.time()
             rows = windows.rows((run.tokens - start) // length, batch // length)
@@ -198,7 +204,7 @@ def train(run: Run, args: argparse.Namespace) -> None:
             if run.step % 20 == 0:
                 speed = batch / statistics.median(durations)
                 print(f"step {run.step} tokens {run.tokens / 1e6:.2f}M loss {statistics.mean(recent):.3f} "
-                      f"rate {rate(run.tokens / run.total):.2f} window {length} {speed:.0f} tokens/s", flush=True)
+                      f"rate {rate(run.tokens, run.total):.2f} window {length} {speed:.0f} tokens/s", flush=True)
                 recent = []
             if args.trial and run.minutes > args.trial:
                 return

@@ -49,7 +49,8 @@ class Report:
 def check(trace: Trace) -> Report:
     """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records."""
     report = Report()
-    rule = str(trace.header.method.get("acceptance", {}).get("name", ""))
+    acceptance = trace.header.method.get("acceptance")
+    rule = str(acceptance.get("name", "")) if isinstance(acceptance, dict) else ""
     if trace.damage:
         report.add("file", trace.damage.rstrip("."))
     emitted: list[int] = []
@@ -90,7 +91,7 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
         report.add(where, f"drafted is {step.drafted}, but the tree has {len(step.draft.tokens)} nodes")
     if step.path is not None and step.accepted != len(step.path):
         report.add(where, f"accepted is {step.accepted}, but the path has {len(step.path)} nodes")
-    if step.path is not None or step.extra is not None:
+    if step.draft is not None or step.extra is not None:  # at level "counts" neither is recorded
         path = step.path or []
         tokens = [step.draft.tokens[node] for node in path] if step.draft is not None else []
         origins = ["accepted"] * len(path)

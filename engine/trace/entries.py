@@ -8,6 +8,8 @@ import numpy as np
 
 from .events import CacheChange, Header, Prefill
 
+# Evictions that are followed by position; a run that lists more is followed by numbers alone.
+FOLLOWED = 500_000
 LANE = "target"  # a draft's lane forgets what was refused, so its books do not add up by commits alone
 
 
@@ -51,9 +53,7 @@ class CacheBooks:
         if (self._held < 0).any():
             self._report(where, "its cache evicted more entries than it held")
         if int(self._held.max()) != change.held:
-            self._report(
-                where, f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}"
-            )
+            self._report(where, f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}")
             self._held = None  # said once
 
     def _evictions(self, where: str, change: CacheChange, n: int) -> np.ndarray | int | None:
@@ -61,10 +61,11 @@ class CacheBooks:
         if change.evicted is None and change.evicted_all is None:
             return None if change.evicted_count else 0
         total: np.ndarray | int = 0
-        rows: list[tuple[int, int, int]] = []
+        rows: list[np.ndarray] = []
         if change.evicted_all is not None:
             total = len(change.evicted_all)
-            rows += [(-1, -1, position) for position in change.evicted_all.tolist()]
+            everywhere = np.full((total, 2), -1)
+            rows.append(np.column_stack([everywhere, change.evicted_all]))
         if change.evicted is not None:
             by_head = np.zeros(self._shape, np.int64)
             inside = ((change.evicted[:, :2] >= 0) & (change.evicted[:, :2] < by_head.shape)).all(axis=1)
@@ -72,11 +73,16 @@ class CacheBooks:
                 self._report(where, "its cache evicted from a layer or KV head that the model has not")
             np.add.at(by_head, tuple(change.evicted[inside, :2].T), 1)
             total = total + by_head
-            rows += [(layer, head, position) for layer, head, position in change.evicted.tolist()]
+            rows.append(change.evicted)
+        if len(self._gone) + sum(map(len, rows)) <= FOLLOWED:
+            self._follow(where, [tuple(row) for some in rows for row in some.tolist()], n)
+        return total
+
+    def _follow(self, where: str, rows: list[tuple[int, int, int]], n: int) -> None:
+        """What was evicted must have been there."""
         for layer, head, position in rows:
             if not 0 <= position < n:
                 self._report(where, f"its cache evicted position {position} of a text of {n} tokens")
             elif (layer, head, position) in self._gone or (-1, -1, position) in self._gone:
                 self._report(where, f"its cache evicted position {position} a second time")
             self._gone.add((layer, head, position))
-        return total

@@ -170,6 +170,7 @@ class CacheChange:
     appended:    tokens committed; held: entries per KV head in the fullest layer afterwards
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
+    evicted_count: entries that each KV head of the fullest layer lost
     evicted_all: int32 [E] positions that left every layer and KV head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position (level "fields", policies

@@ -175,7 +175,7 @@ def sum_up(bodies: Iterator[bytes], end: End | None) -> End:
         if record.get("kind") == "step":
             steps += 1
             emitted += record["emitted"]
-            wall_us = record["t_us"] + record["wall_us"]
+            wall_us = (record["t_us"] or 0.0) + (record["wall_us"] or 0.0)  # null: a time that was not finite
     end = end or End(reason="interrupted", tokens=emitted, steps=steps, wall_us=wall_us)
     end.records, end.sha256, end.content_hash = records, plain.hexdigest(), content.hexdigest()
     return end

@@ -114,9 +114,7 @@ class TraceFile:
             record, more = self._decode(number)
             expanded += more
             if expanded > self.limits.expanded_bytes:
-                raise self._wrong(
-                    number, f"the trace expands to more than the limit of {self.limits.expanded_bytes:,} bytes"
-                )
+                raise self._wrong(number, f"the trace expands to more than the limit of {self.limits.expanded_bytes:,} bytes")
             if record is not None:
                 yield record
 

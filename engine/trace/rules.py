@@ -64,7 +64,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.draft is not None:
         nodes = _tree(step.draft, vocab)
     if step.path is not None:
-        _path(step.path, step.draft, nodes)
+        _path(step.path, step.draft, step.drafted if step.draft is None else nodes)
     if step.trials is not None:
         _trials(step.trials, nodes)
     if step.tops is not None:
@@ -96,9 +96,9 @@ def _tree(draft: DraftTree, vocab: int) -> int:
 def _path(path: list[int], draft: DraftTree | None, nodes: int) -> None:
     above = -1
     for node in path:
-        if not 0 <= node < nodes or draft is None:
-            raise TraceError(f"path names the node {node} of a tree of {nodes}")
-        if draft.parents[node] != above:
+        if not above < node < nodes:
+            raise TraceError(f"path names the node {node} of a tree of {nodes}, after node {above}")
+        if draft is not None and draft.parents[node] != above:
             raise TraceError(f"path goes from node {above} to node {node}, which is not its child")
         above = node
 

@@ -172,9 +172,7 @@ def _residuals(draft: DraftTree, trials: Trials, tops: Tops | None, counts: Coun
         refused.append(i)
 
 
-def _residual(
-    draft: DraftTree, trials: Trials, tops: Tops | None, i: int, place: int, refused: list[int]
-) -> float | None:
+def _residual(draft: DraftTree, trials: Trials, tops: Tops | None, i: int, place: int, refused: list[int]) -> float | None:
     p = trials.p[i]
     if not refused:
         return p

@@ -204,7 +204,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int) -> None:
                 for h, entries in enumerate(heads):
                     entries.update({length + i: 0.5 for i in range(len(path))})
                     for slot, position in enumerate(made.positions().expand(2, H, made.n)[b, h].tolist()):
-                        if position in entries and (made.alive is None or made.alive[b, h, slot]):
+                        if slot % 2 and position in entries and (made.alive is None or made.alive[b, h, slot]):
                             entries[position] = float(slot + 100 * b + 10 * h)
                             made.column("mass")[b, h, slot] = entries[position]
             length += len(path)
@@ -254,10 +254,7 @@ def found(made: LayerStore, origin: list[int]) -> list[list[dict[int, float]]]:
     assert torch.equal(made.v[live], -wanted[live])
     mass = made.column("mass")
     return [
-        [
-            {int(p): float(x) for p, x in zip(positions[b, h][live[b, h]], mass[b, h][live[b, h]], strict=True)}
-            for h in range(H)
-        ]
+        [{int(p): float(x) for p, x in zip(positions[b, h][live[b, h]], mass[b, h][live[b, h]], strict=True)} for h in range(H)]
         for b in range(2)
     ]
 
@@ -367,9 +364,15 @@ def test_rows_reorders_and_widens() -> None:
     made.commit([1])
     assert made.column("mass")[:, 0, 0].tolist() == [7.0, 7.0, 0.0]
     assert (made.k[0] - made.k[2]).unique().tolist() == [10_000.0]
-    made.append(*rows(7, 1, batch=3))
+    made.append(*rows(6, 1, batch=3))
     made.commit([0])
-    assert made.n == 7
+    assert made.positions().shape == (3, 1, 7)
+    made.evict(torch.tensor([0, 2, 4])[:, None, None].expand(3, H, 1))
+    assert [made.positions()[b, 0].sort().values.tolist() for b in range(3)] == [
+        [1, 2, 3, 4, 5, 6],
+        [0, 1, 3, 4, 5, 6],
+        [0, 1, 2, 3, 5, 6],
+    ]
 
 
 def test_a_copy_shares_nothing() -> None:

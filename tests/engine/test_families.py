@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from decodescope.engine.decoder import Decoder
 from decodescope.engine.draft import ROOT, Draft
 from decodescope.engine.feed import Feed
 from decodescope.engine.lane import Lane
 from decodescope.engine.load import Model, load
 from decodescope.engine.policies.keep_all import KeepAll
+from decodescope.engine.spec import Rope
 from torch import Tensor
 
 TINY = dict(
@@ -154,6 +156,16 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def close(ours: Tensor, theirs: Tensor) -> None:
     """Equal within 1e-4."""
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_what_a_case_is_for_changes_the_text(pair: Pair) -> None:
+    """The guard: without its window, its scaling or its layers without rotation a model answers otherwise."""
+    spec, plain = pair.ours.spec, Rope(pair.ours.spec.rope.theta, pair.ours.spec.head_dim)
+    for without in (replace(spec, rope=plain), replace(spec, windows=()), replace(spec, no_rope=frozenset())):
+        if without != spec:
+            ours = pair.ours.decoder
+            other = Decoder(without, ours.embed, ours.layers, ours.norm, ours.head)
+            assert (other.forward(Feed.causal(pair.text, 0), None)[0] - pair.logits).abs().max() > 0.05
 
 
 def test_one_prefill(pair: Pair) -> None:

@@ -117,15 +117,23 @@ def true_law(vocab: int, sampler: str, length: int, stop: tuple[int, ...] = ()) 
 
 
 def off(
-    name: str, kind: str, sampler: str, *, draft: int, length: int, vocab: int | None = None, stop: tuple[int, ...] = ()
+    name: str,
+    kind: str,
+    sampler: str,
+    *,
+    draft: int,
+    length: int,
+    vocab: int | None = None,
+    stop: tuple[int, ...] = (),
+    whole: bool = False,
 ) -> float:
-    """The largest difference between the method's law and the target's."""
+    """The largest difference between the method's law and the target's. whole: walk whole runs, not rounds."""
     proposal = PROPOSALS[name]
     vocab = vocab or proposal.vocab
     drafter = proposal.make(draft)
     method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
     walk = Walk(method, models(vocab, kind, drafter), length, stop)
-    law = walk.whole() if proposal.remembers else walk.law()
+    law = walk.whole() if whole or proposal.remembers else walk.law()
     return distance(law, true_law(vocab, sampler, length, stop))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from torch import Tensor
-
 from decodescope.engine.chance import Chance, Draw, Purpose
+from torch import Tensor
 
 R = TypeVar("R")
 
@@ -15,14 +14,14 @@ R = TypeVar("R")
 class ForkingChance(Chance):
     """Replays the outcomes of `prefix`, then takes the first untried one at every decision.
 
-    weight: probability of the path so far;  steps: per decision, the outcome taken and the ones never tried
+    weight: probability of the path so far;  steps: per decision, the outcome taken and how many there are
     A decision with one possible outcome is no fork: outcomes of probability 0 do not exist.
     """
 
     def __init__(self, prefix: Sequence[int] = ()):
         super().__init__(0)
         self.prefix = list(prefix)
-        self.steps: list[tuple[int, int]] = []  # (choice taken, number of choices)
+        self.steps: list[tuple[int, int]] = []
         self.weight = 1.0
 
     def fork(self, weights: Sequence[float]) -> int:
@@ -67,7 +66,15 @@ class LatticeChance(ForkingChance):
     """
 
     points: Sequence[float] = ()
-    draw, accept, shuffle = Chance.draw, Chance.accept, Chance.shuffle
+
+    def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
+        return Chance.draw(self, p, position, purpose)
+
+    def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
+        return Chance.accept(self, ratio_num, ratio_den, position)
+
+    def shuffle(self, k: int, position: int) -> list[int]:
+        return Chance.shuffle(self, k, position)
 
     def uniform(self, position: int, purpose: Purpose) -> float:
         return self.points[self.fork([1 / len(self.points)] * len(self.points))]

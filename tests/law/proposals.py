@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from decodescope.engine.component import component, param
 from decodescope.engine.draft import ROOT, Draft
 from decodescope.engine.drafters.base import Context, Drafter, top_tokens

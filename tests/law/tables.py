@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from decodescope.engine.cache import KVCache
 from decodescope.engine.decoder import Decoder
 from decodescope.engine.feed import Feed
 from decodescope.engine.load import Model
 from decodescope.engine.spec import ModelSpec
+from torch import Tensor
 
 Seen = tuple[tuple[int, int], ...]  # (position, token) of every entry that a row sees, ascending
 Logits = Callable[[Seen], Tensor]  # -> float64 [V]
@@ -79,11 +78,11 @@ class TableDecoder(Decoder):
 
     def __init__(self, logits: Logits, vocab: int, skipped: Logits | None = None):
         one = torch.ones(1, dtype=torch.float64)
-        spec = ModelSpec("table", 1 if skipped is None else 3, 1, 1, 1, 1, 1, vocab, max_positions=4096)
+        spec = ModelSpec("table", 1 if skipped is None else 3, 1, 1, 1, 1, 1, vocab, max_positions=64)
         super().__init__(spec, one.expand(vocab, 1), [], one, one.expand(vocab, 1))
         self.logits, self.skipped = logits, skipped
 
-    def forward(self, feed: Feed, cache: KVCache, probe=None, skip=None, depth=None) -> Tensor:  # noqa: ANN001
+    def forward(self, feed: Feed, cache: KVCache, probe=None, skip=None, depth=None) -> Tensor:
         """float64 [1, T, V], or [1, 1, V] of the last row."""
         look = self.logits if skip is None or self.skipped is None else self.skipped
         n, before, T = cache.layers[0].n, cache.layers[0].m, feed.length

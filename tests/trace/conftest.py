@@ -66,9 +66,7 @@ def drafted_step(k: int, n: int) -> Step:
         cache=[change(2, n + 2)],
         path=[0],
         draft=DraftTree([8, 9, 10], [-1, 0, 0], q, "iid", [0.3, 0.2, 0.9], "toy", {"span": 3}),
-        trials=Trials(
-            [0, 1, 2], p, r, q, [0.2, 0.6, 0.9], [a / b for a, b in zip(r, q, strict=True)], [True, False, False]
-        ),
+        trials=Trials([0, 1, 2], p, r, q, [0.2, 0.6, 0.9], [a / b for a, b in zip(r, q, strict=True)], [True, False, False]),
         extra=Extra(20, "residual", 0.4, 0.3, 0.5),
         tops=Tops(
             places=np.array([-1, 0], "<i4"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import struct
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records
+from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
 from decodescope.engine.trace.frame import MAGIC, encode, frame, split
 
 
@@ -230,6 +231,31 @@ def test_what_contradicts_itself_inside_a_step_is_refused(forge, change, says):
 )
 def test_bad_headers_are_refused(forge, change, says):
     assert says in refusal(forge.changed(change, forge.header))
+
+
+@pytest.mark.parametrize("method", [{"acceptance": 5}, {"acceptance": {"name": []}}, {"acceptance": None}])
+def test_a_method_of_the_wrong_shape_is_no_rule(forge, method):
+    forge.changed(lambda h: h.update(method=method), forge.header)
+    assert check(open_trace(forge.path, UPLOADED)).ok
+
+
+def test_a_time_that_is_not_finite_is_read_and_summed_up(forge):
+    odd = forge.changed(lambda s: s.update(t_us=None, nonfinite=[["t_us", "nan"]]))
+    assert math.isnan(open_trace(odd, UPLOADED).steps[0].t_us)
+    (one,) = recover(odd)
+    assert one.made is not None and check(open_trace(one.made, UPLOADED)).counts["records"] == 2
+
+
+def test_a_flood_of_evictions_is_counted_in_little_memory(forge):
+    noise = np.random.default_rng(0).integers(0, 2, 1_500_000).astype("<i4").repeat(6).tobytes()
+    packed = zlib.compress(noise, 6)
+    reference = {"$array": ["<i4", [len(noise) // 12, 3], 0, len(packed)], "z": 1}
+    change = {"lane": "target", "appended": 0, "held": 0, "held_bytes": 0, "full_bytes": 0, "evicted": reference}
+    trace = open_trace(forge.raw(START + b',"cache":' + json.dumps([change]).encode() + b"}", packed), UPLOADED)
+    tracemalloc.start()
+    check(trace)
+    assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    tracemalloc.stop()
 
 
 def test_forged_sizes_are_refused(forge):

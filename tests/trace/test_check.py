@@ -130,9 +130,7 @@ def test_typical_acceptance_is_derived_from_p_and_its_bound(toy):
 
 @pytest.mark.parametrize("rule", ["lossless", "block", "typical"])
 def test_exact_matching_needs_no_draw(toy, rule):
-    step = chain(
-        toy, 1, p=[1.0, 0.0], q=[1.0, 1.0], u=[None] * 2, threshold=[1.0] * 2, ok=[True, False], proposal="onehot"
-    )
+    step = chain(toy, 1, p=[1.0, 0.0], q=[1.0, 1.0], u=[None] * 2, threshold=[1.0] * 2, ok=[True, False], proposal="onehot")
     step.draft.q = [1.0] * 3
     step.extra.origin = step.origins[-1] = "correction"
     assert check(memory(toy, [step], rule)).ok, check(memory(toy, [step], rule))
@@ -147,6 +145,16 @@ def test_a_text_that_stops_inside_the_path_is_no_lie(toy):
     step.emitted, step.origins = [8, 9], ["accepted"] * 2
     step.cache = [toy.change(2, toy.prompt + 2)]
     assert check(memory(toy, [step])).ok
+
+
+def test_level_counts_records_a_path_without_its_tree(toy, tmp_path):
+    made = toy.steps("pd")
+    made[1].draft = made[1].trials = made[1].extra = made[1].tops = None
+    made[0].extra = made[0].path = None
+    assert check(memory(toy, made)).ok
+    assert check(open_trace(toy.write(tmp_path / "counts.dstrace", made))).ok
+    made[1].path, made[1].accepted = [3], 1
+    assert "path names the node 3 of a tree of 3" in str(check(memory(toy, made)))
 
 
 def test_the_verdicts_of_an_unknown_rule_are_said_to_be_unchecked(toy):

@@ -1,0 +1,234 @@
+"""The command line: what can be asked, and how a refusal is said. Whatever is heavy is imported by the command itself."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from .refusal import Refusal, is_refusal, sentence
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+LEVELS = ("counts", "decisions", "fields")
+SEEDS = (1 << 53) - 1  # larger numbers are not exact in every reader of a trace
+TOKENS = 1_000_000
+MODEL = "lab, lab-draft, a folder written with a path separator, or a hub id"
+FAILED, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one sentence and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        text = " ".join(message.split()).rstrip(".")
+        print(f"{text[:1].upper()}{text[1:]}; see {self.prog} --help.", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from low to high."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d{1,20}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def device(text: str) -> str:
+    """A type for argparse: cpu, cuda, cuda:N or mps."""
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,2})?", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no device: use cpu, cuda, cuda:N or mps")
+    return text
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    top = Parser(prog="decodescope", description="See how fast LLM decoding works, step by step, on real models.")
+    top.add_argument("--version", action=Version, help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+
+    def command(name: str, module: str, function: str, help: str, into: Any = commands) -> Parser:
+        made: Parser = into.add_parser(name, help=help, description=help, allow_abbrev=False)
+        made.set_defaults(home=(module, function))
+        return made
+
+    _app(command("app", "cli", "_serve", "open the lab in the browser"))
+    _run(command("run", "decode", "run", "decode one prompt with a method and tell what happened"))
+    for name, help in (
+        ("methods", "list the parts that a method is made of, and their knobs"),
+        ("models", "list the models that need no download"),
+    ):
+        _json(command(name, "catalog", name, help))
+    made = command("hardware", "catalog", "hardware", "show what was measured of this machine")
+    made.add_argument("--refresh", action="store_true", help="measure again")
+    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _data(made)
+    _json(made)
+    made = command("doctor", "doctor", "doctor", "check the installation and this machine")
+    made.add_argument("--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)")
+    _data(made)
+    _json(made)
+
+    trace = commands.add_parser("trace", help="tell what a recorded run holds", description="Tell what a recorded run holds.")
+    ways = trace.add_subparsers(dest="way", metavar="show|check", required=True, parser_class=Parser)
+    for name, help in (
+        ("show", "print what a trace holds; one that is still being written too"),
+        ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
+    ):
+        made = command(name, "traces", name, help, ways)
+        made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+        _json(made)
+    _bench(command("bench", "bench", "bench", "measure the methods on this machine, beside transformers"))
+    return top
+
+
+class Version(argparse.Action):
+    """--version: the metadata are read only when asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"decodescope {version('decodescope')}")
+        parser.exit()
+
+
+def _json(made: Parser) -> None:
+    made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _data(made: Parser) -> None:
+    made.add_argument("--data", metavar="DIR", help="folder of your data (default: the system's place for them)")
+
+
+def _app(made: Parser) -> None:
+    made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    made.add_argument("--draft", metavar="M", help="draft model (default for lab: lab-draft)")
+    made.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    made.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
+    made.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
+    made.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    _data(made)
+
+
+def _place(made: Parser) -> None:
+    made.add_argument("--dtype", choices=DTYPES, metavar="D", help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)")
+    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+
+
+def _run(made: Parser) -> None:
+    made.add_argument("--model", required=True, metavar="M", help=MODEL)
+    made.add_argument("--draft", metavar="M", help="draft model, for methods that use one")
+    made.add_argument("--head", action="append", metavar="NAME=PATH", help="draft heads, for drafters that read some")
+    for kind, what in (
+        ("drafter", "what is guessed"),
+        ("acceptance", "how much of a guess is kept"),
+        ("policy", "which KV entries stay"),
+        ("depth", "which layers run"),
+        ("strategy", "what one step is"),
+    ):
+        made.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")
+    made.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="PART.knob=value", help="a knob; PART is a kind, or a chained sampler"
+    )
+    text = made.add_mutually_exclusive_group(required=True)
+    text.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
+    made.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
+    made.add_argument(
+        "--max-new-tokens", type=whole(1, TOKENS), default=64, metavar="N", help="longest text, in tokens (default: 64)"
+    )
+    made.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
+    made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
+    _place(made)
+    made.add_argument("--trace", metavar="OUT", help="record the run to this file")
+    made.add_argument(
+        "--level", choices=LEVELS, metavar="LEVEL", help=f"{', '.join(LEVELS)} (default: decisions with --trace, else counts)"
+    )
+    _json(made)
+
+
+def _bench(made: Parser) -> None:
+    made.add_argument("what", nargs="?", choices=("decode",), default="decode", help="what to measure (default: decode)")
+    made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    made.add_argument("--draft", metavar="M", help="draft model, or none (default for lab: lab-draft)")
+    _place(made)
+    made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads of both sides (default: as torch has it)")
+    made.add_argument("--new-tokens", type=whole(2, 4096), default=128, metavar="N", help="tokens of a text (default: 128)")
+    made.add_argument("--repeats", type=whole(1, 1000), default=5, metavar="N", help="rounds (default: 5)")
+    made.add_argument("--prompt-file", metavar="F", help="a prompt of yours in the place of ours")
+    made.add_argument(
+        "--level", choices=("none", *LEVELS), default="counts", metavar="LEVEL", help="what our side records (default: counts)"
+    )
+    _json(made)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    """The command `app`."""
+    from .server import serve
+
+    serve(
+        model=args.model,
+        draft=args.draft or ("lab-draft" if args.model == "lab" else None),
+        host=args.host,
+        port=args.port,
+        data=args.data,
+        open_browser=not args.no_browser,
+        allow_host=args.allow_host,
+    )
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # a stream of another kind, or one that was closed
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal that knows no umlaut gets a ?
+    try:
+        code = _do(argv)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # who read our output has gone; point it elsewhere so that closing it at exit says nothing either
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+
+
+def _do(argv: Sequence[str] | None) -> int:
+    import importlib
+
+    try:
+        args = parser().parse_args(argv)
+        module, function = args.home
+        home = importlib.import_module(f".{module}", __package__)
+        code: int = getattr(home, function)(args)
+        return code
+    except SystemExit as leave:  # from argparse, which has said why
+        return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as error:
+        if is_refusal(error):
+            print(sentence(error), file=sys.stderr)
+            return BAD_INPUT
+        if os.environ.get("DECODESCOPE_TRACEBACK"):
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        print(f"Something went wrong inside ({what}); DECODESCOPE_TRACEBACK=1 shows where, please report it.", file=sys.stderr)
+        return FAILED
+
+
+__all__ = ["Refusal", "main", "parser"]

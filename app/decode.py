@@ -1,0 +1,218 @@
+"""The command `run`: decode one prompt and tell what happened."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .refusal import Refusal, is_refusal, sentence
+from .report import Live, note, say_json, size
+
+if TYPE_CHECKING:
+    from ..engine.load import Model
+    from ..engine.method import Method
+    from ..engine.run import Run
+    from ..engine.session import Session
+    from ..engine.trace.summary import Summary
+
+PROMPT_BYTES = 16 << 20
+FIGURES = (
+    *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
+    *("kv_bytes_held", "kv_bytes_full", "lossless", "end"),
+)
+PARTS = ("strategy", "drafter", "acceptance", "policy", "depth")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Decode as asked; the exit code."""
+    prompt = args.prompt if args.prompt is not None else read_prompt(args.prompt_file)
+    target = None if args.trace is None else free_place(args.trace)
+    if args.head:
+        raise Refusal("No drafter of this version reads heads: leave --head out, or draft with --drafter draft_model.")
+    for text in args.stop:
+        if re.search("[\ud800-\udfff]", text):
+            raise Refusal("A text of --stop is not UTF-8: type it in the terminal's own encoding.")
+    method = compose(args)
+    model, draft = models(args, method)
+    from ..engine.execute import EngineFault
+    from ..engine.run import LazyWriter, Run, Tee, encode
+    from ..engine.session import Session
+    from ..engine.trace import Trace
+
+    try:
+        ids = encode(model, prompt, args.chat)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    session = Session(
+        model,
+        method,
+        ids,
+        models={} if draft is None else {"draft": draft},
+        max_new_tokens=args.max_new_tokens,
+        seed=args.seed,
+        stop_texts=args.stop,
+        chat=args.chat,
+        level=args.level or ("counts" if target is None else "decisions"),
+    )
+    trace = Trace()
+    session.sink = trace if target is None else Tee(trace, LazyWriter(target))
+    code, told = 0, None
+    try:
+        follow(session, model, None if args.json else Live())
+        if session.end is not None and session.end.reason == "stopped_by_user":
+            code = 130
+    except EngineFault as fault:
+        code, told = 1, str(fault)
+    except Exception as error:
+        if not is_refusal(error) or not trace.steps:  # nothing was done yet: there is no result to show
+            raise
+        code, told = 1, sentence(error)
+    show(Run(model, session, trace), target, args.json)
+    if told:
+        note(told)
+    return code
+
+
+def follow(session: Session, model: Model, live: Live | None) -> None:
+    """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, a
+    second one at once."""
+    assert model.tokenizer is not None
+    with interrupts() as seen:
+        try:
+            session.start()
+            while session.end is None:
+                if seen:
+                    session.finish("stopped_by_user")
+                    break
+                step = session.step()
+                if live is not None:
+                    live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
+        except KeyboardInterrupt:
+            session.finish("stopped_by_user")
+        except BrokenPipeError:
+            session.finish("stopped_by_user")
+            raise
+    if live is not None:
+        live.add(b"", final=True)
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts that came meanwhile; the second one raises KeyboardInterrupt."""
+    seen: list[int] = []
+
+    def heard(number: int, frame: object) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, heard)
+    except ValueError:  # not the main thread: interrupts come to another
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def show(run: Run, target: Path | None, as_json: bool) -> None:
+    """The result: one JSON object, or a line under the text."""
+    kept = None if target is None or not target.exists() else str(target)
+    if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
+        run.trace.write(run.session.header)
+    made = run.summary
+    if as_json:
+        say_json({"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(made), "trace": kept})
+        return
+    print(f"\n\n{line(made)}" + (f"; trace: {kept}" if kept else ""))
+
+
+def figures(made: Summary) -> dict[str, Any]:
+    """The figures that a run's JSON has beside its text and tokens."""
+    return {name: getattr(made, name) for name in FIGURES}
+
+
+def line(made: Summary) -> str:
+    """The figures in a sentence."""
+    parts = [f"{made.tokens} tokens in {made.steps} steps"]
+    if made.target_passes:
+        parts.append(f"{made.tau:.2f} tokens per target pass")
+    if made.drafted:
+        parts.append(f"{made.accepted} of {made.drafted} drafted tokens accepted")
+    parts.append(f"{made.tokens_per_s:.1f} tokens/s (prompt read in {made.prefill_s:.3f} s)")
+    parts.append(f"KV cache {size(made.kv_bytes_held)} of {size(made.kv_bytes_full)}")
+    parts.append("lossless" if made.lossless else "changes the output")
+    return f"{', '.join(parts)}; ended: {made.end or 'not yet'}"
+
+
+def read_prompt(name: str) -> str:
+    """The text of a prompt file; `-` is standard input."""
+    try:
+        data = sys.stdin.buffer.read(PROMPT_BYTES + 1) if name == "-" else _head(Path(name))
+    except (OSError, ValueError) as error:
+        raise Refusal(f"The prompt file {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if len(data) > PROMPT_BYTES:
+        raise Refusal(f"The prompt file {name} is larger than {size(PROMPT_BYTES)}, the limit: give a shorter one.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal(f"The prompt file {name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+
+
+def _head(path: Path) -> bytes:
+    with path.expanduser().open("rb") as file:
+        return file.read(PROMPT_BYTES + 1)
+
+
+def free_place(name: str) -> Path:
+    """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
+    target = Path(name).expanduser()
+    try:
+        for taken in (target, target.with_name(target.name + ".partial")):
+            if taken.exists():
+                raise Refusal(f"{taken} exists already: choose another name for --trace, or move it away.")
+        if not target.parent.is_dir():
+            raise Refusal(f"There is no folder {target.parent} for the trace: make it first, or choose another.")
+    except (OSError, ValueError) as error:  # a name that the system does not take, a folder that may not be looked into
+        raise Refusal(f"The trace cannot be written to {name[:200]}: {getattr(error, 'strerror', None) or error}.") from None
+    return target
+
+
+def compose(args: argparse.Namespace) -> Method:
+    """The method of the command line. Names and knobs are checked here, its parts against each other with the model."""
+    names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
+    if args.sampler is not None:
+        names["sampler"] = [x.strip() for x in args.sampler.split(",")]
+    settings: dict[str, dict[str, str]] = {}
+    for text in args.set:
+        found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
+        if found is None:
+            raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set drafter.length=6.")
+        settings.setdefault(found[1], {})[found[2]] = found[3]
+    from ..engine.method import Method
+
+    return Method.named(names, settings)
+
+
+def models(args: argparse.Namespace, method: Method) -> tuple[Model, Model | None]:
+    """The target and, where the method drafts with one, the draft model. The method is checked before weights are read."""
+    from ..engine.load import describe, find, load
+
+    roles = method.drafter.lanes if "drafter" in method.strategy.uses else ()
+    given = [] if args.draft is None else ["draft"]
+    if given and "draft" not in roles:
+        note("Note: this method needs no draft model, so --draft is ignored; --drafter draft_model uses it.")
+    name, folder = find(args.model)
+    method.check(describe(folder, name), given)
+    model = load(args.model, args.dtype, args.device)
+    if model.tokenizer is None:
+        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+    return model, load(args.draft, args.dtype, args.device) if given and "draft" in roles else None

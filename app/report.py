@@ -1,0 +1,55 @@
+"""Report: how a command prints what it found, for programs and for people."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def say_json(value: dict[str, Any]) -> None:
+    """One JSON object on standard output; what is no number there (NaN, infinity) would be an error, not a word."""
+    print(json.dumps(value, allow_nan=False, default=str))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns under their heads, two spaces apart; the last one is left as long as it is."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+    return "\n".join(
+        "  ".join([cell.ljust(width) for cell, width in zip(line, widths, strict=False)] + line[-1:]).rstrip()
+        for line in lines
+    )
+
+
+def note(text: str) -> None:
+    """A remark that is no result: on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Live:
+    """Text that appears as it is written: bytes go in, whole characters come out on standard output."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.last = ""
+
+    def add(self, data: bytes, final: bool = False) -> None:
+        """Print what `data` completes; `final`: nothing follows, what is left over is no character."""
+        text = self._decoder.decode(data, final)
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self.last = text[-1]
+
+
+def size(count: int) -> str:
+    """Bytes as people read them, e.g. `1.5 MiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

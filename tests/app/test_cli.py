@@ -1,0 +1,423 @@
+"""The command line: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from decodescope.app.cli import Parser, main, parser
+from decodescope.engine.trace import open_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = ["run", "--model", "lab-draft", "--prompt", "def add(a, b):", "--max-new-tokens", "8"]
+SPECULATIVE = [*RUN, "--draft", "lab-draft", "--drafter", "draft_model"]
+KEYS = ["text", "prompt_tokens", "tokens", "steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s", "kv_bytes_held", "kv_bytes_full", "lossless", "end", "trace"]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]):
+    """Run a command: its exit code, what it wrote to standard output, and to standard error."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main([*argv])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def asked(said):
+    """Run a command that succeeds with --json: the object."""
+
+    def call(*argv: str) -> dict:
+        code, out, err = said(*argv, "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert isinstance(found, dict)
+        return found
+
+    return call
+
+
+# ---- run
+
+
+def test_run_tells_all_that_its_contract_names(asked) -> None:
+    found = asked(*RUN)
+    assert list(found) == KEYS
+    assert all(type(x) is int for x in [*found["prompt_tokens"], *found["tokens"], found["steps"], found["target_passes"]])
+    assert len(found["tokens"]) == found["steps"] == found["target_passes"] == 8
+    assert found["lossless"] is True and found["end"] == "max_new_tokens" and found["trace"] is None
+    assert found["tau"] == 1 and found["drafted"] == found["accepted"] == 0
+    assert 0 < found["prefill_s"] < found["wall_s"]
+    assert found["tokens_per_s"] == pytest.approx(8 / (found["wall_s"] - found["prefill_s"]))
+
+
+def test_a_draft_of_the_same_model_is_always_accepted_and_leaves_the_text(asked) -> None:
+    plain, drafted = asked(*RUN), asked(*SPECULATIVE, "--set", "drafter.length=3")
+    assert drafted["tokens"] == plain["tokens"]
+    assert drafted["accepted"] == drafted["drafted"] > 0
+    assert drafted["tau"] > 2
+
+
+def test_text_that_streams_is_the_text_of_the_json(said, asked) -> None:
+    prompt = ["--prompt", "Der Bär über dem Fluß — ", "--max-new-tokens", "24", "--set", "temperature.temperature=3"]
+    command = ["run", "--model", "lab-draft", "--sampler", "temperature", *prompt, "--seed", "5"]
+    code, out, err = said(*command)
+    text, _, line = out.rpartition("\n\n")
+    assert code == 0 and err == ""
+    assert text == asked(*command)["text"]
+    assert re.match(r"24 tokens in 24 steps, 1.00 tokens per target pass, .* ended: max_new_tokens\n$", line)
+
+
+def test_half_characters_are_not_printed() -> None:
+    from decodescope.app.report import Live
+
+    live, shown = Live(), []
+    for byte in "é€𝄞a".encode() + b"\xff\xe2\x82":
+        live.last = ""
+        live.add(bytes([byte]))
+        shown.append(live.last)
+    live.add(b"", final=True)
+    assert [x for x in shown if x] == ["é", "€", "𝄞", "a", "\ufffd"]
+    assert live.last == "\ufffd"
+
+
+def test_samplers_are_chained_in_order_with_their_own_knobs(asked, tmp_path: Path) -> None:
+    chain = ["--sampler", "top_k,temperature", "--set", "top_k.k=3", "--set", "temperature.temperature=0.5"]
+    place = str(tmp_path / "run.dstrace")
+    found = asked(*RUN, *chain, "--seed", "3", "--trace", place)
+    assert found["trace"] == place
+    stages = open_trace(place).header.method["sampler"]["stages"]
+    assert stages == [{"name": "top_k", "k": 3}, {"name": "temperature", "temperature": 0.5}]
+    assert asked(*RUN, *chain, "--seed", "3")["tokens"] == found["tokens"]
+
+
+def test_a_draft_that_is_not_needed_is_ignored_with_a_note(said) -> None:
+    code, out, err = said(*RUN, "--draft", "lab-draft", "--json")
+    assert code == 0 and json.loads(out)["drafted"] == 0
+    assert "--draft is ignored" in err and err.count("\n") == 1
+
+
+def test_stop_ends_the_text(asked) -> None:
+    whole = asked(*RUN)["text"]
+    stop = whole[len(whole) // 2]
+    found = asked(*RUN, "--stop", "never there", "--stop", stop)
+    assert found["end"] == "stop_token" and stop in found["text"]
+    assert len(found["text"]) < len(whole) and whole.startswith(found["text"])
+
+
+def test_chat_wraps_the_prompt(asked) -> None:
+    assert len(asked(*RUN, "--chat")["prompt_tokens"]) > len(asked(*RUN)["prompt_tokens"])
+
+
+def test_prompt_comes_from_a_file_byte_by_byte(asked, tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(b"def add(a, b):")
+    command = [x for x in RUN if x not in ("--prompt", "def add(a, b):")]
+    assert asked(*command, "--prompt-file", str(file)) | TIMES == asked(*RUN) | TIMES
+
+
+TIMES = {"prefill_s": 0, "wall_s": 0, "tokens_per_s": 0}
+
+
+def test_lossy_methods_say_so(said, asked) -> None:
+    lossy = ["--policy", "window", "--set", "policy.size=8"]
+    assert asked(*RUN, *lossy)["lossless"] is False
+    assert "changes the output" in said(*RUN, *lossy)[1]
+
+
+# ---- refusals
+
+BAD = {
+    "no command": "",
+    "unknown command": "decode",
+    "no model": "run --prompt x",
+    "no prompt": "run --model lab",
+    "two prompts": "run --model lab --prompt x --prompt-file y",
+    "unknown option": "run --model lab --prompt x --tempreature 1",
+    "unknown model": "run --model /no/such/folder --prompt x",
+    "odd name of a model": "run --model 'a b' --prompt x",
+    "unknown drafter": "run --model lab --prompt x --drafter draft_modell",
+    "unknown sampler": "run --model lab --prompt x --sampler top_k,topp",
+    "unknown knob": "run --model lab --prompt x --set policy.sizes=4 --policy window",
+    "knob out of range": "run --model lab --prompt x --sampler top_k --set sampler.k=0",
+    "knob of no number": "run --model lab --prompt x --sampler top_k --set sampler.k=many",
+    "knob not finite": "run --model lab --prompt x --sampler temperature --set sampler.temperature=nan",
+    "set without a value": "run --model lab --prompt x --set top_k",
+    "set of an absent part": "run --model lab --prompt x --set top_p.p=0.5",
+    "draft is missing": "run --model lab --prompt x --drafter draft_model",
+    "part that the strategy does not use": "run --model lab --prompt x --strategy jacobi --drafter prompt_lookup",
+    "heads": "run --model lab --prompt x --head medusa=heads.safetensors",
+    "empty prompt": "run --model lab-draft --prompt ''",
+    "no tokens": "run --model lab --prompt x --max-new-tokens 0",
+    "half a token": "run --model lab --prompt x --max-new-tokens 1.5",
+    "negative seed": "run --model lab --prompt x --seed -1",
+    "unknown type": "run --model lab --prompt x --dtype int4",
+    "unknown device": "run --model lab --prompt x --device tpu",
+    "absent device": "run --model lab --prompt x --device cuda:63",
+    "prompt file absent": "run --model lab --prompt-file /no/such/file",
+    "prompt file is a folder": "run --model lab --prompt-file /",
+    "trace in no folder": "run --model lab --prompt x --trace /no/such/folder/t",
+    "trace of an endless name": f"run --model lab --prompt x --trace {'x' * 5000}",
+    "trace in a folder that takes none": "run --model lab-draft --prompt x --trace /dev/null/t",
+    "stop of no text": "run --model lab-draft --prompt x --stop '\udcff'",
+    "trace exists": f"run --model lab --prompt x --trace {shlex.quote(__file__)}",
+    "trace absent": "trace show /no/such/trace",
+    "no trace": f"trace check {shlex.quote(__file__)}",
+    "no way": "trace",
+    "too few rounds": "bench decode --repeats 0",
+    "unknown measurement": "bench encode",
+    "port": "app --port 70000",
+}
+
+
+@pytest.mark.parametrize("command", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_refused_in_one_sentence(said, command: str) -> None:
+    code, out, err = said(*shlex.split(command))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and "Traceback" not in err
+    assert re.match(r"\S.{15,600}[.?)]\n$", err), err
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [(BAD["unknown drafter"], "'draft_model'"), (BAD["unknown knob"], "'size'"), (BAD["unknown sampler"], "'top_p'")],
+)
+def test_a_misspelt_name_gets_the_nearest(said, command: str, word: str) -> None:
+    assert f"Did you mean {word}?" in said(*shlex.split(command))[2]
+
+
+def test_prompt_file_in_another_encoding_is_refused(said, tmp_path: Path) -> None:
+    file = tmp_path / "latin"
+    file.write_bytes("fünf".encode("latin-1"))
+    code, _, err = said("run", "--model", "lab", "--prompt-file", str(file))
+    assert code == 2 and "not UTF-8 text (byte 1)" in err
+
+
+def test_a_trace_is_refused_while_its_partial_lies_there(said, tmp_path: Path) -> None:
+    (tmp_path / "t.dstrace.partial").write_bytes(b"")
+    code, _, err = said(*RUN, "--trace", str(tmp_path / "t.dstrace"))
+    assert code == 2 and "exists already" in err
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nothing can be made")
+def test_a_trace_that_cannot_be_made_is_refused(said) -> None:
+    code, out, err = said(*RUN, "--trace", "/proc/run.dstrace", "--json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "Traceback" not in err and "/proc" in err
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_leaves_its_figures(said, tmp_path: Path, monkeypatch) -> None:
+    from decodescope.engine.run import LazyWriter
+    from decodescope.engine.trace import StorageFull
+    from decodescope.engine.trace.events import Step
+
+    honest = LazyWriter.write
+
+    def write(self: LazyWriter, record: object) -> None:
+        if isinstance(record, Step) and record.step == 3:
+            raise StorageFull("The disk is full; free some room.")
+        honest(self, record)
+
+    monkeypatch.setattr(LazyWriter, "write", write)
+    code, out, err = said(*RUN, "--trace", str(tmp_path / "t"), "--json")
+    assert code == 1 and err == "The disk is full; free some room.\n"
+    assert json.loads(out)["end"] == "storage_full"
+    assert len(open_trace(tmp_path / "t").steps) == 3
+
+
+def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
+    code, _, err = said("run", "--model", "lab-draft", "--prompt", "one two three " * 1500)
+    assert code == 2 and "2048" in err
+
+
+# ---- lists
+
+
+def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
+    found = asked("methods")["methods"]
+    assert {(x["kind"], x["name"]) for x in found} >= {("drafter", "draft_model"), ("policy", "h2o"), ("sampler", "top_p")}
+    for part in found:
+        assert list(part) == ["kind", "name", "title", "source", "lossless", "params", "needs"]
+        assert type(part["lossless"]) is bool
+        for knob in part["params"]:
+            assert list(knob) == ["name", "type", "default", "low", "high", "choices", "unit", "help"]
+            assert knob["type"] in ("int", "float", "bool", "str")
+    by_name = {x["name"]: x for x in found}
+    assert by_name["draft_model"]["lossless"] and by_name["draft_model"]["needs"]["models"] == ["draft"]
+    assert not by_name["h2o"]["lossless"] and by_name["h2o"]["needs"]["attention"] == "columns"
+    text = said("methods")[1]
+    assert all(f"  {x['name']}: {x['title']}" in text for x in found)
+
+
+def test_models_lists_the_shipped_ones(asked) -> None:
+    found = {x["name"]: x for x in asked("models")["models"]}
+    assert {"lab", "lab-draft"} <= set(found)
+    assert found["lab"]["params"] > found["lab-draft"]["params"] and found["lab"]["context"] == 2048
+    assert Path(found["lab"]["path"], "config.json").exists()
+
+
+def test_doctor_speaks_in_words(asked, said, tmp_path: Path) -> None:
+    found = asked("doctor", "--data", str(tmp_path))
+    assert found["ok"] is True
+    assert {x["what"] for x in found["findings"]} >= {"torch", "threads", "bfloat16", "models", "data", "port", "browser"}
+    (tmp_path / "file").write_text("")
+    code, out, _ = said("doctor", "--data", str(tmp_path / "file"))
+    assert code == 1 and "NOT OK  data: " in out
+
+
+def test_hardware_shows_what_was_kept(asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decodescope.engine import measure
+    from decodescope.engine.hardware import HardwareProfile
+
+    made = HardwareProfile("a machine", {"float32": 1e11, "bfloat16": 2e11}, 1e10, kind="measured")
+    monkeypatch.setattr(measure, "measure", lambda *args: made)  # the real one takes seconds
+    found = asked("hardware", "--data", str(tmp_path), "--device", "cpu")
+    assert found["here"]["bfloat16"]["bandwidth"] == 1e10
+    assert "a100-80g" in found["known"]
+    assert len(list(tmp_path.rglob("*.json"))) == 2
+
+
+# ---- traces
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sealed trace, and beside it what its .partial was after some steps."""
+    place = tmp_path_factory.mktemp("traces") / "run.dstrace"
+    assert main([*SPECULATIVE, "--max-new-tokens", "24", "--trace", str(place)]) == 0
+    return place
+
+
+def test_trace_show_says_what_the_run_said(asked, recorded: Path) -> None:
+    found, run = asked("trace", "show", str(recorded)), asked(*SPECULATIVE, "--max-new-tokens", "24")
+    for key in ("text", "prompt_tokens", "tokens", "steps", "target_passes", "tau", "accepted", "drafted", "lossless", "end"):
+        assert found[key] == run[key]
+    assert found["damage"] is None
+
+
+def test_trace_show_reads_one_that_is_being_written(asked, said, recorded: Path, tmp_path: Path) -> None:
+    whole = recorded.read_bytes()
+    partial = tmp_path / "run.dstrace.partial"
+    partial.write_bytes(whole[: len(whole) * 2 // 3])
+    found, full = asked("trace", "show", str(partial)), asked("trace", "show", str(recorded))
+    assert 0 < found["steps"] < full["steps"] and found["end"] is None
+    assert found["tokens"] == full["tokens"][: len(found["tokens"])]
+    assert "ended: not yet" in said("trace", "show", str(partial))[1]
+
+
+def test_trace_check_tells_agreement_from_contradiction(asked, said, recorded: Path, tmp_path: Path) -> None:
+    found = asked("trace", "check", str(recorded))
+    assert found["ok"] is True and found["problems"] == [] and found["counts"]["steps"] > 2
+    changed = bytearray(recorded.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    bad = tmp_path / "bad.dstrace"
+    bad.write_bytes(changed)
+    code, out, err = said("trace", "check", str(bad), "--json")
+    assert code == 1 and err == "" and json.loads(out)["problems"]
+
+
+# ---- as a program
+
+
+def decodescope(*argv: str, **more) -> subprocess.Popen:
+    """The program in a process of its own."""
+    command = [sys.executable, "-m", "decodescope", *argv]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def test_version_and_the_import_of_the_command_line_are_light() -> None:
+    code = "import sys; from decodescope.app.cli import main; main(['--version']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    first, loaded = done.stdout.split("\n")[:2]
+    assert re.fullmatch(r"decodescope \d+\.\d+\.\d+", first)
+    assert not {"torch", "numpy", "gradio", "transformers"} & set(loaded.split())
+
+
+def test_run_loads_no_page_and_no_modelling() -> None:
+    code = f"import sys; from decodescope.app.cli import main; main({[*RUN, '--json']}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "torch" in loaded
+    assert not {"gradio", "transformers", "fastapi", "plotly", "pandas"} & loaded, done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send")
+def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
+    place = tmp_path / "run.dstrace"
+    done = decodescope(*RUN, "--max-new-tokens", "2000", "--trace", str(place))
+    assert done.stdout is not None and done.stdout.read(1)  # the first token is there
+    done.send_signal(signal.SIGINT)
+    out, err = done.communicate(timeout=60)
+    assert (done.returncode, err) == (130, b"")
+    assert b"ended: stopped_by_user" in out
+    trace = open_trace(place)
+    assert trace.end is not None and trace.end.reason == "stopped_by_user" and 0 < len(trace.steps) < 2000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes close differently there")
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    place = tmp_path / "run.dstrace"
+    done = decodescope(*RUN, "--max-new-tokens", "2000", "--trace", str(place))
+    assert done.stdout is not None and done.stderr is not None and done.stdout.read(1)
+    done.stdout.close()
+    assert done.stderr.read() == b""
+    assert done.wait(timeout=60) == 141
+    for _ in range(100):
+        if place.exists():
+            break
+        time.sleep(0.05)
+    assert open_trace(place).end is not None
+
+
+# ---- the page of documentation
+
+
+def commands() -> dict[str, Parser]:
+    """Words of a command -> its parser."""
+    found: dict[str, Parser] = {}
+
+    def walk(made: Parser, words: tuple[str, ...]) -> None:
+        for action in made._actions:
+            if isinstance(action.choices, dict):
+                for name, inner in action.choices.items():
+                    walk(inner, (*words, name))
+                return
+        found[" ".join(words)] = made
+
+    walk(parser(), ())
+    return found
+
+
+def test_the_documentation_names_every_command_and_option_and_no_other() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    parts = re.split(r"(?m)^## decodescope (.+)$", text)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert set(sections) == set(commands())
+    for words, made in commands().items():
+        has = {x.option_strings[0]: x for x in made._actions if x.option_strings and x.option_strings[0] != "-h"}
+        listed = re.findall(r"(?m)^\| `(--[\w-]+)(?: ([^`]+))?` \|", sections[words])
+        if not listed:
+            assert all(option in sections[words] for option in has), words
+            continue
+        assert {name for name, _ in listed} == set(has), words
+        for name, metavar in listed:
+            assert metavar == (has[name].metavar or ""), (words, name)
+
+
+def test_examples_of_the_documentation_run(said) -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    examples = re.findall(r"(?m)^    decodescope (run .+)$", text)
+    assert len(examples) == 2
+    for example in examples:
+        assert said(*shlex.split(example), "--max-new-tokens", "4")[0] == 0

@@ -1,0 +1,122 @@
+"""What every drafter owes: the text is the target's, drafts are well-formed trees, and guesses leave no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import toys
+from decodescope.engine import Session
+from decodescope.engine.component import build
+from decodescope.engine.draft import Draft
+from decodescope.engine.trace import check
+
+DRAFTERS = toys.variants("drafter")
+
+
+def drafting(name: str, settings: dict, sampler: str = "greedy", prompt: list[int] = toys.PROMPT, **more) -> Session:
+    target, draft = toys.pair()
+    method = toys.method(drafter=(name, settings), sampler=sampler)
+    return Session(target, method, prompt, models={"draft": draft}, **{"max_new_tokens": 40, **more})
+
+
+def proposals(session: Session) -> Iterator[tuple[Draft, int]]:
+    """Every draft of a run, seen before the target reads it, and the room it was given."""
+    session.start()
+    propose, seen = session.drafter.propose, []
+    session.drafter.propose = lambda ctx: seen.append((propose(ctx), ctx.room)) or seen[-1][0]  # type: ignore[method-assign]
+    while not session.done:
+        session.step()
+        yield seen[-1]
+
+
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_greedy_text_is_the_targets_own(name: str, settings: dict) -> None:
+    target, _ = toys.pair()
+    for prompt in [toys.PROMPT, [5], *toys.prompts(3)]:
+        session = toys.decode(toys.method(drafter=(name, settings)), prompt)
+        assert session.tokens[len(prompt) :] == toys.greedy(target.decoder, prompt, 40)
+        assert check(session.sink).ok
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str) -> None:
+    session = drafting(name, settings, sampler, seed=4)
+    for draft, room in proposals(session):
+        assert max(draft.depth, default=0) <= room, "a deeper draft would be cut"
+        assert all(-1 <= parent < node for node, parent in enumerate(draft.parents)), "a parent stands before its children"
+        assert all(0 <= token < toys.SPEC.vocab for token in draft.tokens)
+        assert draft.is_chain or session.method.drafter.branches, "who drafts trees says so"
+        for place in range(-1, len(draft)):
+            tokens = [draft.tokens[child] for child in draft.children(place)]
+            assert len(set(tokens)) == len(tokens) or draft.kind == "iid", "siblings differ unless drawn independently"
+        if sampler == "greedy" or not draft.tokens:
+            assert draft.q is None
+        else:
+            assert draft.kind == session.method.drafter.proposes
+            laws_hold(draft)
+
+
+def laws_hold(draft: Draft) -> None:
+    """Each drawn node has the normalised law it was drawn from: positive on the node, zero on its earlier siblings."""
+    for node, token in enumerate(draft.tokens):
+        law = draft.law(node)
+        if law is None:
+            assert draft.kind in ("onehot", "mixed")
+            continue
+        assert abs(float(law.sum()) - 1) < 1e-9 and float(law[token]) > 0
+        earlier = [draft.tokens[x] for x in draft.children(draft.parents[node]) if x < node]
+        if draft.kind == "without_replacement":
+            assert float(law[earlier].sum()) == 0
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_guesses_leave_no_trace(name: str, settings: dict, sampler: str) -> None:
+    """After a proposal nothing is pending in the target; after a commit every cache equals a new reading of the text."""
+    session = drafting(name, settings, sampler, seed=1)
+    session.start()
+    refused = 0
+    while not session.done:
+        with torch.inference_mode():
+            session.chance, kept = session.chance.copy(), session.chance
+            session.drafter.propose(session.context)
+            session.chance = kept
+        assert all(store.m == 0 for store in session.target.cache.layers)
+        step = session.step()
+        refused += step.drafted - step.accepted
+        assert session.target.tokens == session.tokens[:-1]
+        assert toys.same_as_fresh(session.target)
+        assert all(toys.same_as_fresh(lane) for lane in session.lanes.values())
+    assert refused > 10 or name == "none", "the test needs guesses that were wrong"
+
+
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_drafter_makes_progress_and_keeps_its_books(name: str, settings: dict) -> None:
+    """Every step emits, in one pass of the target; what was emitted is what was accepted and one token more."""
+    trace = toys.decode(toys.method(drafter=(name, settings)), count=30).sink
+    for step in trace.steps:
+        verify = [x for x in step.passes if x.lane == "target" and x.phase == "verify"]
+        assert [x.tokens for x in verify] == [step.drafted + 1]
+        assert len(step.emitted) == step.accepted + (step.extra is not None) >= 1
+    assert sum(len(step.emitted) for step in trace.steps) == 30
+
+
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_short_answer_has_its_exact_length(name: str, settings: dict, count: int) -> None:
+    session = toys.decode(toys.method(drafter=(name, settings)), count=count)
+    assert len(session.tokens) == len(toys.PROMPT) + count and session.end.reason == "max_new_tokens"
+
+
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_drafter_lists_the_models_it_needs(name: str, settings: dict) -> None:
+    drafter = build("drafter", name, settings)
+    target, _ = toys.pair()
+    if drafter.lanes:
+        with pytest.raises(ValueError, match=rf"{name} needs a model in the role '{drafter.lanes[0]}'.*\.$"):
+            Session(target, toys.method(drafter=(name, settings)), toys.PROMPT)
+    else:
+        assert Session(target, toys.method(drafter=(name, settings)), toys.PROMPT).lanes == {}

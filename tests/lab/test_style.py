@@ -1,0 +1,54 @@
+"""Colours: one palette, readable in light and dark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from decodescope.lab import style
+
+CSS = (Path(style.__file__).parent / "web" / "scope.css").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("block", "palette"), [(0, style.LIGHT), (1, style.DARK)], ids=["light", "dark"])
+def test_the_style_sheet_has_the_same_colours(block: int, palette: dict[str, str]) -> None:
+    body = re.findall(r"\{([^}]*--bg:[^}]*)\}", CSS)[block]
+    assert {name: value for name, value in re.findall(r"--([\w-]+): (#\w{6});", body)} == palette
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])
+def test_text_and_marks_stand_out(palette: dict[str, str]) -> None:
+    for ground in ("bg", "panel"):
+        for text in ("ink", "muted", "accept", "reject", "target-text"):
+            assert contrast(palette[text], palette[ground]) >= 4.5, f"{text} on {ground}"
+    for mark in ("accept", "reject", "target", "faint", "branch"):
+        assert contrast(palette[mark], palette["bg"]) >= 3, mark
+
+
+def test_the_module_is_one_small_file_without_imports() -> None:
+    source = (Path(style.__file__).parent / "web" / "scope.js").read_text(encoding="utf-8")
+    assert len(source) < 60_000
+    assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org/2000/svg)", source, re.MULTILINE)
+
+
+def test_words_are_the_same_in_both_languages() -> None:
+    source = (Path(style.__file__).parent / "web" / "scope.js").read_text(encoding="utf-8")
+    line = re.search(r"export const WORDS = \{(.*?)\};", source)
+    assert line and dict(re.findall(r'(\w+): "([^"]*)"', line[1])) == style.WORDS
+
+
+def test_numbers_carry_units() -> None:
+    assert style.size(512 * 1024) == "512 KiB" and style.size(10) == "10 B" and style.size(3 << 30) == "3.0 GiB"
+    assert style.percent(0.614) == "61 %" and style.count(9_900_000) == "9.9 M"

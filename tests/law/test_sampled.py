@@ -1,0 +1,191 @@
+"""Sampling through the shipped step, real generator and real transformer, against the law of that transformer."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from functools import cache
+
+import pytest
+import torch
+import toys
+from decodescope.engine.chance import Chance
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.feed import Feed
+from decodescope.engine.method import Method
+from decodescope.engine.session import Session
+from decodescope.engine.spec import ModelSpec, Rope
+from law.cases import PROPOSALS, SAMPLERS
+from law.reference import text_law
+from law.statistics import ONE_PERCENT, alarms, chi_square, critical, total_variation
+from law.tables import PROMPT, Logits, Seen, model, remembered
+
+V, LENGTH = 6, 3
+BOTH_SIDES = 4.8916  # |z| of an alarm once in a million
+SPEC = ModelSpec("tiny", 2, 4, 2, 8, 32, 64, V, max_positions=64, rope=Rope(dim=8))
+
+
+@cache
+def decoders() -> tuple[Decoder, Decoder]:
+    """A transformer over six ids, and one that is somewhat like it."""
+    target = toys.decoder(SPEC, dtype=torch.float64)
+    return target, toys.noisy(target, 0.5)
+
+
+def by_prefix(decoder: Decoder) -> Logits:
+    """The decoder's logits after each text, read from the beginning without any cache; each text once."""
+
+    @torch.inference_mode()
+    def logits(seen: Seen) -> torch.Tensor:
+        assert [position for position, _ in seen] == list(range(len(seen))), "a row sees something else than a text"
+        return decoder.forward(Feed.causal([token for _, token in seen], 0, logits="last"), None)[0, 0]
+
+    return remembered(logits)
+
+
+@cache
+def memo() -> tuple[Logits, Logits]:
+    target, draft = decoders()
+    return by_prefix(target), by_prefix(draft)
+
+
+def session(name: str, sampler: str, memoised: bool, draft: int = 2, length: int = LENGTH) -> Session:
+    """A session of the case; memoised: its models are the transformers' logits by prefix."""
+    proposal = PROPOSALS[name]
+    drafter = proposal.make(draft)
+    target, other = (model(x, V) for x in memo()) if memoised else (toys.model(x) for x in decoders())
+    method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
+    s = Session(target, method, PROMPT, models=dict.fromkeys(drafter.lanes, other), max_new_tokens=length, stop_tokens=())
+    s.start()
+    return s
+
+
+@torch.inference_mode()
+def sample(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> tuple[Counter, int]:
+    """Counts of n texts, and how many of them began with an accepted token."""
+    s = session(name, sampler, memoised)
+    start, texts, kept = s.sampler_state, Counter(), 0
+    for i in range(n):
+        s.tokens, s.sampler_state, s.chance = list(PROMPT), start, Chance((seed << 32) + i)
+        s.target.truncate(len(PROMPT) - 1)
+        s.drafter.begin(s.context)
+        move = s.method.strategy.step(s)
+        kept += bool(move.verdict.path)
+        while move.end is None:
+            move = s.method.strategy.step(s)
+        texts[tuple(s.tokens[len(PROMPT) :])] += 1
+        s.target.passes.clear()
+        for lane in s.lanes.values():
+            lane.passes.clear()
+    return texts, kept
+
+
+def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> list[str]:
+    """Alarms of n samples, in words."""
+    texts, kept = sample(name, sampler, seed, n, memoised)
+    law = text_law(memo()[0], SAMPLERS[sampler][1], PROMPT, LENGTH, V)
+    found = alarms(texts, law)
+    if name == "chain":
+        p = sum(map(min, *(SAMPLERS[sampler][1].law(x, PROMPT, len(PROMPT)) for x in memo())))
+        z = (kept - n * p) / math.sqrt(n * p * (1 - p))
+        if abs(z) > BOTH_SIDES:
+            found.append(f"{kept} of {n} first tokens were accepted, {n * p:.0f} expected: z = {z:.1f}")
+    print(f"{name}, {sampler}: N = {n}, seed {seed}, TV = {total_variation(texts, law):.4f} {found}")
+    return found
+
+
+def holds(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> None:
+    """No alarm; or one that a fresh sample four times as large does not repeat."""
+    first = check(name, sampler, seed, n, memoised)
+    if first:
+        second = check(name, sampler, seed + 1, 4 * n, memoised)
+        assert not second, f"twice: {first}, then {second}"
+
+
+@pytest.mark.parametrize(
+    "name, sampler", [("chain", "T=1"), ("chain, block", "T=0.7"), ("2 without replacement", "T=1.5, top-p 0.8")]
+)
+def test_20_000_texts_have_the_transformers_law(name, sampler):
+    holds(name, sampler, seed=1, n=20_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sampler", ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chain",
+        "chain, block",
+        "one-hot chain",
+        "prompt lookup",
+        "2 without replacement",
+        "2 with replacement",
+        "one-hot tree",
+        "mixed",
+    ],
+)
+def test_200_000_texts_have_the_transformers_law(name, sampler):
+    seed = random.SystemRandom().randrange(1 << 20)
+    holds(name, sampler, seed, n=200_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["chain", "chain, block", "2 without replacement, 2 deep", "one-hot tree", "token recycling"])
+def test_20_000_texts_with_nothing_memoised(name):
+    holds(name, "T=1", random.SystemRandom().randrange(1 << 20), n=20_000, memoised=False)
+
+
+@pytest.mark.parametrize("name", ["chain", "one-hot tree", "2 without replacement, 2 deep"])
+def test_cached_logits_are_those_of_the_prefix(name):
+    """What memoising leaves out: the real caches, masks and positions give the same numbers."""
+    rows, refused, target = 0, 0, memo()[0]
+    for seed in range(4):
+        s = session(name, "T=1", memoised=False, draft=3, length=60)
+        s.chance = Chance(seed)
+        end = None
+        while end is None:
+            before = list(s.tokens)
+            with torch.inference_mode():
+                move = s.method.strategy.step(s)
+            end = move.end
+            refused += any(not trial.ok for trial in move.verdict.trials)
+            for row in range(len(move.draft) + 1):
+                text = [*before, *_path(move.draft, row - 1)]
+                assert torch.allclose(move.logits[row], target(tuple(enumerate(text))), rtol=0, atol=1e-10)
+                rows += 1
+    assert refused > 10 and rows > 200, "the test needs refused drafts"
+
+
+def _path(draft, node: int) -> list[int]:
+    made: list[int] = []
+    while node >= 0:
+        made.insert(0, draft.tokens[node])
+        node = draft.parents[node]
+    return made
+
+
+def test_alarms_come_as_often_as_they_should():
+    """The statistic itself: 1,000 samples of the true law, alarm level 1 %."""
+    law = text_law(memo()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
+    rng, texts = random.Random(5), list(law)
+    found = 0
+    for _ in range(1000):
+        x2, df = chi_square(Counter(rng.choices(texts, list(law.values()), k=2000)), law)
+        found += x2 > critical(df, ONE_PERCENT)
+    assert 0.002 <= found / 1000 <= 0.022
+
+
+def test_statistics_see_a_small_lie():
+    law = text_law(memo()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
+    rng, texts = random.Random(6), list(law)
+    best = max(law, key=law.get)
+    bent = [p * (1.15 if text == best else 1.0) for text, p in law.items()]
+    assert alarms(Counter(rng.choices(texts, bent, k=20_000)), law)
+    assert not alarms(Counter(rng.choices(texts, list(law.values()), k=20_000)), law)
+
+
+def test_impossible_texts_are_an_alarm_at_once():
+    assert alarms(Counter({(0,): 5000, (1,): 1}), {(0,): 1.0, (1,): 0.0})
+
+

@@ -1,0 +1,164 @@
+"""Seventeen known ways to be wrong, each put into one line of the shipped code: the suite must find every one."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+import toys
+from decodescope.engine.acceptance import lossless
+from decodescope.engine.acceptance.lossless import Lossless
+from decodescope.engine.chance import Chance, invert
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.drafters import draft_model
+from decodescope.engine.drafters.draft_model import DraftModel
+from decodescope.engine.lane import Lane
+from decodescope.engine.method import Method
+from decodescope.engine.samplers.temperature import Temperature
+from decodescope.engine.state import Stop
+from decodescope.engine.strategies.draft_verify import DraftVerify
+from law.cases import SAMPLERS, true_law, worlds
+from law.forking import ForkingChance, lattice
+from law.reference import text_law
+from law.tables import PROMPT, constant, model
+from law.test_edges import judge, outcomes
+from law.test_sampled import SPEC, by_prefix
+from law.walk import Text, Walk, distance
+
+V, LENGTH = 4, 3
+found: dict[str, bool] = {}
+
+
+def in_table(sampler: str = "T=1", stop: Text = (), kind: str = "mixed") -> float:
+    """Chains of two over the tables."""
+    target, draft = worlds(V, kind)
+    method = Method(drafter=DraftModel(length=2), sampler=SAMPLERS[sampler][0])
+    walk = Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH, stop)
+    return distance(walk.law(), true_law(V, sampler, LENGTH, stop))
+
+
+def in_transformer(vocab: int = 3, padding: int = 0) -> float:
+    """Chains of two on a tiny transformer with real caches, whole runs; `padding`: further rows of its matrix that are no ids."""
+    whole = toys.decoder(replace(SPEC, vocab=vocab + padding), dtype=torch.float64)
+    target, draft = toys.model(whole), toys.model(toys.noisy(whole, 0.6).limited(vocab))
+    method = Method(drafter=DraftModel(length=2), sampler=Temperature(temperature=1.0))
+    walk = Walk(method, {"target": target, "draft": draft}, LENGTH)
+    logits = by_prefix(whole)
+    true = text_law(lambda seen: logits(seen)[:vocab], SAMPLERS["T=1"][1], PROMPT, LENGTH, vocab)
+    return distance(walk.whole(), true)
+
+
+def in_script() -> float:
+    """Chains of one under every combination of six scripted uniforms; all thresholds are multiples of 1 / 6."""
+    target, draft = constant(3 / 6, 2 / 6, 1 / 6), constant(2 / 6, 1 / 6, 3 / 6)
+    method = Method(drafter=DraftModel(length=1), sampler=Temperature(temperature=1.0))
+    points = lattice([(i + 0.5) / 6 for i in range(6)])
+    walk = Walk(method, {"target": model(target, 3), "draft": model(draft, 3)}, 2, chance=points)
+    return distance(walk.law(), text_law(target, SAMPLERS["T=1"][1], PROMPT, 2, 3))
+
+
+def at_zero() -> float:
+    """A drafted token that the target never writes, tested with the uniform 0: 1 if it comes."""
+    p, q = torch.tensor([[0.0, 0.6, 0.4], [0.2, 0.4, 0.4]]).double(), torch.tensor([[0.9, 0.1, 0.0]]).double()
+    return float(any(v.path for _, v in outcomes(lambda chance: judge(Lossless(), p, q, [0], chance), lattice([0.0]))))
+
+
+def at_equal_laws() -> float:
+    """A refusal that rounding alone made possible: the law of the token after it must be one."""
+    p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]], dtype=torch.float64)
+    p[0] = p[0].log().softmax(-1)
+    q = p[:1].clone()
+    q[0, 1] = q[0, 1] * (1 + 2.0**-51)
+    return abs(sum(w for w, _ in outcomes(lambda chance: judge(Lossless(), p, q, [1], chance), ForkingChance)) - 1)
+
+
+def with_stop() -> float:
+    """The tables, with an id that ends the text."""
+    return in_table(stop=(1,))
+
+
+def with_padding() -> float:
+    """The transformer with a matrix two rows larger than its vocabulary."""
+    return in_transformer(padding=2)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`old` stands once in the source of `where.name`; `new` stands there instead."""
+
+    what: str
+    where: Any
+    name: str
+    old: str
+    new: str
+    look: Callable[[], float] = in_table
+
+
+RULE = (Lossless, "verify")
+REFUSAL, LAST = "r = left_over(r, q, x)", "drawn = chance.draw(r, at.position)"
+COIN = "chance.accept(r_x, q_x, at.position)"
+FIRST = (draft_model._Growth, "first")
+NODE, RAW = "drawn.token, law, drawn.u", "drawn.token, torch.softmax(logits, -1), drawn.u"
+FED = "draft.feed(root, position - 1,"
+BUGS = [
+    Bug("a refused token is drawn again from p", *RULE, REFUSAL, "r = p"),
+    Bug("only the refused id is banned", *RULE, REFUSAL, "r = left_over(r, None, x)"),
+    Bug("the bonus comes from the draft", *RULE, LAST, LAST.replace("(r,", "(r if children or not path else q,")),
+    Bug("the residual is that of the next position", *RULE, REFUSAL, "r = left_over(at.descend(child).probs, q, x)"),
+    Bug("acceptance by argmax while sampling", *RULE, COIN, "(x == int(p.argmax()), 0.0)"),
+    Bug("q ** 1.1 is drawn, q recorded", *FIRST, "chance.draw(law,", "chance.draw(law**1.1,"),
+    Bug("acceptance x 1.02", *RULE, COIN, COIN.replace("r_x,", "r_x * 1.02,")),
+    Bug("acceptance x 1.05", *RULE, COIN, COIN.replace("r_x,", "r_x * 1.05,")),
+    Bug("the recorded q has no temperature", *FIRST, NODE, RAW, lambda: in_table("T=0.7")),
+    Bug("the recorded q has no top-p", *FIRST, NODE, RAW, lambda: in_table("top-p 0.8")),
+    Bug("one uniform is used twice", *RULE, LAST, f"drawn = invert(r, u) if children else {LAST[8:]}", in_script),
+    Bug("refused rows stay in the cache", Lane, "commit", "commit(rows)", "commit(range(first.m))", in_transformer),
+    Bug("positions are off by one later", DraftVerify, "step", FED, FED.replace("1", "(position == s.prompt)"), in_transformer),
+    Bug("<= at acceptance probability 0", Chance, "accept", "ratio_den < ratio_num", "ratio_den <= ratio_num", at_zero),
+    Bug("residual 0 / 0 where p = q", lossless, "left_over", "if total > 0 else r", "", at_equal_laws),
+    Bug("padding rows stay in the softmax", Decoder, "limited", "vocab >= self.vocab", "True", with_padding),
+    Bug("a stop id inside accepted drafts is ignored", Stop, "at", "enumerate(new)", "[*enumerate(new)][-1:]", with_stop),
+]
+
+
+def plant(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile the function again with the bug in it, and put it in its place for this test."""
+    shipped: FunctionType = getattr(bug.where, bug.name)
+    source = textwrap.dedent(inspect.getsource(shipped))
+    assert source.count(bug.old) == 1, f"{bug.what}: {bug.old!r} is no longer one line of {shipped.__qualname__}"
+    scope = {**shipped.__globals__, "invert": invert}
+    code = "from __future__ import annotations\n" + source.replace(bug.old, bug.new)
+    exec(compile(code, bug.what, "exec"), scope)
+    monkeypatch.setattr(bug.where, bug.name, scope[bug.name])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def report(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Prints how many bugs were found."""
+    yield
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\nseeded bugs: {len(found)}, found: {sum(found.values())}")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
+def test_the_suite_finds(bug, monkeypatch):
+    assert bug.look() <= 1e-12, "the world must be in order before the bug is put in"
+    plant(bug, monkeypatch)
+    try:
+        difference = bug.look()
+    except AssertionError:  # a check inside the walk, or a law that is none, stopped it
+        difference = math.inf
+    found[bug.what] = not difference <= 1e-6
+    print(f"{bug.what}: the law is off by {difference:.2g}")
+    assert found[bug.what], f"not found: {bug.what}"
+
+
+def test_seventeen_bugs_are_seeded():
+    assert len({bug.what for bug in BUGS}) == 17

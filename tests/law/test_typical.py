@@ -1,0 +1,98 @@
+"""Typical acceptance keeps its own formula, and not the target's law."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from functools import cache
+
+import pytest
+from decodescope.engine.acceptance.typical import Typical
+from decodescope.engine.drafters.draft_model import DraftModel
+from decodescope.engine.method import Method
+from law.cases import SAMPLERS, true_law, worlds
+from law.proposals import Chosen, Independent
+from law.tables import KINDS, PROMPT, model
+from law.walk import Walk
+
+V, LENGTH, EPSILON, DELTA = 4, 3, 0.1, 0.3
+WARP = SAMPLERS["T=1"][1]
+
+
+@cache
+def p_after(kind: str, text: tuple[int, ...], draft: bool = False) -> list[float]:
+    return WARP.law(worlds(V, kind)[draft], [*PROMPT, *text], len(PROMPT))
+
+
+def bound(p: list[float]) -> float:
+    return min(EPSILON, DELTA * math.exp(sum(x * math.log(x) for x in p if x > 0)))
+
+
+def formula(kind: str, gamma: int) -> dict[tuple[int, ...], float]:
+    """The law of texts under chains of gamma draws: keep drafted tokens while they pass the bound, then draw from p."""
+    made: dict[tuple[int, ...], float] = defaultdict(float)
+
+    def text(head: tuple[int, ...], mass: float) -> None:
+        if len(head) == LENGTH:
+            made[head] += mass
+        else:
+            check(head, mass, min(gamma, LENGTH - len(head) - 1))
+
+    def check(head: tuple[int, ...], mass: float, left: int) -> None:
+        p = p_after(kind, head)
+        q = p_after(kind, head, draft=True) if left else [0.0] * V
+        refused = 1.0 if not left else sum(q[x] for x in range(V) if p[x] <= bound(p))
+        for x in range(V):
+            if left and q[x] > 0 and p[x] > bound(p):
+                check((*head, x), mass * q[x], left - 1)
+            if refused > 0 and p[x] > 0:
+                text((*head, x), mass * refused * p[x])
+
+    text((), 1.0)
+    return dict(made)
+
+
+def walk(kind: str, drafter) -> Walk:
+    target, draft = worlds(V, kind)
+    method = Method(drafter=drafter, acceptance=Typical(epsilon=EPSILON, delta=DELTA), sampler=SAMPLERS["T=1"][0])
+    return Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH)
+
+
+@pytest.mark.parametrize("gamma", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(kind, gamma, record_property):
+    law, expected, target = walk(kind, DraftModel(length=gamma)).law(), formula(kind, gamma), true_law(V, "T=1", LENGTH)
+    assert max(abs(law.get(x, 0.0) - expected.get(x, 0.0)) for x in target) <= 1e-12
+    far = sum(abs(law.get(x, 0.0) - target[x]) for x in target) / 2
+    record_property("distance to the target (total variation)", far)
+    if kind != "support":  # there the draft writes nothing that the target finds likely, and nothing is kept
+        assert far > 1e-3, "typical acceptance is labelled lossy and should be seen to be"
+
+
+@pytest.mark.parametrize("drafter", [Independent(length=1, width=2), Chosen(length=2, width=3), DraftModel(length=2, width=2)])
+def test_typical_acceptance_keeps_the_longest_path_the_likeliest_of_equals(drafter):
+    several = 0
+    for _, move in walk("mixed", drafter).rounds():
+        paths = [((0, 0.0), ())]
+        for node, parent in enumerate(move.draft.parents):
+            above = next((x for x in paths if x[1] and x[1][-1] == parent), paths[0] if parent < 0 else None)
+            if above is None:
+                continue
+            (length, score), nodes = above
+            p = p_after("mixed", tuple(move.draft.tokens[i] for i in nodes))
+            x = move.draft.tokens[node]
+            if p[x] > bound(p):
+                paths.append(((length + 1, score + math.log(p[x])), (*nodes, node)))
+        best = max(key for key, _ in paths)
+        several += sum(key[0] == best[0] for key, _ in paths) > 1
+        chosen = next(key for key, nodes in paths if list(nodes) == move.verdict.path)
+        assert chosen == pytest.approx(best, abs=1e-12)
+    assert several, "the test needs ties in length"
+
+
+def test_typical_acceptance_under_greedy_is_exact_matching():
+    target, draft = worlds(V, "mixed")
+    method = Method(drafter=DraftModel(length=2), acceptance=Typical(), sampler=SAMPLERS["greedy"][0])
+    law = Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH).law()
+    text = max(true_law(V, "greedy", LENGTH).items(), key=lambda x: x[1])[0]
+    assert law == {text: 1.0}
