@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import secrets
 import socket
 import sys
@@ -26,6 +27,7 @@ from .play import Play
 
 WEB = Path(__file__).resolve().parent.parent / "lab" / "web"
 FILES = {"scope.js": "text/javascript", "page.js": "text/javascript", "scope.css": "text/css", "page.css": "text/css"}
+NUMBER = re.compile(r"-?[0-9]{1,11}")
 STREAMS = 200  # open event streams in all
 PORT = 7860
 
@@ -71,7 +73,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         if channel is None:
             return refused(404, "This run is not here any more.")
         after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
-        if not after.removeprefix("-").isdecimal() or len(after) > 12:
+        if not NUMBER.fullmatch(after):
             return refused(400, "The number of the last step is not a number.")
         if open_streams >= STREAMS:
             return refused(503, f"{open_streams} pages are watching, which is the limit; close one.")
@@ -94,7 +96,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         if channel is None:
             return refused(404, "This run is not here any more.")
         asked = [request.query_params.get(x, "") for x in ("from", "to")]
-        if not all(x.isdecimal() and len(x) < 12 for x in asked):
+        if not all(NUMBER.fullmatch(x) and x[0] != "-" for x in asked):
             return refused(400, "Ask for steps as ?from=0&to=16, with whole numbers.")
         first, last = map(int, asked)
         if first > last:

@@ -66,7 +66,7 @@ def count_letters(lines):
 
 @dataclass(frozen=True)
 class Written:
-    """What one call wrote. passes, decode_s: of ours only; target passes, and seconds of the steps without the prompt."""
+    """What one call wrote. Of ours also: passes of the target, and the seconds of the steps, without the prompt."""
 
     tokens: list[int]
     passes: int | None = None
@@ -75,7 +75,10 @@ class Written:
 
 @dataclass
 class Contestant:
-    """One way to decode. seconds: prompt -> one wall time per repeat, of the whole call, prompt included."""
+    """One way to decode.
+
+    seconds: prompt -> one wall time per repeat, of the whole call, prompt included;  written: prompt -> the last call's
+    """
 
     name: str
     side: str

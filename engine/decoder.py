@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from .cache import KVCache, LayerStore
 from .feed import Feed
+from .linear import linear, pack, unpack
+from .norm import doubled, rms_norm, single
 from .probe import Probe
 from .rope import RopeTable, rotate_
 from .spec import ModelSpec
@@ -38,9 +40,18 @@ class Layer:
     down_bias: Tensor | None = None
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
-        """The same layer with every tensor moved or cast."""
+        """The same layer with every tensor moved or cast, its matrices as plain rows."""
+        d = self.qkv.shape[1]
         tensors = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
-        return Layer(**{name: x.to(**where) for name, x in tensors.items()})
+        norms = {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
+        return Layer(**{name: unpack(x).to(**where) for name, x in (tensors | norms).items()})  # type: ignore[call-overload] # keywords of Tensor.to
+
+    def packed(self) -> Layer:
+        """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
+        d = self.qkv.shape[1]
+        made = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
+        made |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
+        return replace(self, **made)
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,15 @@ class Exit(Protocol):
 
 
 class Decoder:
-    """The model: `spec`, the weights, and `forward`. Weights are read-only while decoding, so copies share them."""
+    """The model: `spec`, the weights, and `forward`. Weights are read-only while decoding, so copies share them.
+
+    head: the unembedding as it was loaded (the embedding itself where they are tied);  unembedding: what passes multiply
+    with, which is the same values, perhaps packed
+    """
 
     def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
         self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
+        self.unembedding = head
         self.rope = RopeTable(spec.rope, min(spec.max_positions, 8192), embed.dtype, embed.device)
         self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
@@ -102,10 +118,21 @@ class Decoder:
         if device is not None:
             where["device"] = device
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
-        head = embed if self.head is self.embed else self.head.to(**where)  # type: ignore[call-overload] # as above
-        norm = self.norm.to(**where)  # type: ignore[call-overload] # as above
+        head = embed if self.head is self.embed else unpack(self.head).to(**where)  # type: ignore[call-overload] # as above
+        norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
         made = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
         made.usable = self.usable
+        return made
+
+    def packed(self) -> Decoder:
+        """The same model with its matrices laid out for this processor; the plain ones are not kept, but for a tied
+        embedding, whose rows are still looked up. Memory stays the same otherwise."""
+        made = copy.copy(self)
+        made.layers = [layer.packed() for layer in self.layers]
+        made.norm = doubled(single(self.norm, self.spec.d_model))
+        made.unembedding = pack(unpack(self.head))
+        made.head = self.head if self.head is self.embed else made.unembedding
+        made.costs = {}
         return made
 
     def forward(
@@ -152,21 +179,25 @@ class Decoder:
 
     def normed(self, x: Tensor) -> Tensor:
         """The final norm of x [..., d_model]: the feature that the unembedding reads."""
-        return F.rms_norm(x, (self.spec.d_model,), self.norm, self.spec.norm_eps)
+        return rms_norm(x, self.norm, self.spec.norm_eps)
 
     def unembed(self, feature: Tensor) -> Tensor:
         """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
-        logits = F.linear(feature, self.head[: self.usable])
-        return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        return _widened(linear(feature, self.unembedding)[..., : self.usable])
 
     def _ffn(self, i: int, x: Tensor) -> Tensor:
         w = self.layers[i]
-        y = F.rms_norm(x, (self.spec.d_model,), w.mlp_norm, self.spec.norm_eps)
-        gate, up = F.linear(y, w.gate_up, w.gate_up_bias).chunk(2, -1)
-        return x + F.linear(F.silu(gate).mul_(up), w.down, w.down_bias)
+        y = rms_norm(x, w.mlp_norm, self.spec.norm_eps)
+        gate, up = linear(y, w.gate_up, w.gate_up_bias).chunk(2, -1)
+        return linear(F.silu(gate).mul_(up), w.down, w.down_bias).add_(x)
 
 
 _NOTHING = Skip()
+
+
+def _widened(x: Tensor) -> Tensor:
+    """x in float32 where it is in a half type: choices and sums are not made in those."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class _Pass:
@@ -182,8 +213,8 @@ class _Pass:
     def project(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
         s, w = self.spec, self.decoder.layers[i]
-        y = F.rms_norm(x, (s.d_model,), w.attn_norm, s.norm_eps)
-        qkv = F.linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
+        y = rms_norm(x, w.attn_norm, s.norm_eps)
+        qkv = linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
         both = s.n_heads + s.n_kv_heads
         if w.q_norm is not None and w.k_norm is not None:
             qkv[:, :, : s.n_heads] = F.rms_norm(qkv[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
@@ -219,7 +250,7 @@ class _Pass:
         else:
             y = self._fused(i, q, k, v, store)
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
-        return x + F.linear(y, w.out, w.out_bias)
+        return linear(y, w.out, w.out_bias).add_(x)
 
     def _fused(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
         B, H, g, T, D = q.shape
@@ -244,7 +275,7 @@ class _Pass:
         for at in range(0, T, TILE if columns else T):
             tile = q[:, :, :, at : at + TILE] if columns else q
             rows = tile.shape[3]
-            scores = (tile.reshape(B, H, g * rows, D) @ k.mT).float()  # [B, H_kv, g * rows, S]
+            scores = _widened(tile.reshape(B, H, g * rows, D) @ k.mT)  # [B, H_kv, g * rows, S]
             scores = scores.view(B, H, g, rows, -1).mul_(D**-0.5)
             if mask is not None:
                 scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
@@ -252,7 +283,7 @@ class _Pass:
             if sums is not None:
                 sums += weights.sum((2, 3))
             else:
-                self.probe.rows[i] = weights
+                self.probe.rows[i] = weights.float()
             part = weights.flatten(2, 3).to(v.dtype) @ v
             parts.append(part.view(B, H, g, rows, D))
         if sums is not None:

@@ -152,10 +152,10 @@ class Recorder:
         change = CacheChange(lane.name, appended, held, cache.nbytes, full)
         if lane.name == "target":
             change.evicted_count = before + appended - held
-        if cache.layers[0].evicted:
-            change.evicted_all, change.evicted = gone([taken(store) for store in cache.layers])
-        elif any(store.evicted for store in cache.layers):
-            change.evicted = gone_by_layer([taken(store) for store in cache.layers])
+        if any(store.evicted for store in cache.layers):
+            logs = [taken(store) for store in cache.layers]
+            if alike(logs):
+                change.evicted_all, change.evicted = gone(logs)
         if self.level == "fields" and "mass" in cache.layers[0].columns:
             change.mass = mass_map(lane)
         return change
@@ -292,6 +292,11 @@ def taken(store: Any) -> list[Tensor]:
     """The evictions that a LayerStore has logged since the last call."""
     log, store.evicted = store.evicted, []
     return log
+
+
+def alike(logs: list[list[Tensor]]) -> bool:
+    """Whether all sequences lost the same: hypotheses are reordered, so only what is true of all can be followed."""
+    return all(bool((x == x[:1]).all()) for log in logs for x in log if len(x) > 1)
 
 
 def gone(logs: list[list[Tensor]]) -> tuple[np.ndarray | None, np.ndarray | None]:

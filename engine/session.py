@@ -243,8 +243,7 @@ class Session(State):
             end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
             self.end = end
             if self.sink is not None:
-                if self._started:
-                    self._open(self.sink)
+                self._open(self.sink)
                 self.sink.seal(end)
         return self.end
 

@@ -123,7 +123,7 @@ class Weights:
         return made
 
     def decoder(self, spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decoder:
-        """Read everything."""
+        """Read everything, and lay the matrices out for the processor."""
         plan = layer_plan(spec)
         layers = [
             Layer(
@@ -131,12 +131,12 @@ class Weights:
                     place: self.read([f"model.layers.{i}.{name}" for name in parts], dtype, device)
                     for place, parts in plan.items()
                 }
-            )
+            ).packed()
             for i in range(spec.n_layers)
         ]
         embed = self.read(["model.embed_tokens.weight"], dtype, device)
         head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
-        return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device), head)
+        return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device), head).packed()
 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:

@@ -1,1 +1,40 @@
-"""The lab: views of traces, for page and notebook. Nothing here imports torch."""
+"""The lab: views of traces, for page and notebook. Nothing here imports torch.
+
+The names of a notebook are loaded on first use, so that the page's server need not load widgets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .notebook import Scope as Scope
+    from .notebook import compare as compare
+    from .notebook import decisions as decisions
+    from .notebook import explain as explain
+    from .notebook import export_html as export_html
+    from .notebook import export_perfetto as export_perfetto
+    from .notebook import open_trace as open_trace
+    from .notebook import show as show
+
+__all__ = ["Scope", "compare", "decisions", "explain", "export_html", "export_perfetto", "open_trace", "show"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"decodescope.lab has no {name!r}; it offers {', '.join(__all__)}")
+    return getattr(importlib.import_module(".notebook", __name__), name)
+
+
+class _Lab(ModuleType):
+    """`compare` and `explain` are functions here and files beside: importing a file would put the module in its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = name in __all__ and isinstance(value, ModuleType)
+        super().__setattr__(name, getattr(value, name) if own else value)
+
+
+sys.modules[__name__].__class__ = _Lab

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
+import torch
 import toys
+from decodescope.app.events import Channel
 from decodescope.app.guard import Guard
 from decodescope.app.play import Choice, Play
 from decodescope.app.server import app
@@ -49,14 +50,30 @@ class Words:
         return None
 
 
-def toy_play(folder: Path, texts: list[str] | None = None) -> Play:
+class ToyPlay(Play):
+    """pausing: whether a run is paused as soon as it is started, so that a test can look at it while it goes."""
+
+    pausing = False
+
+    def start(self, choice: Choice, visitor: str = "") -> Channel:
+        """As the page's, or paused."""
+        channel = super().start(choice, visitor)
+        if self.pausing:
+            self.act(channel, "pause")
+        return channel
+
+
+def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
     """A lab with a toy target and its draft model."""
+    torch.set_num_threads(1)  # many threads that wait for each other are slower on such a small model
     target, draft = toys.target(), toys.draft()
     target.tokenizer = draft.tokenizer = Words(texts)
-    return Play("toy", "toy-draft", folder).put(target=target, draft=draft)
+    made = ToyPlay("toy", "toy-draft", folder)
+    made.put(target=target, draft=draft)
+    return made
 
 
-def speculative(prompt: str = "hello", max_new: int = 48, **more: Any) -> Choice:
+def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> Choice:
     """A run with a small tree at temperature 1."""
     names = {"drafter": "draft_model", "sampler": ["temperature"]}
     return Choice(
@@ -67,27 +84,10 @@ def speculative(prompt: str = "hello", max_new: int = 48, **more: Any) -> Choice
 def finished(play: Play, **more: Any) -> Any:
     """A run that is over."""
     channel = play.start(speculative(**more))
-    assert play._jobs[channel.run].wait(60)
+    assert play._jobs[channel.run].wait(300)
     return channel
 
 
 def guarded(play: Play, page: bool = False, **more: Any) -> Guard:
     """What the server serves, here on the port PORT."""
     return Guard(app(play, page=page), **{"port": PORT, **more})
-
-
-class Slow:
-    """Lets the steps of a job through one by one: `allow(n)` more may be made."""
-
-    def __init__(self, session: Any):
-        self._left = threading.Semaphore(0)
-        step = session.step
-
-        def held() -> Any:
-            self._left.acquire()
-            return step()
-
-        session.step = held
-
-    def allow(self, n: int = 1) -> None:
-        self._left.release(n)

@@ -17,6 +17,8 @@ from decodescope.engine.load import Model
 from decodescope.engine.spec import ModelSpec, Rope
 from decodescope.engine.trace import Trace
 
+torch.set_num_threads(1)  # a toy's products are too small to share
+
 SPEC = ModelSpec(
     "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8)
 )
@@ -121,6 +123,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 def variants(kind: str) -> list[tuple[str, dict[str, Any]]]:
     """(name, settings) of every registered component of `kind`, in every setting above."""
     return [(name, settings) for name in registry(kind) for settings in SETTINGS.get(name, [{}])]
+
+
+def representatives(kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """(name, settings) of every registered component of `kind`, in the first setting above."""
+    return [(name, SETTINGS.get(name, [{}])[0]) for name in registry(kind)]
 
 
 def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:

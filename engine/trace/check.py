@@ -67,7 +67,9 @@ def check(trace: Trace) -> Report:
             consistent_step(step, index, vocab)
             n = _check_tokens(report, where, step, n)
             _check_decisions(report, where, step, rule)
-            books.enter(where, step.cache, step.n + len(step.emitted))
+            # the hypotheses of a beam search grow by a token a step, the text only at its end
+            length = step.n + len(step.emitted) if step.beams is None else len(trace.header.prompt) + index + 1
+            books.enter(where, step.cache, length)
             emitted += step.emitted
             report.counts["steps"] += 1
         report.counts["cache changes"] = books.checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from .events import End, Header, Piece, Prefill, Record, Step
 from .file import TraceWriter, sum_up
@@ -13,6 +13,11 @@ from .frame import encode
 from .limits import OWN, Limits, TraceError
 from .pieces import join, label
 from .reader import TraceFile
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .frames import Table
 
 _KEPT = 256  # decoded steps that are kept at hand
 
@@ -136,6 +141,12 @@ class Trace:
     def text(self, ids: Iterable[int] | None = None) -> str:
         """The text of `ids`, by default of the whole trace."""
         return join(self.tokens if ids is None else ids, self.pieces)
+
+    def frame(self, table: Table = "steps") -> DataFrame:
+        """The "steps", "decisions", "cache" or "passes" as a pandas table."""
+        from .frames import frame
+
+        return frame(self, table)
 
     def _look(self) -> None:
         """Take over what the file's index found."""

@@ -19,7 +19,11 @@ from decodescope.engine.trace import open_trace
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ["run", "--model", "lab-draft", "--prompt", "def add(a, b):", "--max-new-tokens", "8"]
 SPECULATIVE = [*RUN, "--draft", "lab-draft", "--drafter", "draft_model"]
-KEYS = ["text", "prompt_tokens", "tokens", "steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s", "kv_bytes_held", "kv_bytes_full", "lossless", "end", "trace"]
+KEYS = re.findall(
+    r"\w+",
+    """text prompt_tokens tokens steps target_passes tau accepted drafted prefill_s wall_s tokens_per_s kv_bytes_held
+    kv_bytes_full lossless end trace""",
+)
 
 
 @pytest.fixture

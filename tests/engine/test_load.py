@@ -18,6 +18,7 @@ from decodescope.engine import weights as reading
 from decodescope.engine.configs import spec_from_config
 from decodescope.engine.feed import Feed
 from decodescope.engine.folder import LoadError
+from decodescope.engine.linear import unpack
 from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
 from decodescope.engine.weights import shapes
 from safetensors.torch import load_file, save_file
@@ -107,9 +108,9 @@ def test_weights_are_cast_once(stored: torch.dtype, asked: str | torch.dtype, tm
     tensors = load_file(folder / "model.safetensors")
     dtype = getattr(torch, str(asked).removeprefix("torch."))
     parts = [tensors[f"model.layers.1.self_attn.{x}_proj.weight"] for x in "qkv"]
-    assert torch.equal(model.decoder.layers[1].qkv, torch.cat(parts).to(dtype))
+    assert torch.equal(unpack(model.decoder.layers[1].qkv), torch.cat(parts).to(dtype))
     parts = [tensors[f"model.layers.0.mlp.{x}_proj.weight"] for x in ("gate", "up")]
-    assert torch.equal(model.decoder.layers[0].gate_up, torch.cat(parts).to(dtype))
+    assert torch.equal(unpack(model.decoder.layers[0].gate_up), torch.cat(parts).to(dtype))
     assert model.decoder.forward(Feed.causal([1, 2], 0), None).isfinite().all()
 
 

@@ -53,10 +53,10 @@ SAMPLERS: dict[str, tuple[Sampler, Warp]] = {
     ),
     "greedy": (Greedy(), Warp([reference.greedy])),
     "penalty": (RepetitionPenalty(penalty=1.5), Warp([_PENALTY])),
-    "mirostat": (Mirostat(target=1.0, rate=0.5), Warp(mirostat=(1.0, 0.5))),
+    "mirostat": (Mirostat(target=1.7, rate=1.0), Warp(mirostat=(1.7, 1.0))),
     "penalty, mirostat": (
-        Chain(stages=[RepetitionPenalty(penalty=1.5), Mirostat(target=1.0, rate=0.5)]),
-        Warp([_PENALTY], mirostat=(1.0, 0.5)),
+        Chain(stages=[RepetitionPenalty(penalty=1.5), Mirostat(target=1.7, rate=1.0)]),
+        Warp([_PENALTY], mirostat=(1.7, 1.0)),
     ),
 }
 

@@ -14,10 +14,12 @@ from decodescope.engine.draft import Draft
 from decodescope.engine.drafters.draft_model import DraftModel
 from decodescope.engine.method import Method
 from decodescope.engine.samplers.temperature import Temperature
+from decodescope.engine.session import Session
 from law.cases import worlds
-from law.forking import ForkingChance, outcomes
+from law.forking import outcomes
 from law.proposals import Chosen
 from law.tables import PROMPT, model, table
+from law.verdicts import judge, rows
 from law.walk import Walk
 
 RULES = [Lossless(), Block()]
@@ -32,18 +34,6 @@ class Scripted(Chance):
 
     def uniform(self, position, purpose):
         return self.u
-
-
-def judge(rule, p, q, tokens: list[int], chance: Chance):
-    """The verdict on a chain of `tokens` drawn from the rows of q [N, V], the target's laws being p [N + 1, V]."""
-    draft = Draft.chain(tokens, kind="iid", q=q, q_row=list(range(len(tokens))), u=[None] * len(tokens))
-    logits = p.log()
-    at = Cursor(draft, logits, logits.argmax(-1).tolist(), Temperature(temperature=1.0), None, 0)
-    return rule.verify(draft, at, chance)
-
-
-def rows(*laws: list[float]) -> torch.Tensor:
-    return torch.tensor(laws, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -123,23 +113,20 @@ def test_nothing_follows_a_stop_id_inside_the_draft(drafter):
     assert inside > 5, "the test needs stop ids in accepted drafts"
 
 
-def test_cache_ends_before_the_stop_id():
-    target = table(4, seed=3)
+def test_cache_ends_before_the_last_token_of_the_text():
+    target, stopped = table(4, seed=3), 0
     method = Method(drafter=DraftModel(length=3), sampler=Temperature(temperature=1.0))
-    walk = Walk(method, {"target": model(target, 4), "draft": model(target, 4)}, 6, stop=(2,))
-    s = walk.s
-    for _, move in walk.rounds():
-        if not move.ended:
-            continue
-        walk.place(PROMPT, None)
-        s.chance = ForkingChance()
-        break
-    s.chance = Chance(0)
-    while not s.done:
-        s.step()
-        assert s.target.tokens == s.tokens[:-1] and s.target.cache.length == len(s.tokens) - 1
-        assert s.target.cache.layers[0].m == 0 and s.target.cache.layers[0].n == len(s.tokens) - 1
-    assert s.tokens[len(PROMPT) :].count(2) <= 1
+    for seed in range(10):
+        models = {"draft": model(target, 4)}
+        s = Session(model(target, 4), method, PROMPT, models=models, max_new_tokens=8, seed=seed, stop_tokens=(2,))
+        while not s.done:
+            s.step()
+            store = s.target.cache.layers[0]
+            assert s.target.tokens == s.tokens[:-1]
+            assert (s.target.cache.length, store.n, store.m) == (len(s.tokens) - 1, len(s.tokens) - 1, 0)
+        stopped += s.end.reason == "stop_token"
+        assert 2 not in s.tokens[len(PROMPT) : -1]
+    assert stopped > 5, "the test needs texts that stop"
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])

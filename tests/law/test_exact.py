@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from law.cases import KINDS, PROPOSALS, SAMPLERS, off
+from law.cases import KINDS, PROPOSALS, SAMPLERS, off, true_law, worlds
+from law.reference import Warp, text_law
+from law.tables import PROMPT
 
 EXACT = 1e-12
 worst: dict[str, float] = {}
@@ -95,3 +97,14 @@ def test_trees_over_four_ids(name, sampler):
 def test_781_texts_over_six_ids_with_a_stop(name, sampler):
     for kind in KINDS:
         agree(name, kind, sampler, draft=3, length=4, vocab=6, stop=(5,))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_laws_compared_are_no_trivial_ones(sampler):
+    """Enough texts are possible; and what remembers must remember: forgetting would change the law."""
+    law, (_, warp) = true_law(4, sampler, 3), SAMPLERS[sampler]
+    assert sum(p > 0 for p in law.values()) >= 8 or sampler == "greedy"
+    if warp.mirostat is not None:
+        still = Warp(warp.stages, (warp.mirostat[0], 0.0))
+        forgets = text_law(worlds(4, "equal")[0], still, PROMPT, 3, 4)
+        assert sum(abs(law[x] - forgets[x]) for x in law) / 2 > 0.01

@@ -5,49 +5,21 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from functools import cache
 
 import pytest
 import torch
 import toys
 from decodescope.engine.chance import Chance
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.feed import Feed
 from decodescope.engine.method import Method
 from decodescope.engine.session import Session
-from decodescope.engine.spec import ModelSpec, Rope
 from law.cases import PROPOSALS, SAMPLERS
 from law.reference import text_law
 from law.statistics import ONE_PERCENT, alarms, chi_square, critical, total_variation
-from law.tables import PROMPT, Logits, Seen, model, remembered
+from law.tables import PROMPT, model
+from law.transformer import V, decoders, memo
 
-V, LENGTH = 6, 3
+LENGTH = 3
 BOTH_SIDES = 4.8916  # |z| of an alarm once in a million
-SPEC = ModelSpec("tiny", 2, 4, 2, 8, 32, 64, V, max_positions=64, rope=Rope(dim=8))
-
-
-@cache
-def decoders() -> tuple[Decoder, Decoder]:
-    """A transformer over six ids, and one that is somewhat like it."""
-    target = toys.decoder(SPEC, dtype=torch.float64)
-    return target, toys.noisy(target, 0.5)
-
-
-def by_prefix(decoder: Decoder) -> Logits:
-    """The decoder's logits after each text, read from the beginning without any cache; each text once."""
-
-    @torch.inference_mode()
-    def logits(seen: Seen) -> torch.Tensor:
-        assert [position for position, _ in seen] == list(range(len(seen))), "a row sees something else than a text"
-        return decoder.forward(Feed.causal([token for _, token in seen], 0, logits="last"), None)[0, 0]
-
-    return remembered(logits)
-
-
-@cache
-def memo() -> tuple[Logits, Logits]:
-    target, draft = decoders()
-    return by_prefix(target), by_prefix(draft)
 
 
 def session(name: str, sampler: str, memoised: bool, draft: int = 2, length: int = LENGTH) -> Session:

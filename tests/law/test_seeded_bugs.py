@@ -25,11 +25,11 @@ from decodescope.engine.samplers.temperature import Temperature
 from decodescope.engine.state import Stop
 from decodescope.engine.strategies.draft_verify import DraftVerify
 from law.cases import SAMPLERS, true_law, worlds
-from law.forking import ForkingChance, lattice
+from law.forking import ForkingChance, lattice, outcomes
 from law.reference import text_law
 from law.tables import PROMPT, constant, model
-from law.test_edges import judge, outcomes
-from law.test_sampled import SPEC, by_prefix
+from law.transformer import SPEC, by_prefix
+from law.verdicts import judge
 from law.walk import Text, Walk, distance
 
 V, LENGTH = 4, 3
@@ -45,7 +45,7 @@ def in_table(sampler: str = "T=1", stop: Text = (), kind: str = "mixed") -> floa
 
 
 def in_transformer(vocab: int = 3, padding: int = 0) -> float:
-    """Chains of two on a tiny transformer with real caches, whole runs; `padding`: further rows of its matrix that are no ids."""
+    """Chains of two on a tiny transformer with real caches, whole runs. padding: rows of its matrix that are no ids."""
     whole = toys.decoder(replace(SPEC, vocab=vocab + padding), dtype=torch.float64)
     target, draft = toys.model(whole), toys.model(toys.noisy(whole, 0.6).limited(vocab))
     method = Method(drafter=DraftModel(length=2), sampler=Temperature(temperature=1.0))

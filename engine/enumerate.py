@@ -1,0 +1,107 @@
+"""Enumerate: a method's law over texts, counted exactly by taking every outcome of chance instead of one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from torch import Tensor
+
+from .chance import Chance, Draw, Purpose
+from .method import Method
+from .session import Session
+
+if TYPE_CHECKING:
+    from .load import Model
+
+R = TypeVar("R")
+MOST = 100_000  # paths; a law with more is for a smaller vocabulary or a shorter text
+
+
+class EveryChance(Chance):
+    """Replays the outcomes of `path`, then takes the first untried one at every decision.
+
+    weight: probability of the way so far;  taken: per decision with several outcomes, which one and of how many
+    """
+
+    def __init__(self, path: Sequence[int] = ()):
+        super().__init__(0)
+        self.path, self.weight = list(path), 1.0
+        self.taken: list[tuple[int, int]] = []
+
+    def fork(self, weights: Sequence[float]) -> int:
+        """The index of the outcome taken, among outcomes with these positive `weights`, which sum to 1."""
+        if len(weights) == 1:
+            return 0
+        at = len(self.taken)
+        choice = self.path[at] if at < len(self.path) else 0
+        self.taken.append((choice, len(weights)))
+        self.weight *= weights[choice]
+        return choice
+
+    def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
+        law = p.double().tolist()
+        total = sum(law)
+        possible = [x for x, p_x in enumerate(law) if p_x > 0]
+        token = possible[self.fork([law[x] / total for x in possible])]
+        low = sum(law[:token]) / total
+        return Draw(token, low, low, low + law[token] / total)
+
+    def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
+        chance = min(1.0, ratio_num / ratio_den) if ratio_den > 0 else float(ratio_num > 0)
+        if chance in (0.0, 1.0):
+            return chance == 1.0, 0.0
+        return self.fork([chance, 1 - chance]) == 0, 0.0
+
+    def uniform(self, position: int, purpose: Purpose) -> float:
+        raise ValueError("A bare uniform has no finite set of outcomes; this method's law cannot be counted.")
+
+
+def outcomes(function: Callable[[EveryChance], R]) -> list[tuple[float, R]]:
+    """(weight, result) of every way through `function`, depth first. It must start afresh at each call.
+
+    Raises ValueError when there are more than MOST.
+    """
+    made: list[tuple[float, R]] = []
+    path: list[int] = []
+    while len(made) < MOST:
+        chance = EveryChance(path)
+        result = function(chance)
+        made.append((chance.weight, result))
+        taken = chance.taken
+        while taken and taken[-1][0] + 1 == taken[-1][1]:
+            taken.pop()
+        if not taken:
+            return made
+        path = [choice for choice, _ in taken]
+        path[-1] += 1
+    raise ValueError(f"There are more than {MOST} ways: shorten the text, or let the sampler keep fewer tokens.")
+
+
+def law(
+    model: Model,
+    method: Method,
+    prompt: Sequence[int],
+    length: int,
+    models: Mapping[str, Model] | None = None,
+) -> dict[tuple[int, ...], float]:
+    """Text -> its probability, for every text of `length` tokens that `method` can write after `prompt`.
+
+    The steps are those of any run; only chance is another. With k tokens to choose from there are at least k^length ways,
+    so it takes a sampler that keeps few (top-k) or a tiny vocabulary.
+    """
+    start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
+    start.start()
+
+    def write(chance: EveryChance) -> tuple[int, ...]:
+        session = start.branch()
+        session.chance = chance
+        for _ in session.stream():
+            pass
+        return tuple(session.tokens[len(prompt) :])
+
+    made: dict[tuple[int, ...], float] = defaultdict(float)
+    for weight, text in outcomes(write):
+        made[text] += weight
+    return dict(made)

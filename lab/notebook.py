@@ -1,0 +1,48 @@
+"""Notebook: the calls of a notebook cell, to look at what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..engine.trace import SUFFIX, Trace, TraceError
+from ..engine.trace import open_trace as open_file
+from .compare import Comparison, compare
+from .explain import Explanation, decisions, explain
+from .export import export_html
+from .perfetto import export_perfetto
+from .scope import VIEWS, Scope
+
+__all__ = [
+    "Comparison",
+    "Explanation",
+    "Scope",
+    "compare",
+    "decisions",
+    "explain",
+    "export_html",
+    "export_perfetto",
+    "open_trace",
+    "show",
+]
+EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "traces"
+
+
+def show(trace: Trace, step: int | None = None, views: Sequence[str] = VIEWS) -> Scope:
+    """The trace step by step; begins at `step`, else at its last one."""
+    made = Scope(trace, views)
+    if step is not None:
+        made.step = range(len(trace.steps))[step]
+    return made
+
+
+def open_trace(name: str | Path) -> Trace:
+    """A trace by path, or one of the shipped examples by name."""
+    path = Path(name).expanduser()
+    if path.suffix == SUFFIX or path.exists():
+        return open_file(path)
+    example = EXAMPLES / f"{name}{SUFFIX}"
+    if not example.is_file():
+        known = ", ".join(sorted(p.stem for p in EXAMPLES.glob(f"*{SUFFIX}"))) or "none here"
+        raise TraceError(f"There is no file {name}, and no example of that name; examples: {known}.")
+    return open_file(example)

@@ -1,0 +1,147 @@
+"""What every cache policy owes: exact while there is room, a bound, no way back for what left, and equal treatment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import toys
+import torch
+from decodescope.engine import Session
+from decodescope.engine.component import build, registry
+from decodescope.engine.feed import Feed
+from decodescope.engine.lane import Lane
+
+POLICIES = toys.variants("policy")
+ROOMY: dict[str, dict[str, Any]] = {"h2o": dict(heavy=100, recent=100)}
+BOUND = {"h2o": ("heavy", "recent"), "streaming_llm": ("sinks", "recent"), "window": ("size",)}
+
+
+def lane(name: str, settings: dict, **more) -> Lane:
+    made = Lane("target", toys.pair()[0].decoder, build("policy", name, settings), **more)
+    made.policy.begin(toys.SPEC, len(toys.PROMPT))
+    return made
+
+
+def bound(name: str, settings: dict) -> int:
+    return sum(settings[knob] for knob in BOUND[name]) if name in BOUND else 10**9
+
+
+def positions(made: Lane, layer: int) -> list[list[list[int]]]:
+    store = made.cache.layers[layer]
+    return store.positions().expand(-1, toys.SPEC.n_kv_heads, -1).sort(2).values.tolist()
+
+
+@torch.inference_mode()
+def fed(made: Lane, token: int) -> torch.Tensor:
+    logits = made.forward(Feed.causal([token], len(made.tokens)))
+    made.commit([0])
+    return logits[0, 0]
+
+
+@pytest.mark.parametrize("name", registry("policy"))
+@torch.inference_mode()
+def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) -> None:
+    """Bit for bit against the full cache read by the same kind of pass."""
+    made = lane(name, ROOMY.get(name, {}))
+    plain = Lane("plain", made.decoder, build("policy", "keep_all"), needs=made.needs)
+    exact = not made.policy.raw_keys  # rotating on reading is the same rotation, but of another memory layout
+    text = toys.prompts(1, 60, seed=5)[0]
+    pairs = [(made.read(text[:20]), plain.read(text[:20]))] + [(fed(made, t), fed(plain, t)) for t in text[20:]]
+    for a, b in pairs:
+        assert torch.equal(a, b) if exact else torch.allclose(a, b, atol=1e-12)
+    assert made.cache.held == 60
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings: dict) -> None:
+    made = lane(name, settings)
+    made.read(toys.PROMPT)
+    gone: list[set[tuple[int, int]]] = [set() for _ in made.cache.layers]
+    widest = 0
+    for token in toys.prompts(1, 100, seed=6)[0]:
+        fed(made, token)
+        assert made.cache.held <= bound(name, settings)
+        widest = max(widest, made.cache.nbytes)
+        for layer, left in enumerate(gone):
+            held = {(h, p) for h, row in enumerate(positions(made, layer)[0]) for p in row}
+            assert not held & left
+            left |= {(h, p) for h in range(2) for p in range(len(made.tokens))} - held
+            assert all((h, len(made.tokens) - 1) in held for h in range(2)), "the newest entry is there"
+    assert made.cache.length == 115
+    if bound(name, settings) < 60:
+        assert widest == made.cache.nbytes, "one page is enough"
+        assert any(gone)
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    for chunk in (512, 7):
+        monkeypatch.setattr("decodescope.engine.lane.CHUNK", chunk)
+        made = lane(name, settings)
+        logits = made.read(toys.PROMPT * 2)
+        kept.append(([positions(made, layer) for layer in range(3)], logits))
+    assert kept[0][0] == kept[1][0]
+    assert torch.allclose(kept[0][1], kept[1][1], atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@torch.inference_mode()
+def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict) -> None:
+    texts = toys.prompts(2, 30, seed=7)
+    both = lane(name, settings, batch=2)
+    single = [lane(name, settings) for _ in texts]
+    for i, column in enumerate(zip(*texts, strict=True)):
+        logits = both.forward(Feed(torch.tensor(column)[:, None], torch.full((2, 1), i)))
+        both.commit([0])
+        for b, token in enumerate(column):
+            assert torch.allclose(logits[b, 0], fed(single[b], token), atol=1e-9)
+            for layer in range(3):
+                assert positions(both, layer)[b] == positions(single[b], layer)[0]
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
+    """What the trace says was evicted is what the cache no longer holds."""
+    parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"length": 4, "ngram": 1}))
+    runs = [toys.decode(toys.method(**parts), count=40) for _ in range(2)]
+    assert runs[0].end.content_hash == runs[1].end.content_hash
+    trace, read = runs[0].sink, len(runs[0].tokens) - 1
+    for layer in range(3):
+        for head in range(2):
+            left = set()
+            for change in [trace.prefill.cache[0], *(step.cache[0] for step in trace.steps)]:
+                left |= set([] if change.evicted_all is None else change.evicted_all.tolist())
+                rows = [] if change.evicted is None else change.evicted.tolist()
+                left |= {p for i, h, p in rows if (i, h) == (layer, head)}
+            assert positions(runs[0].target, layer)[0][head] == sorted(set(range(read)) - left)
+    assert trace.steps[-1].cache[0].held == runs[0].target.cache.held
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
+    """Block semantics: equal to reading the same rows without the refused ones, evicting at the same commits."""
+    target, draft = toys.pair()
+    method = toys.method(policy=(name, settings), drafter=("token_recycling", {"nodes": "16"}))
+    session = Session(target, method, toys.PROMPT, max_new_tokens=40)
+    session.start()
+    alone = lane(name, settings)
+    alone.read(toys.PROMPT[:-1])
+    refused = 0
+    while not session.done:
+        before = len(session.target.tokens)
+        step = session.step()
+        refused += step.drafted - step.accepted
+        with torch.inference_mode():
+            new = session.target.tokens[before:]
+            alone.forward(Feed.causal(new, before))
+            alone.commit(list(range(len(new))))
+        for a, b in zip(session.target.cache.layers, alone.cache.layers, strict=True):
+            order, other = (x.positions().expand(1, 2, -1).argsort(2) for x in (a, b))
+            assert torch.equal(a.positions().expand(1, 2, -1).gather(2, order), b.positions().expand(1, 2, -1).gather(2, other))
+            for column in a.columns:
+                assert torch.allclose(a.column(column).gather(2, order), b.column(column).gather(2, other), atol=1e-5)
+            wide = [x[..., None].expand(-1, -1, -1, 8) for x in (order, other)]
+            assert torch.allclose(a.k.gather(2, wide[0]), b.k.gather(2, wide[1]), atol=1e-9)
+    assert refused > 30

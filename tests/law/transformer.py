@@ -1,0 +1,40 @@
+"""A transformer so small that its law can be counted, and its logits by prefix."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import toys
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.feed import Feed
+from decodescope.engine.spec import ModelSpec, Rope
+
+from .tables import Logits, Seen, remembered
+
+V = 6
+SPEC = ModelSpec("tiny", 2, 4, 2, 8, 32, 64, V, max_positions=64, rope=Rope(dim=8))
+
+
+@cache
+def decoders() -> tuple[Decoder, Decoder]:
+    """A transformer over six ids, and one that is somewhat like it."""
+    target = toys.decoder(SPEC, dtype=torch.float64)
+    return target, toys.noisy(target, 0.5)
+
+
+def by_prefix(decoder: Decoder) -> Logits:
+    """The decoder's logits after each text, read from the beginning without any cache; each text once."""
+
+    @torch.inference_mode()
+    def logits(seen: Seen) -> torch.Tensor:
+        assert [position for position, _ in seen] == list(range(len(seen))), "a row sees something else than a text"
+        return decoder.forward(Feed.causal([token for _, token in seen], 0, logits="last"), None)[0, 0]
+
+    return remembered(logits)
+
+
+@cache
+def memo() -> tuple[Logits, Logits]:
+    target, draft = decoders()
+    return by_prefix(target), by_prefix(draft)

@@ -1,0 +1,23 @@
+"""A rule alone: its verdict on a chain, from given laws."""
+
+from __future__ import annotations
+
+import torch
+from decodescope.engine.acceptance.base import AcceptanceRule, Cursor
+from decodescope.engine.chance import Chance
+from decodescope.engine.draft import Draft, Verdict
+from decodescope.engine.samplers.temperature import Temperature
+from torch import Tensor
+
+
+def judge(rule: AcceptanceRule, p: Tensor, q: Tensor, tokens: list[int], chance: Chance) -> Verdict:
+    """The verdict on a chain of `tokens` drawn from the rows of q [N, V], the target's laws being p [N + 1, V]."""
+    draft = Draft.chain(tokens, kind="iid", q=q, q_row=list(range(len(tokens))), u=[None] * len(tokens))
+    logits = p.log()
+    at = Cursor(draft, logits, logits.argmax(-1).tolist(), Temperature(temperature=1.0), None, 0)
+    return rule.verify(draft, at, chance)
+
+
+def rows(*laws: list[float]) -> Tensor:
+    """float64 [R, V], one law per row."""
+    return torch.tensor(laws, dtype=torch.float64)

@@ -1,0 +1,138 @@
+"""H2O: the kept sets follow from the attention that committed queries gave, and from nothing else."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import toys
+import torch
+from decodescope.engine.component import build
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.draft import Draft
+from decodescope.engine.feed import Feed
+from decodescope.engine.lane import Lane
+from masked import Keep, Masked
+from torch import Tensor
+
+LAYOUTS = {"4/4": 4, "4/2": 2, "4/1": 1}
+
+
+def model(kv_heads: int, seed: int) -> Decoder:
+    return toys.decoder(toys.shaped(n_kv_heads=kv_heads, n_layers=2), seed, torch.float64)
+
+
+def h2o(decoder: Decoder, heavy: int, recent: int) -> Lane:
+    return Lane("target", decoder, build("policy", "h2o", dict(heavy=heavy, recent=recent)))
+
+
+def rule(heavy: int, recent: int) -> Keep:
+    """Of the older ones those with most mass, of equal ones the lower position."""
+
+    def keep(held: list[int], mass: Tensor, n: int) -> list[int]:
+        if len(held) <= heavy + recent:
+            return held
+        old = sorted((p for p in held if p < n - recent), key=lambda p: (-float(mass[p]), p))
+        return old[:heavy] + [p for p in held if p >= n - recent]
+
+    return keep
+
+
+def held(lane: Lane) -> list[list[list[int]]]:
+    heads = lane.decoder.spec.n_kv_heads
+    return [store.positions()[0].expand(heads, -1).sort(1).values.tolist() for store in lane.cache.layers]
+
+
+def step(lane: Lane, root: int, path: list[int], wrong: int) -> Tensor:
+    """Verify a tree with a refused node beside each of the path; commit the path. Logits after its last node."""
+    tokens = [t for token in path for t in (wrong, token)]
+    parents = [p for i in range(len(path)) for p in [2 * i - 1] * 2]
+    logits = lane.forward(Draft(tokens, parents).feed(root, len(lane.tokens)))
+    rows = [0, *(2 * i + 2 for i in range(len(path)))]
+    lane.commit(rows)
+    return logits[0, rows]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("heavy", "recent"), [(0, 1), (2, 1), (1, 3), (4, 4), (30, 30)])
+@torch.inference_mode()
+def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str) -> None:
+    """Token by token and in drafted blocks with refused nodes: same sets, same logits, at the same commits."""
+    evicted = 0
+    for seed, length, blocks in product(range(2), (2, 9, 24), (False, True)):
+        decoder = model(LAYOUTS[layout], seed)
+        lane, reference = h2o(decoder, heavy, recent), Masked(decoder, rule(heavy, recent))
+        text = toys.prompts(1, length + 14, seed)[0]
+        assert torch.allclose(lane.read(text[:length]), reference.read(text[:length])[-1], atol=1e-10)
+        while len(lane.tokens) < length + 10:
+            assert held(lane) == reference.kept
+            at = len(lane.tokens)
+            path = text[at + 1 : at + 1 + at % 4] if blocks else []
+            logits = step(lane, text[at], path, wrong=(text[at] + 5) % 13)
+            assert torch.allclose(logits, reference.read([text[at], *path]), atol=1e-10)
+        evicted += lane.cache.length - lane.cache.held
+    assert evicted or heavy == 30
+
+
+@torch.inference_mode()
+def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
+    """From the attention rows alone: one unit per committed query head; sums over what was held give the next set."""
+    lane, kept = h2o(model(2, 3), 3, 3), [[], []]
+    mass = torch.zeros(2, 2, 40)
+
+    def watch(lane: Lane, rows: list[int], before: int) -> None:
+        for i, store in enumerate(lane.cache.layers):
+            seen, at = lane.attention(i, rows, before)[0], store.positions().expand(1, 2, -1)[0]
+            assert torch.allclose(seen.sum(-1), torch.ones(()), atol=1e-6)
+            mass[i].scatter_add_(1, at, seen.sum((1, 2)))
+            assert torch.allclose(store.column("mass")[0], mass[i].gather(1, at), atol=1e-6)
+            if store.n == lane.cache.length:  # nothing was evicted yet
+                assert torch.allclose(store.column("mass")[0].sum(1), torch.full((2,), 2.0 * store.n), atol=1e-4)
+            kept[i] = [rule(3, 3)(at[h].tolist(), mass[i, h], lane.cache.length) for h in range(2)]
+
+    lane.watch = watch
+    text = toys.prompts(1, 40)[0]
+    lane.forward(Feed.causal(text[:10], 0))
+    lane.commit(list(range(10)))
+    seen_sets = set()
+    for at in range(10, 36, 2):
+        assert held(lane) == [[sorted(x) for x in heads] for heads in kept]
+        seen_sets |= {tuple(x[:3]) for heads in held(lane) for x in heads}
+        step(lane, text[at], [text[at + 1]], wrong=3)
+    assert len(seen_sets) > 1, "the test needs sets that differ"
+
+
+@torch.inference_mode()
+def test_mass_ignores_refused_nodes() -> None:
+    lanes = [h2o(model(2, 1), 4, 4) for _ in range(2)]
+    for lane, wrong in zip(lanes, (3, 11), strict=True):
+        lane.read(toys.PROMPT)
+        for at in range(8):
+            step(lane, at, [at + 1], wrong)
+    for a, b in zip(*(lane.cache.layers for lane in lanes), strict=True):
+        assert torch.equal(a.positions(), b.positions()) and torch.allclose(a.column("mass"), b.column("mass"), atol=1e-6)
+
+
+def test_of_equal_masses_the_lower_position_stays() -> None:
+    policy = build("policy", "h2o", dict(heavy=2, recent=1))
+    positions = torch.tensor([[[4, 0, 3, 1, 2, 5]]])
+    same = torch.ones(1, 1, 6)
+    for gone, due in (1, [4]), (2, [4, 3]), (3, [4, 3, 2]):
+        victims = policy.victims(same, positions, 6, gone)
+        assert positions[0, 0][victims[0, 0]].tolist() == due
+    uneven = torch.tensor([[[2.0, 1.0, 1.0, 7.0, 1.0, 0.0]]])
+    assert positions[0, 0][policy.victims(uneven, positions, 6, 2)[0, 0]].tolist() == [3, 2]
+
+
+@torch.inference_mode()
+def test_bytes_follow_the_formula_and_do_not_grow() -> None:
+    """2 L H_kv S D b for keys and values, 8 L H_kv S for mass and position; S is the capacity in whole pages."""
+    lane = h2o(model(2, 0), 20, 20)
+    lane.read(toys.prompts(1, 200)[0])
+    sizes = set()
+    for token in toys.prompts(1, 150, seed=1)[0]:
+        step(lane, token, [], 0)
+        capacity = lane.cache.layers[0].capacity
+        assert lane.cache.nbytes == 2 * 2 * 2 * capacity * 8 * 8 + 8 * 2 * 2 * capacity
+        sizes.add(capacity)
+    assert lane.cache.held == 40 and sizes == {64}

@@ -1,0 +1,71 @@
+"""Layer skip: any skip set leaves the text alone; with nothing skipped the draft is the target."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+import toys
+import torch
+from decodescope.engine import MethodError
+from decodescope.engine.component import build
+from decodescope.engine.drafters.layer_skip import _siblings
+from decodescope.engine.trace import check
+
+DEEP = toys.model(toys.decoder(toys.shaped(n_layers=4), 5, torch.float64))
+INNER = ["a1", "f1", "a2", "f2"]
+SETS = list(chain.from_iterable(combinations(INNER, n) for n in range(1, 5)))
+
+
+def skipping(count: int = 40, sampler: str = "greedy", **settings):
+    return toys.decode(toys.method(drafter=("layer_skip", settings), sampler=sampler), count=count, pair=(DEEP, DEEP))
+
+
+@pytest.mark.parametrize("skip", SETS, ids=" ".join)
+def test_any_skip_set_leaves_the_text_and_the_cache_alone(skip: tuple[str, ...]) -> None:
+    due = toys.greedy(DEEP.decoder, toys.PROMPT, 40)
+    for siblings in (False, True):
+        session = skipping(skip=", ".join(skip), stop=0.0, siblings=siblings)
+        assert session.end.tokens == due and toys.same_as_fresh(session.target)
+        draft = next(p for p in session.sink.steps[0].passes if p.phase == "draft")
+        assert (draft.attn, draft.ffn) == tuple(4 - sum(word[0] == kind for word in skip) for kind in "af")
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+def test_with_nothing_skipped_everything_is_accepted(sampler: str) -> None:
+    session = skipping(50, sampler, ratio=0.0, stop=0.0, length=4)
+    assert [step.accepted for step in session.sink.steps] == [4] * 10
+
+
+def test_ratio_spreads_over_inner_sub_layers() -> None:
+    for layers in (3, 4, 8, 12):
+        spec = toys.shaped(n_layers=layers)
+        for ratio in (0.0, 0.25, 0.45, 0.9):
+            skip = build("drafter", "layer_skip", {"ratio": ratio}).skip_set(spec)
+            assert len(skip.attn) + len(skip.ffn) == round(ratio * 2 * (layers - 2))
+            assert (skip.attn | skip.ffn) <= set(range(1, layers - 1))
+
+
+@pytest.mark.parametrize("word", ["a0", "f3", "x1", "a", "1", "a1.5", "a-1"])
+def test_sub_layers_that_always_run_are_refused(word: str) -> None:
+    with pytest.raises(MethodError, match=rf"layer_skip\.skip names '{word}': write a1 to a2 .*\.$"):
+        skipping(skip=f"a1 {word}")
+
+
+def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() -> None:
+    session = skipping(ratio=0.5, stop=0.0, siblings=True)
+    assert [_siblings(x) for x in (0.99, 0.9, 0.6, 0.3)] == [3, 5, 8, 10]
+    sizes = set()
+    for step in session.sink.steps[:-4]:
+        tree = step.draft
+        for parent in set(tree.parents):
+            level = [i for i, p in enumerate(tree.parents) if p == parent]
+            sizes.add(len(level))
+            assert all(not any(p == i for p in tree.parents) for i in level[1:]), "an alternative has no children"
+    assert sizes <= {3, 5, 8, 10} and len(sizes) > 1 and check(session.sink).ok
+
+
+def test_chain_ends_where_the_draft_is_unsure() -> None:
+    sure, unsure = (skipping(ratio=0.5, stop=stop, length=8) for stop in (0.0, 1.0))
+    assert {step.drafted for step in unsure.sink.steps[:-1]} == {1}
+    assert max(step.drafted for step in sure.sink.steps) == 8

@@ -1,0 +1,79 @@
+"""Token recycling: the table holds what the target last said, and the templates are the best trees of their size."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import toys
+import torch
+from decodescope.engine import Session
+from decodescope.engine.component import build
+from decodescope.engine.drafters import token_recycling
+from decodescope.engine.drafters.token_recycling import RATES, SIZES
+from decodescope.engine.trees import best_tree
+
+
+def test_table_holds_the_top_successors_at_a_place_where_the_token_was_read() -> None:
+    """After a step A[t] is the top 8 of a row whose token is t, of the accepted one if there is any."""
+    session = Session(*toys.pair()[:1], toys.method(drafter=("token_recycling", {"nodes": "24"})), toys.PROMPT)
+    session.start()
+    drafter, rejected = session.drafter, 0
+    seen, observe = [], drafter.observe
+    drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))  # type: ignore[method-assign]
+    while not session.done:
+        before = dict(drafter._table)
+        session.step()
+        out = seen[-1]
+        read = [out.root, *out.draft.tokens]
+        path = [0, *(node + 1 for node in out.verdict.path)]
+        best = out.logits.topk(8, -1).indices.tolist()
+        for token, row in drafter._table.items():
+            places = [i for i, t in enumerate(read) if t == token]
+            accepted = [i for i in places if i in path]
+            assert row in [best[i] for i in (accepted[-1:] or places)] if places else row == before[token]
+        rejected += len(read) - len(path)
+    assert rejected > 50
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_template_is_prefix_closed(size: int) -> None:
+    tree = best_tree(RATES, size)
+    ranks = {(parent, rank) for parent, rank in zip(tree.parents, tree.ranks, strict=True)}
+    assert len(tree) == len(ranks) == size and all(parent < node for node, parent in enumerate(tree.parents))
+    assert all((parent, rank - 1) in ranks for parent, rank in ranks if rank), "a better rank is tried first"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("rates", [(0.6, 0.3), (0.4, 0.35, 0.2), (0.9, 0.05), (0.5, 0.5)])
+def test_template_is_the_best_tree_of_its_size(rates: tuple[float, ...], size: int) -> None:
+    """Against every prefix-closed set of `size` rank paths."""
+    paths = [p for depth in range(1, size + 1) for p in product(range(len(rates)), repeat=depth)]
+    worth = {p: torch.tensor([rates[r] for r in p], dtype=torch.float64).prod().item() for p in paths}
+    grown = {frozenset[tuple[int, ...]]()}
+    for _ in range(size):
+        grown = {s | {p} for s in grown for p in paths if p not in s and (len(p) == 1 or p[:-1] in s)}
+    best = 1 + max(sum(worth[p] for p in s) for s in grown)
+    assert best_tree(rates, size).expected == pytest.approx(best)
+
+
+def test_without_a_table_there_is_nothing_to_draft() -> None:
+    session = toys.decode(toys.method(drafter=("token_recycling", {"nodes": "16", "from_prompt": False})), count=20)
+    assert session.sink.steps[0].drafted == 0 and len(session.sink.steps[0].emitted) == 1
+    assert any(step.drafted for step in session.sink.steps[1:])
+
+
+def test_auto_takes_the_size_with_most_tokens_per_microsecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = Session(toys.pair()[0], toys.method(), toys.PROMPT).context
+    yields = [best_tree(RATES, n).expected for n in SIZES]
+    for costs in ([1.0] * 4, [1, 1.01, 5, 9], [1, 2, 3, 4], [y * c for y, c in zip(yields, (2, 2, 1.9, 2), strict=True)]):
+        monkeypatch.setattr(token_recycling, "verify_costs", lambda *_, costs=costs: costs)
+        rates = [y / c for y, c in zip(yields, costs, strict=True)]
+        assert build("drafter", "token_recycling").best_size(ctx) == SIZES[rates.index(max(rates))]
+
+
+def test_auto_measures_this_device_and_says_what_it_took() -> None:
+    target, draft = toys.model(toys.decoder()), toys.draft()
+    session = toys.decode(toys.method(drafter="token_recycling"), pair=(target, draft), count=10)
+    assert session.header.method["drafter"]["nodes"] in map(str, SIZES)
+    assert set(target.decoder.costs) == {n + 1 for n in SIZES} and all(x > 0 for x in target.decoder.costs.values())

@@ -1,0 +1,85 @@
+"""Window and StreamingLLM: what is kept, at which positions, against an explicit mask and a full re-rotation."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+import torch
+from decodescope.engine.component import build
+from decodescope.engine.feed import Feed
+from decodescope.engine.lane import Lane
+from masked import Masked, rotated
+
+DECODER = toys.pair()[0].decoder
+
+
+def lane(name: str, decoder=DECODER, **settings: int) -> Lane:
+    return Lane("target", decoder, build("policy", name, settings))
+
+
+@torch.inference_mode()
+def fed(made: Lane, tokens: list[int]) -> torch.Tensor:
+    logits = made.forward(Feed.causal(tokens, len(made.tokens)))
+    made.commit(list(range(len(tokens))))
+    return logits[0]
+
+
+@pytest.mark.parametrize("size", [1, 5, 12, 100])
+@torch.inference_mode()
+def test_window_equals_an_explicit_mask_at_original_positions(size: int) -> None:
+    made = lane("window", size=size)
+    reference = Masked(DECODER, lambda kept, _, n: [p for p in kept if p >= n - size])
+    assert torch.allclose(made.read(toys.PROMPT), reference.read(toys.PROMPT)[-1], atol=1e-10)
+    for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 3:
+        assert torch.allclose(fed(made, block), reference.read(block), atol=1e-10)
+        assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
+
+
+@pytest.mark.parametrize(("sinks", "recent"), [(0, 1), (1, 1), (2, 6), (4, 12), (4, 200)])
+@torch.inference_mode()
+def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent: int) -> None:
+    made = lane("streaming_llm", sinks=sinks, recent=recent)
+    reference = Masked(DECODER, lambda kept, _, n: [p for p in kept if p < sinks or p >= n - recent], in_cache=True)
+    assert torch.allclose(made.read(toys.PROMPT), reference.read(toys.PROMPT)[-1], atol=1e-10)
+    for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 4:
+        assert torch.allclose(fed(made, block), reference.read(block), atol=1e-10)
+        assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
+    assert made.cache.held == min(sinks + recent, 47)
+
+
+def test_rotation_is_a_group_action() -> None:
+    """A key rotated to 3 and then by 4 is the key rotated to 7: re-rotating by the difference is the same."""
+    key = torch.randn(1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    twice = rotated(rotated(key, torch.tensor([3]), DECODER), torch.tensor([4]), DECODER)
+    assert torch.allclose(twice, rotated(key, torch.tensor([7]), DECODER), atol=1e-6)
+
+
+def test_streaming_runs_beyond_the_trained_context_in_constant_memory() -> None:
+    small = toys.model(toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64))
+    policy = ("streaming_llm", {"sinks": 2, "recent": 10})
+    session = toys.decode(toys.method(policy=policy), count=150, pair=(small, small))
+    assert session.end.reason == "max_new_tokens" and len(session.tokens) == 165
+    assert len({step.cache[0].held_bytes for step in session.sink.steps}) == 1
+    assert {step.cache[0].held for step in session.sink.steps} == {12}
+    kept = sorted(session.target.cache.layers[0].positions()[0, 0].tolist())
+    assert kept == [0, 1, *range(154, 164)]
+    plain = toys.decode(toys.method(policy=("window", {"size": 12})), count=150, pair=(small, small))
+    assert plain.end.reason == "context_full" and len(plain.tokens) == 32
+
+
+def test_streaming_with_speculation_evicts_at_commits_only() -> None:
+    """The same text as without drafts wherever a step commits one token: blocks of one are the sequential reference."""
+    parts = dict(policy=("streaming_llm", {"sinks": 2, "recent": 8}))
+    session = toys.decode(toys.method(**parts, drafter=("draft_model", {"length": 4})), count=60)
+    for step in session.sink.steps:
+        assert step.cache[0].appended == len(step.emitted) and step.cache[0].held == 10
+        assert step.cache[0].evicted_count == len(step.emitted)
+    reference = Masked(DECODER, lambda kept, _, n: [p for p in kept if p < 2 or p >= n - 8], in_cache=True)
+    reference.read(toys.PROMPT[:-1])
+    text, at = session.tokens, len(toys.PROMPT) - 1
+    with torch.inference_mode():
+        for step in session.sink.steps:
+            logits = reference.read(text[at : at + len(step.emitted)])
+            assert logits.argmax(-1).tolist() == step.emitted
+            at += len(step.emitted)
+    assert sum(step.accepted for step in session.sink.steps) > 5
