@@ -57,6 +57,7 @@ class Play:
         self.trouble = ""
         self._phase, self._since = "", time.monotonic()
         self._ready = threading.Event()
+        self._loading: threading.Thread | None = None
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, Channel] = OrderedDict()
         self._jobs: dict[str, Job] = {}
@@ -67,7 +68,8 @@ class Play:
 
     def load(self) -> None:
         """Begin to read the models, in the background."""
-        threading.Thread(target=self._load, name="decodescope-load", daemon=True).start()
+        self._loading = threading.Thread(target=self._load, name="decodescope-load", daemon=True)
+        self._loading.start()
 
     def put(self, **models: Model) -> Play:
         """Take models that are loaded already."""
@@ -220,6 +222,8 @@ class Play:
         """End every run and the worker."""
         if self._runner is not None:
             self._runner.close()
+        if self._loading is not None:  # a thread that is cut off inside a library's import ends the process with a fault
+            self._loading.join(15)
 
 
 def told(error: BaseException) -> str:

@@ -105,3 +105,24 @@ def law(
     for weight, text in outcomes(write):
         made[text] += weight
     return dict(made)
+
+
+def sample(
+    model: Model,
+    method: Method,
+    prompt: Sequence[int],
+    length: int,
+    count: int,
+    models: Mapping[str, Model] | None = None,
+) -> dict[tuple[int, ...], int]:
+    """Text -> how often it came in `count` runs of `length` tokens, with the seeds 0, 1, ... The prompt is read once."""
+    start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
+    start.start()
+    made: dict[tuple[int, ...], int] = defaultdict(int)
+    for seed in range(count):
+        session = start.branch()
+        session.chance = Chance(seed)
+        for _ in session.stream():
+            pass
+        made[tuple(session.tokens[len(prompt) :])] += 1
+    return dict(made)

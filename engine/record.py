@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,11 +13,8 @@ from .draft import Draft, Verdict
 from .lane import Lane
 from .probe import Needs
 from .state import Move, State
-from .trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Tops, Trials
-
-TOP = 5  # tokens shown of each law
-# Half types round near-equal logits together: a choice between them is a tie (docs/trace.md, `tie`)
-TIE = {torch.float64: 1e-9, torch.float32: 1e-3}
+from .tops import ties, tops
+from .trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
 
 
 class Recorder:
@@ -73,7 +69,9 @@ class Recorder:
         """Pieces of the ids that the trace has not shown yet."""
         if self._pieces is None:
             return {}
-        fresh = {x for x in ids if x >= 0} - self._known
+        fresh = {x for x in ids if x not in self._known and x >= 0}
+        if not fresh:
+            return {}
         self._known |= fresh
         return {str(x): self._pieces(x) for x in sorted(fresh)}
 
@@ -214,78 +212,6 @@ def columns(verdict: Verdict) -> Trials:
         [x.threshold for x in t],
         [x.ok for x in t],
     )
-
-
-def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
-    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax."""
-    places = [node for node, _ in verdict.places]
-    laws = [law for _, law in verdict.places]
-    if laws[0] is None:
-        p = (logits if len(places) == len(logits) else logits[[node + 1 for node in places]]).softmax(-1)
-    else:
-        p = torch.stack(laws) if len(laws) > 1 else laws[0][None]  # type: ignore[arg-type] # all or none are laws
-    entropy = torch.special.entr(p).sum(-1)
-    best = p.topk(min(TOP, p.shape[-1]), -1)
-    tried: dict[int, list[int]] = {}
-    for trial in verdict.trials:
-        tried.setdefault(draft.parents[trial.node], []).append(draft.tokens[trial.node])
-    q = _first_laws(draft, places, p)
-    if q is None and not tried:
-        values = best.values.float()
-        rest = torch.zeros(len(places), 3)
-        rest[:, 0] = rest[:, 2] = (1 - values.sum(-1)).clamp_min(0).cpu()
-        ids = best.indices.to(torch.int32).cpu().numpy()
-        p_shown = values.cpu().numpy()
-        return Tops(_ints(places), ids, p_shown, np.zeros_like(p_shown), rest.numpy(), entropy.float().cpu().numpy())
-    rows = best.indices.tolist()
-    if q is not None:
-        rows = [a + b for a, b in zip(rows, q.topk(min(TOP, q.shape[-1]), -1).indices.tolist(), strict=True)]
-    rows = [list(dict.fromkeys(row + tried.get(node, []))) for row, node in zip(rows, places, strict=True)]
-    width = max(map(len, rows))
-    at = torch.tensor([row + [-1] * (width - len(row)) for row in rows], device=p.device)
-    there, known = at >= 0, at.clamp_min(0)
-    zero = torch.zeros((), dtype=p.dtype, device=p.device)
-    shown_p = torch.where(there, p.gather(1, known), zero)
-    shown_q = zero.expand_as(shown_p) if q is None else torch.where(there, q.gather(1, known), zero)
-    excess = (shown_p - shown_q).clamp_min(0).sum(-1)
-    if q is None:
-        all_q, all_excess = torch.zeros(len(places), device=p.device), p.sum(-1)
-    else:
-        all_q, all_excess = q.sum(-1), (p - q).clamp_min(0).sum(-1)
-    rest = torch.stack([p.sum(-1) - shown_p.sum(-1), all_q - shown_q.sum(-1), all_excess - excess], 1).clamp_min(0)
-    return Tops(
-        _ints(places),
-        at.to(torch.int32).cpu().numpy(),
-        shown_p.float().cpu().numpy(),
-        shown_q.float().cpu().numpy(),
-        rest.float().cpu().numpy(),
-        entropy.float().cpu().numpy(),
-    )
-
-
-def _first_laws(draft: Draft, places: list[int], p: Tensor) -> Tensor | None:
-    """float [P, V]: the law of the first draw at each place, zeros where nothing was drawn; None if nowhere."""
-    if draft.q is None:
-        return None
-    children = [draft.children(node) for node in places]
-    laws = [draft.law(kids[0]) if kids else None for kids in children]
-    return torch.stack([torch.zeros_like(p[0]) if law is None else law for law in laws])
-
-
-def _ints(values: list[int]) -> np.ndarray:
-    return np.array(values, dtype=np.int32)
-
-
-def ties(shown: Tops, dtype: torch.dtype) -> list[list[float]] | None:
-    """[place's rank, gap in nats] where the two best logits could have come out in either order in `dtype`."""
-    found = []
-    for i, row in enumerate(shown.p):
-        first, second = float(row[0]), float(row[1]) if len(row) > 1 else 0.0
-        if second > 0:
-            gap = math.log(first / second)
-            if gap <= TIE.get(dtype, 0.25 if dtype == torch.bfloat16 else 0.03):
-                found.append([float(i), gap])
-    return found or None
 
 
 def taken(store: Any) -> list[Tensor]:

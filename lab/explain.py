@@ -22,7 +22,7 @@ class Line:
     sums: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Explanation:
     """A decision, told. Shown as a card in a notebook, as text by print.
 
@@ -58,6 +58,8 @@ class Explanation:
             made.append(self.then)
         told = {True: "The verdict follows from the numbers.", False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS."}
         return "\n".join(made + ([told[self.agrees]] if self.agrees is not None else []))
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return card(self)

@@ -28,23 +28,26 @@ def export_html(
     last: int | None = None,
     text: bool = True,
     views: tuple[str, ...] = VIEWS,
+    step: int | None = None,
 ) -> str:
     """One HTML file with module, styles and steps inside; written to `path` if given, and returned.
 
     Steps `first` to `last` have their trees; those before are there without, so that the text is whole, those after are
-    left out. Without `text` it holds token ids only, which the model's tokenizer can still turn back into text.
+    left out. Without `text` it holds token ids only, which the model's tokenizer can still turn back into text. It opens
+    at `step`, by default the first one with a tree.
     """
     first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
     title = f"{trace.header.model.get('name', 'model')}, {_method(trace)}"
     module = (WEB / "scope.js").read_text(encoding="utf-8")
     assert "</script" not in module.lower() and "<!--" not in module
+    told = list(messages(trace, first=first, last=last, text=text))
     parts = {
         "POLICY": POLICY,
         "TITLE": escaped("DecodeScope: " + title),
         "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE,
         "CARD": _card(trace, first, last),
         "TABLE": _table(trace, last, text),
-        "DATA": _data({"views": list(views), "messages": list(messages(trace, first=first, last=last, text=text))}),
+        "DATA": _data({"views": list(views), "step": first if step is None else step, "messages": told}),
         "MODULE": module,
         "START": _START,
     }
@@ -147,9 +150,10 @@ main > * { margin-bottom: 24px; }
 .card-of-run th { opacity: .7; white-space: nowrap; }
 """
 _START = """
-const { views, messages } = JSON.parse(document.getElementById("data").textContent);
+const { views, step, messages } = JSON.parse(document.getElementById("data").textContent);
 const replay = mount(document.getElementById("scope"), { views, label: "recorded run" });
 for (const message of messages) replay.push(message);
+replay.seek(step);
 """
 _PAGE = """<!doctype html>
 <html lang="en">

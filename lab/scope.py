@@ -179,7 +179,7 @@ class Scope(anywidget.AnyWidget):
         trace = self.trace or self._growing
         if trace is None:
             raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
-        return Frozen(export_html(trace, views=tuple(self.views)), height)
+        return Frozen(export_html(trace, views=tuple(self.views), step=max(0, self.step)), height)
 
 
 # What is known of a run whose steps come without a header: nothing, and its first step follows some text.

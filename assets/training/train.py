@@ -39,9 +39,9 @@ SHAPES = {
 TOKENS = {"lab": 9.0, "lab-draft": 6.0}  # millions
 
 # share of all tokens, window, tokens a step: attention is cheap on short windows, the last tokens teach the long ones
-STAGES = [(0.50, 256, 4096), (0.30, 512, 8192), (0.12, 1024, 8192), (0.08, 2048, 8192)]
+STAGES = [(0.50, 256, 4096), (0.30, 512, 4096), (0.12, 1024, 4096), (0.08, 2048, 8192)]
 WARMUP = 60_000  # tokens over which the learning rates rise
-HOLD = 0.35  # share of all tokens up to which they are constant; then straight down to nothing
+HOLD = 0.5  # share of all tokens up to which they are constant; then straight down to nothing
 
 
 def config(name: str) -> LlamaConfig:

@@ -58,7 +58,8 @@ class Beam(Strategy):
         logits = s.target.forward(feed)[:, 0]  # [B, V]
         s.target.commit([0])
         verified = clock.mark()
-        scores = logits.double().log_softmax(-1) + torch.tensor([x for _, x in beams.alive], device=device)[:, None]
+        before = logits.new_tensor([score for _, score in beams.alive], dtype=torch.float64)[:, None]
+        scores = logits.double().log_softmax(-1) + before  # [B, V]
         count = min(2 * self.width, scores.numel())
         best = scores.flatten().topk(count)
         vocab = logits.shape[-1]

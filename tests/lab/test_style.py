@@ -14,7 +14,7 @@ CSS = (Path(style.__file__).parent / "web" / "scope.css").read_text(encoding="ut
 @pytest.mark.parametrize(("block", "palette"), [(0, style.LIGHT), (1, style.DARK)], ids=["light", "dark"])
 def test_the_style_sheet_has_the_same_colours(block: int, palette: dict[str, str]) -> None:
     body = re.findall(r"\{([^}]*--bg:[^}]*)\}", CSS)[block]
-    assert {name: value for name, value in re.findall(r"--([\w-]+): (#\w{6});", body)} == palette
+    assert dict(re.findall(r"--([\w-]+): (#\w{6});", body)) == palette
 
 
 def luminance(colour: str) -> float:

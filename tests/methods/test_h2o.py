@@ -19,7 +19,10 @@ LAYOUTS = {"4/4": 4, "4/2": 2, "4/1": 1}
 
 
 def model(kv_heads: int, seed: int) -> Decoder:
-    return toys.decoder(toys.shaped(n_kv_heads=kv_heads, n_layers=2), seed, torch.float64)
+    made = toys.decoder(toys.shaped(n_kv_heads=kv_heads, n_layers=2), seed, torch.float64)
+    for layer in made.layers:
+        layer.qkv *= 4  # sharp attention: else the first tokens, which all have seen, are the heavy ones
+    return made
 
 
 def h2o(decoder: Decoder, heavy: int, recent: int) -> Lane:
@@ -58,7 +61,7 @@ def step(lane: Lane, root: int, path: list[int], wrong: int) -> Tensor:
 @torch.inference_mode()
 def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str) -> None:
     """Token by token and in drafted blocks with refused nodes: same sets, same logits, at the same commits."""
-    evicted = 0
+    late = 0
     for seed, length, blocks in product(range(2), (2, 9, 24), (False, True)):
         decoder = model(LAYOUTS[layout], seed)
         lane, reference = h2o(decoder, heavy, recent), Masked(decoder, rule(heavy, recent))
@@ -70,8 +73,8 @@ def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str) -> None:
             path = text[at + 1 : at + 1 + at % 4] if blocks else []
             logits = step(lane, text[at], path, wrong=(text[at] + 5) % 13)
             assert torch.allclose(logits, reference.read([text[at], *path]), atol=1e-10)
-        evicted += lane.cache.length - lane.cache.held
-    assert evicted or heavy == 30
+        late += sum(heads[:heavy] != list(range(heavy)) for layer in held(lane) for heads in layer)
+    assert late > 3 or heavy in (0, 30), "the test needs heavy entries that are not simply the first"
 
 
 @torch.inference_mode()
@@ -99,7 +102,7 @@ def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
         assert held(lane) == [[sorted(x) for x in heads] for heads in kept]
         seen_sets |= {tuple(x[:3]) for heads in held(lane) for x in heads}
         step(lane, text[at], [text[at + 1]], wrong=3)
-    assert len(seen_sets) > 1, "the test needs sets that differ"
+    assert len(seen_sets) > 2, "the test needs sets that differ"
 
 
 @torch.inference_mode()

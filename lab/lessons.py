@@ -1,0 +1,54 @@
+"""Lessons: prompts and small tables that the notebooks share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..engine.cost import pass_cost
+from ..engine.hardware import HardwareProfile
+from ..engine.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# A class that repeats itself, as code does: the next method looks much like the last one.
+POINT = '''class Point:
+    """A point in the plane."""
+
+    def __init__(self, x, y):
+        self.x = x
+        self.y = y
+
+    def add(self, other):
+        return Point(self.x + other.x, self.y + other.y)
+
+    def sub(self, other):
+'''
+
+
+def cost_table(specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: int = 128, bits: int = 32) -> DataFrame:
+    """What a pass over some tokens costs, behind `held` entries of the cache, by the cost model."""
+    import pandas
+
+    rows = []
+    for spec in specs:
+        for n in tokens:
+            cost = pass_cost(spec, n, held, logits=n, weight_bits=bits, act_bits=bits, kv_bits=bits)
+            sizes = (cost.weight_bytes / 1e6, cost.bytes / 1e6, cost.flops / 1e6)
+            rows.append((spec.name, spec.params / 1e6, n, *sizes, cost.intensity))
+    names = ["model", "parameters, M", "tokens", "weights read, MB", "all bytes, MB", "MFLOP", "FLOP per byte"]
+    return pandas.DataFrame(rows, columns=names).round(2)
+
+
+def time_table(spec: ModelSpec, machines: Sequence[HardwareProfile], held: int = 128, bits: int = 16) -> DataFrame:
+    """The least time that one token takes on each machine, by its data sheet: calculated, not measured."""
+    import pandas
+
+    cost = pass_cost(spec, 1, held, weight_bits=bits, act_bits=bits, kv_bits=bits)
+    rows = []
+    for one in machines:
+        reading, counting = cost.bytes / one.bandwidth * 1e3, cost.flops / one.peak() * 1e3
+        rows.append((one.name, one.bandwidth / 1e9, one.peak() / 1e12, reading, counting, 1e3 / max(reading, counting)))
+    names = ["machine", "GB/s", "TFLOP/s", "reading, ms", "arithmetic, ms", "tokens/s at most"]
+    return pandas.DataFrame(rows, columns=names).round(2)

@@ -1,0 +1,66 @@
+"""What strategies and depth rules owe: progress, exact lengths, a reason at the end; all layers where nothing leaves."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+import torch
+from decodescope.engine import MethodError
+from decodescope.engine.component import KINDS, registry
+from decodescope.engine.lane import Lane
+from decodescope.engine.policies.keep_all import KeepAll
+
+STRATEGIES = toys.variants("strategy")
+
+
+@pytest.mark.parametrize(("name", "settings"), STRATEGIES)
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
+@pytest.mark.parametrize("prompt", [[4], toys.PROMPT], ids=["one token", "several"])
+def test_strategy_emits_within_its_limit_and_ends_with_a_reason(name: str, settings: dict, count: int, prompt: list[int]) -> None:
+    session = toys.decode(toys.method(strategy=(name, settings)), prompt, count)
+    assert len(session.end.tokens) == count and session.end.reason == "max_new_tokens"
+    assert 1 <= len(session.sink.steps) <= count, "every step brings the text forward"
+    stop = session.end.tokens[0]
+    ended = toys.decode(toys.method(strategy=(name, settings)), prompt, 60, stop_tokens=[stop])
+    assert (ended.end.reason, ended.end.tokens[-1]) == ("stop_token", stop) or stop not in ended.end.tokens
+    assert len(ended.end.tokens) <= 60
+
+
+@pytest.mark.parametrize(("name", "settings"), STRATEGIES)
+def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: dict) -> None:
+    target, _ = toys.pair()
+    if registry("strategy")[name].lossless:
+        for prompt in [toys.PROMPT, *toys.prompts(4, seed=3)]:
+            session = toys.decode(toys.method(strategy=(name, settings)), prompt)
+            assert session.end.tokens == toys.greedy(target.decoder, prompt, 40)
+            assert toys.same_as_fresh(session.target)
+
+
+@pytest.mark.parametrize("name", registry("strategy"))
+def test_part_that_a_strategy_does_not_use_is_refused(name: str) -> None:
+    uses = registry("strategy")[name].uses
+    assert uses <= set(KINDS)
+    for kind in set(KINDS) - uses - {"strategy"}:
+        other = next(x for x in registry(kind) if x not in ("none", "lossless", "keep_all", "all_layers", "greedy", "chain"))
+        with pytest.raises(MethodError, match=rf"^{name} uses no {kind}, so {other} would be ignored; .*\.\)$"):
+            toys.decode(toys.method(strategy=name, **{kind: other}))
+
+
+@pytest.mark.parametrize("name", registry("depth"))
+@torch.inference_mode()
+def test_depth_that_never_leaves_is_all_layers_bit_for_bit(name: str) -> None:
+    never = {"threshold": 1.01} if any(p.name == "threshold" for p in registry("depth")[name].params()) else {}
+    plain, session = (toys.decode(toys.method(depth=d), count=30) for d in ("all_layers", (name, never)))
+    assert session.end.tokens == plain.end.tokens
+    assert all(
+        torch.equal(a.k, b.k) and torch.equal(a.v, b.v)
+        for a, b in zip(session.target.cache.layers, plain.target.cache.layers, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "settings"), toys.variants("depth"))
+def test_depth_leaves_no_layer_without_entries(name: str, settings: dict) -> None:
+    session = toys.decode(toys.method(depth=(name, settings), drafter="prompt_lookup"), count=30)
+    assert {store.n for store in session.target.cache.layers} == {len(session.tokens) - 1}
+    assert session.header.lossless == registry("depth")[name].exact
+    assert isinstance(session.target, Lane) and isinstance(session.target.policy, KeepAll)

@@ -1,0 +1,111 @@
+"""Recorder: laws add up, caches are accounted for, and every recorded figure can be derived again."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import toys
+import torch
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.lane import Lane
+from decodescope.engine.trace import check
+
+DRAFTING = [part for part in toys.variants("drafter") if part[0] != "none"]
+SAMPLERS = ["greedy", ("temperature", {"temperature": 0.9}), ("top_p", {"p": 0.7}), ("mirostat", {"target": 2.0})]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s if isinstance(s, str) else s[0])
+@pytest.mark.parametrize("drafter", DRAFTING, ids=lambda d: "-".join(map(str, [d[0], *d[1].values()])))
+def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:
+    trace = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=30, seed=8).sink
+    proposed = 0
+    for step in trace.steps:
+        tops, known = step.tops, step.tops.ids >= 0
+        p, q = (np.where(known, x, 0) for x in (tops.p, tops.q))
+        assert np.allclose(p.sum(1) + tops.rest[:, 0], 1, atol=1e-5)
+        total_q = q.sum(1) + tops.rest[:, 1]
+        assert np.all(np.isclose(total_q, 1, atol=1e-5) | (total_q == 0))
+        excess = np.maximum(p - q, 0).sum(1) + tops.rest[:, 2]  # sum max(0, p - q) = 1 - sum min(p, q)
+        overlap = np.minimum(p, q).sum(1) + tops.rest[:, 0] - tops.rest[:, 2]
+        assert np.allclose(excess + overlap, 1, atol=1e-5)
+        assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in tops.ids), "no token stands twice"
+        proposed += int((total_q > 0).sum())
+        for node in [] if step.trials is None else step.trials.node:
+            row = tops.places.tolist().index(step.draft.parents[node])
+            assert step.draft.tokens[node] in tops.ids[row], "what was tried is shown"
+    kinds = {step.draft.proposal for step in trace.steps if step.draft}
+    assert (proposed > 0) == (sampler != "greedy" and kinds != {"onehot"})
+
+
+@pytest.mark.parametrize("policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()])))
+@pytest.mark.parametrize("level", ["counts", "decisions", "fields"])
+def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
+    session = toys.decode(toys.method(policy=policy, drafter="prompt_lookup"), count=30, level=level)
+    changes = [session.sink.prefill.cache[0], *(step.cache[0] for step in session.sink.steps)]
+    held = 0
+    for change in changes:
+        held += change.appended - change.evicted_count
+        assert change.held == held and change.held_bytes > 0
+        if level != "counts" and change.evicted_count:
+            listed = 0 if change.evicted_all is None else 6 * len(change.evicted_all)
+            assert listed + (0 if change.evicted is None else len(change.evicted)) == 6 * change.evicted_count
+    assert sum(change.appended for change in changes) == len(session.tokens) - 1
+    assert changes[-1].full_bytes == session.target.decoder.spec.kv_bytes(len(session.tokens) - 1, 8)
+    assert check(session.sink).ok
+
+
+@pytest.mark.parametrize(("acceptance", "drafter"), list(product(["lossless", "typical", "block"], DRAFTING[:1] + DRAFTING[3:5])))
+def test_sampled_traces_are_derived_again(acceptance: str, drafter) -> None:
+    for seed in range(3):
+        parts = dict(acceptance=acceptance, drafter=drafter, sampler=("temperature", {"temperature": 1.0}))
+        report = check(toys.decode(toys.method(**parts), count=40, seed=seed).sink)
+        assert report.ok and report.counts["trials"] > 10 and report.counts["distributions"], str(report)
+
+
+@pytest.mark.parametrize("layers", [None, [1]])
+def test_fields_hold_what_committed_rows_saw(layers: list[int] | None) -> None:
+    for policy in ("keep_all", ("h2o", {"heavy": 4, "recent": 4})):
+        parts = dict(drafter=("token_recycling", {"nodes": "8"}), policy=policy)
+        session = toys.decode(toys.method(**parts), count=20, level="fields", layers=layers)
+        assert session.header.levels == ["counts", "decisions", "fields"]
+        for step in session.sink.steps:
+            f, rows = step.fields, len(step.emitted)
+            assert f.layers == (layers if layers and policy == "keep_all" else [0, 1, 2])
+            assert f.attention.shape[:4] == (len(f.layers), 2, 2, rows) and f.positions.shape[2] == f.attention.shape[4]
+            assert np.allclose(f.attention.astype(float).sum(-1), 1, atol=5e-3)
+            assert f.hidden_norm.shape == (toys.SPEC.n_layers + 1, rows) and (f.hidden_norm > 0).all()
+            seen = f.positions[:, :, None, None, :] > (step.n - 1 + np.arange(rows))[None, None, None, :, None]
+            assert not (f.attention * seen).any(), "no row looks ahead"
+        mass = session.sink.steps[-1].cache[0].mass
+        assert (mass is None) == (policy == "keep_all")
+        if mass is not None:
+            store = session.target.cache.layers[2]
+            assert sorted(np.flatnonzero(mass[2, 1])) == sorted(store.positions()[0, 1].tolist()) and mass.max() == 255
+
+
+def test_passes_carry_times_and_what_was_instrumented() -> None:
+    for level, marked in (("decisions", None), ("fields", True)):
+        step = toys.decode(toys.method(drafter="draft_model"), count=10, level=level).sink.steps[0]
+        assert all(p.wall_us > 0 for p in step.passes)
+        assert {p.instrumented for p in step.passes if p.lane == "target"} == {marked}
+        assert step.wall_us >= step.draft_us + step.verify_us > 0
+
+
+def test_near_ties_of_a_greedy_choice_are_marked() -> None:
+    plain = toys.decoder(seed=toys.LIVELY)
+    head = plain.head.clone()
+    head[5] = head[9] + 1e-6
+    even = Decoder(plain.spec, plain.embed, plain.layers, plain.norm, head)
+    steps = toys.decode(count=60, pair=(toys.model(even), toys.draft())).sink.steps
+    chosen = [step for step in steps if step.emitted[0] in (5, 9)]
+    assert chosen and all(step.tie and step.tie[0][1] < 1e-3 for step in chosen)
+    assert not any(step.tie for step in toys.decode(count=60).sink.steps)
+
+
+def test_evictions_are_logged_from_the_prompt_on() -> None:
+    session = toys.decode(toys.method(policy=("window", {"size": 6})), count=5)
+    assert session.sink.prefill.cache[0].evicted_all.tolist() == list(range(len(toys.PROMPT) - 1 - 6))
+    assert [step.cache[0].evicted_all.tolist() for step in session.sink.steps] == [[p] for p in range(8, 13)]
+    assert isinstance(session.target, Lane) and torch.is_tensor(session.target.cache.layers[0].positions())

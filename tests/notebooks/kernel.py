@@ -1,0 +1,38 @@
+"""A Jupyter of our own: this interpreter's kernel, and no folder, setting or network of whoever runs the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Point every Jupyter path into `folder`, with one kernel there, and close the way to the network."""
+    spec = folder / "jupyter" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    made = {
+        "JUPYTER_PATH": str(folder / "jupyter"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "XDG_DATA_HOME": str(folder / "share"),
+        "HF_HUB_OFFLINE": "1",
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+        "no_proxy": "127.0.0.1,localhost",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    for name, value in made.items():
+        patch.setenv(name, value)
+    return made
