@@ -77,7 +77,7 @@ def parser() -> Parser:
     _json(made)
 
     trace = commands.add_parser("trace", help="tell what a recorded run holds", description="Tell what a recorded run holds.")
-    ways = trace.add_subparsers(dest="way", metavar="show|check", required=True, parser_class=Parser)
+    ways = trace.add_subparsers(dest="way", metavar="show|check|export", required=True, parser_class=Parser)
     for name, help in (
         ("show", "print what a trace holds; one that is still being written too"),
         ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
@@ -85,6 +85,11 @@ def parser() -> Parser:
         made = command(name, "traces", name, help, ways)
         made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
         _json(made)
+    made = command("export", "traces", "export", "write a trace as one HTML file, or for a viewer of trace events", ways)
+    made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    made.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
+    made.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
+    _json(made)
     _bench(command("bench", "bench", "bench", "measure the methods on this machine, beside transformers"))
     return top
 
@@ -116,6 +121,7 @@ def _app(made: Parser) -> None:
     made.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     made.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
     made.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
+    made.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
     made.add_argument("--no-browser", action="store_true", help="do not open a browser")
     _data(made)
 
@@ -185,6 +191,7 @@ def _serve(args: argparse.Namespace) -> int:
         data=args.data,
         open_browser=not args.no_browser,
         allow_host=args.allow_host,
+        models=args.models,
     )
     return 0
 

@@ -11,7 +11,7 @@ import gradio as gr
 
 from ..engine.component import KINDS, Component, registry
 from ..engine.method import Method
-from ..engine.params import Param
+from ..engine.params import Param, ParamError
 from .play import Choice
 
 TITLES = {
@@ -103,6 +103,26 @@ class Controls:
                 settings.setdefault(name if kind == "sampler" else kind, {})[knob] = value
         return names, settings
 
+    def put(self, choice: Choice) -> list[Any]:
+        """What `shown` and then the knobs become for these settings; what they do not name goes back to how it began.
+
+        Names and values that do not exist, as an old link may hold, are passed over.
+        """
+        chosen = {kind: _known(kind, choice.names.get(kind), part.value) for kind, part in self.parts.items()}
+        made = self.visibility(*chosen.values())
+        for i, name in enumerate(chosen.values()):
+            made[i]["value"] = name
+        for (kind, name, knob), box in self.knobs.items():
+            value = choice.settings.get(name if kind == "sampler" else kind, {}).get(knob)
+            fits = name in _listed(chosen[kind])
+            declared = next(x for x in registry(kind)[name].params() if x.name == knob)
+            try:
+                value = declared.check(value, name) if fits and value is not None else box.value
+            except ParamError:
+                value = box.value
+            made.append(gr.update(value=value))
+        return made
+
     def choice(self, prompt: str, seed: Any, max_new: Any, *values: Any) -> Choice:
         """What all inputs together say."""
         names, settings = self.read(values)
@@ -160,6 +180,14 @@ def _about(kind: str, chosen: Any) -> str | None:
 
 def _listed(chosen: Any) -> list[str]:
     return [str(x) for x in chosen] if isinstance(chosen, list | tuple) else [str(chosen)]
+
+
+def _known(kind: str, wanted: Any, otherwise: Any) -> Any:
+    """The wanted component, or list of samplers, if there is such; else `otherwise`."""
+    names = [x for x in _listed(wanted) if x in registry(kind) and x != "chain"] if wanted else []
+    if not names:
+        return otherwise
+    return names if kind == "sampler" else names[0]
 
 
 def _whole(value: Any) -> int:

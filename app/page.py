@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gradio as gr
 
-from ..lab.style import DARK, LIGHT, MONO, SANS
 from . import controls
-from .play import Play, Refused, told
+from .play import Choice, Play, Refused, told
+from .presets import PRESETS
+from .recipe import WAYS, as_json, from_json, recipe
+from .theme import theme
 
 HEAD = """
 <link rel="stylesheet" href="/ds/web/scope.css">
@@ -20,82 +23,28 @@ HEAD = """
 TOP = "import('/ds/web/page.js').then((page) => page.top(element));"
 VIEW = "import('/ds/web/page.js').then((page) => page.view(element));"
 TRANSPORT = "import('/ds/web/page.js').then((page) => page.transport(element));"
-MODELS = "import('/ds/web/page.js').then((page) => page.models(element));"
+MODELS = """
+const tell = () => import('/ds/web/page.js').then((page) => page.models(element, props.value));
+tell();
+watch('value', tell);
+"""
 ANSWER = """
 const tell = () => import('/ds/web/page.js').then((page) => page.answer(element, props.value));
 tell();
 watch('value', tell);
 """
+COPIED = """
+const tell = () => import('/ds/web/page.js').then((page) => page.copied(element, props.value));
+tell();
+watch('value', tell);
+"""
+KEPT = "() => import('/ds/web/page.js').then((page) => page.settings())"
 EMPTY = "<div></div>"
 PROMPT = "Once upon a time, there was a little"
-
-
-def theme() -> gr.themes.Base:
-    """Our colours and type on the library's inputs."""
-    pairs = {
-        "body_background_fill": "bg",
-        "background_fill_primary": "bg",
-        "background_fill_secondary": "bg",
-        "block_background_fill": "bg",
-        "block_label_background_fill": "bg",
-        "panel_background_fill": "bg",
-        "body_text_color": "ink",
-        "body_text_color_subdued": "muted",
-        "block_label_text_color": "muted",
-        "block_title_text_color": "ink",
-        "block_info_text_color": "muted",
-        "border_color_primary": "line",
-        "border_color_accent": "ink",
-        "color_accent_soft": "panel",
-        "input_background_fill": "bg",
-        "input_background_fill_focus": "bg",
-        "input_border_color": "edge",
-        "input_border_color_focus": "ink",
-        "input_placeholder_color": "faint",
-        "slider_color": "ink",
-        "checkbox_background_color": "bg",
-        "checkbox_background_color_selected": "ink",
-        "checkbox_border_color": "edge",
-        "checkbox_border_color_selected": "ink",
-        "checkbox_label_background_fill": "bg",
-        "button_primary_background_fill": "ink",
-        "button_primary_background_fill_hover": "ink",
-        "button_primary_border_color": "ink",
-        "button_primary_text_color": "bg",
-        "button_secondary_background_fill": "bg",
-        "button_secondary_border_color": "edge",
-        "button_secondary_text_color": "ink",
-        "link_text_color": "ink",
-    }
-    values = {name: LIGHT[token] for name, token in pairs.items()}
-    values |= {f"{name}_dark": DARK[token] for name, token in pairs.items()}
-    made = gr.themes.Base(
-        primary_hue=gr.themes.colors.gray,
-        secondary_hue=gr.themes.colors.gray,
-        neutral_hue=gr.themes.colors.gray,
-        text_size=gr.themes.sizes.text_sm,
-        spacing_size=gr.themes.sizes.spacing_sm,
-        radius_size=gr.themes.sizes.radius_sm,
-        font=list(SANS),
-        font_mono=list(MONO),
-    )
-    return made.set(
-        **values,
-        block_border_width="0px",
-        block_padding="0px",
-        block_shadow="none",
-        block_label_border_width="0px",
-        block_title_text_weight="600",
-        block_title_text_size="12px",
-        block_info_text_size="11px",
-        input_shadow="none",
-        input_shadow_focus="none",
-        input_border_width="1px",
-        button_primary_shadow="none",
-        button_secondary_shadow="none",
-        shadow_drop="none",
-        layout_gap="8px",
-    )
+FIRST = "tree"  # the preset that the controls begin with
+COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
+MOST_KEPT = 4 << 20  # characters of settings that are read
+PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
 
 
 def page(play: Play) -> gr.Blocks:
@@ -107,6 +56,10 @@ def page(play: Play) -> gr.Blocks:
                 gr.HTML(elem_id="ds-view", html_template=EMPTY, js_on_load=VIEW, apply_default_css=False)
             with gr.Column(elem_id="ds-right"):
                 with gr.Column(elem_id="ds-start"):
+                    presets = [(x.title, name) for name, x in PRESETS.items()]
+                    preset = gr.Dropdown(
+                        presets, value=FIRST, label="Method", filterable=False, interactive=True, elem_id="ds-preset"
+                    )
                     prompt = gr.Textbox(PROMPT, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
@@ -117,16 +70,37 @@ def page(play: Play) -> gr.Blocks:
                         new = gr.Number(
                             64, label="New tokens", precision=0, minimum=1, maximum=4096, min_width=80, elem_id="ds-new"
                         )
-                    gr.HTML(elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
+                    with gr.Row(elem_id="ds-choose"):
+                        named = [(x.label, x.key) for x in play.offers()]
+                        target = _models(play.names["target"], named, "Model", "ds-target")
+                        draft = _models(play.names.get("draft", ""), [("none", ""), *named], "Draft model", "ds-draft")
+                    models = gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
+                    with gr.Row(elem_id="ds-copy"):
+                        ways = [gr.Button(COPY[way], elem_id=f"ds-copy-{way}", min_width=40, scale=0) for way in WAYS]
+                    copied = gr.HTML(None, elem_id="ds-copied", html_template=EMPTY, js_on_load=COPIED, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
-        _events(play, table, run, answer, [prompt, seed, new])
+        kept = gr.Textbox("", elem_id="ds-kept", container=False)
+        first = [prompt, seed, new]
+        _runs(play, table, run, answer, first)
+        _settings(play, table, demo, answer, preset, kept, first)
+        for way, button in zip(WAYS, ways, strict=True):
+            _copy(play, table, button, way, copied, first)
+        _choosing(play, models, target, draft)
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
 
 
-def _events(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTML, first: list[Any]) -> None:
-    """What happens when."""
+def _models(name: str, offered: list[tuple[str, str]], label: str, place: str) -> gr.Dropdown:
+    """A list of models; the present one stands in it even where it is not among the offered."""
+    known = any(key == name for _, key in offered)
+    rows = offered if known else [*offered, (name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name)]
+    many = len(rows) > 8
+    return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, min_width=120, elem_id=place)
+
+
+def _runs(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTML, first: list[Any]) -> None:
+    """Run, and the sentence why not."""
 
     def start(request: gr.Request, *values: Any) -> dict[str, Any]:
         try:
@@ -136,16 +110,66 @@ def _events(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTM
         except Exception as error:  # never a stack trace on the page
             return {"refused": told(error)}
 
+    run.click(start, [*first, *table.inputs], answer, trigger_mode="once", concurrency_limit=4, **PRIVATE)
+
+
+def _settings(
+    play: Play, table: controls.Controls, demo: gr.Blocks, answer: gr.HTML, preset: gr.Dropdown, kept: gr.Textbox, first: list[Any]
+) -> None:
+    """Changed, checked and kept by the browser; put back by a preset, a link or the next visit."""
+
     def checked(*values: Any) -> dict[str, Any]:
-        why = play.check(table.choice("-", 0, 1, *values))
-        return {"refused": why} if why else {}
+        choice = table.choice(*values)
+        why = play.check(choice)
+        return {"keep": as_json(choice), **({"refused": why} if why else {})}
 
     def chosen(*values: Any) -> list[Any]:
-        return [*table.visibility(*values[: len(table.parts)]), checked(*values)]
+        return [*table.visibility(*values[3 : 3 + len(table.parts)]), checked(*values)]
 
-    private: Any = dict(api_visibility="private", show_progress="hidden")
-    run.click(start, [*first, *table.inputs], answer, trigger_mode="once", concurrency_limit=4, **private)
+    def composed(name: str) -> list[Any]:
+        made = PRESETS.get(str(name), PRESETS[FIRST])
+        return table.put(Choice("", made.names, made.settings))
+
+    def restored(text: str) -> list[Any]:
+        try:
+            choice = from_json(text[:MOST_KEPT]) if text else None
+        except Refused as no:
+            return [gr.skip()] * (len(first) + len(knobs)) + [{"refused": str(no)}]
+        if choice is None:
+            return [gr.skip()] * (len(first) + len(knobs) + 1)
+        return [choice.prompt, max(0, choice.seed), min(4096, max(1, choice.max_new)), *table.put(choice), gr.skip()]
+
+    knobs = [*table.shown, *table.knobs.values()]
+    everything = [*first, *table.inputs]
     for part in table.parts.values():
-        part.input(chosen, table.inputs, [*table.shown, answer], trigger_mode="always_last", **private)
-    for knob in table.knobs.values():
-        knob.change(checked, table.inputs, answer, trigger_mode="always_last", **private)  # type: ignore[attr-defined] # every input has it
+        part.input(chosen, everything, [*table.shown, answer], trigger_mode="always_last", **PRIVATE)
+    for box in (*first, *table.knobs.values()):
+        box.change(checked, everything, answer, trigger_mode="always_last", **PRIVATE)
+    preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, answer, **PRIVATE)
+    demo.load(restored, kept, [*first, *knobs, answer], js=KEPT, **PRIVATE)
+
+
+def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:
+    """The present settings as text."""
+
+    def text(*values: Any) -> dict[str, Any]:
+        try:
+            return {"text": recipe(table.choice(*values), play.names, way), "way": way, "at": time.monotonic()}
+        except Exception as error:
+            return {"refused": told(error), "at": time.monotonic()}
+
+    button.click(text, [*first, *table.inputs], copied, **PRIVATE)
+
+
+def _choosing(play: Play, models: gr.HTML, target: gr.Dropdown, draft: gr.Dropdown) -> None:
+    """Other models."""
+
+    def choose(name: str, other: str | None) -> dict[str, Any]:
+        try:
+            play.choose(str(name), str(other or ""))
+        except Exception as error:
+            return {"refused": told(error), "at": time.monotonic()}
+        return {"at": time.monotonic()}
+
+    for box in (target, draft):
+        box.input(choose, [target, draft], models, trigger_mode="always_last", **PRIVATE)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+
+KEPT = 2 << 30  # bytes of traces; above, the oldest go
+STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
 
 
 def data_folder(chosen: str | Path | None = None) -> Path:
@@ -17,3 +21,26 @@ def data_folder(chosen: str | Path | None = None) -> Path:
 def traces(chosen: str | Path | None = None) -> Path:
     """The folder of the recorded runs, inside the data folder."""
     return data_folder(chosen) / "traces"
+
+
+def tidy(folder: Path, most: int = KEPT) -> list[Path]:
+    """Remove the oldest sealed traces of `folder` until the rest takes at most `most` bytes; the ones removed.
+
+    Starred traces stay and count; the newest one stays too, as do traces that are still being written.
+    """
+    found = []
+    for path in folder.glob("*.dstrace"):
+        with contextlib.suppress(OSError):  # taken away meanwhile
+            state = path.stat()
+            found.append((state.st_mtime_ns, path, state.st_size))
+    found.sort()
+    held, gone = sum(size for _, _, size in found), []
+    for _, path, size in found[:-1]:
+        if held <= most:
+            break
+        if not path.with_name(path.name + STAR).exists():
+            with contextlib.suppress(OSError):  # open in a program that forbids it: it goes another time
+                path.unlink()
+                held -= size
+                gone.append(path)
+    return gone

@@ -1,11 +1,10 @@
-"""Play: loads the models, turns what the controls say into a run, and keeps the runs. No page library."""
+"""Play: turns what the controls say into a run, and keeps the runs. No page library."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .events import Channel
-from .refusal import is_refusal, sentence
+from .examples import examples
+from .places import tidy
+from .refusal import sentence
+from .shelf import Refused, Shelf, told
 
 if TYPE_CHECKING:
-    from ..engine.load import Model
     from ..engine.method import Method
     from ..engine.runner import Job, Runner
 
@@ -26,10 +27,6 @@ REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
 PROMPT = 1 << 20  # characters of a prompt
 RUN = re.compile(r"[0-9a-f]{16}")
-
-
-class Refused(ValueError):
-    """A run that will not be started. The message is one sentence for the page."""
 
 
 @dataclass
@@ -43,66 +40,20 @@ class Choice:
     max_new: int = 64
 
 
-class Play:
+class Play(Shelf):
     """Models, worker and runs behind the page.
 
-    target, draft: names or folders of the models; `load` reads them in the background
-    folder: where traces go
+    folder: where traces go;  the other arguments are the Shelf's
     """
 
-    def __init__(self, target: str, draft: str | None, folder: Path):
-        self.names = {"target": target, **({"draft": draft} if draft else {})}
+    def __init__(self, target: str, draft: str | None, folder: Path, more: Path | None = None):
+        super().__init__(target, draft, more)
         self.folder = folder
-        self.models: dict[str, Model] = {}
-        self.trouble = ""
-        self._phase, self._since = "", time.monotonic()
-        self._ready = threading.Event()
-        self._loading: threading.Thread | None = None
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, Channel] = OrderedDict()
         self._jobs: dict[str, Job] = {}
         self._own: dict[str, str] = {}  # visitor -> the run that visitor started last
         self._lock = threading.Lock()
-
-    # ---- models
-
-    def load(self) -> None:
-        """Begin to read the models, in the background."""
-        self._loading = threading.Thread(target=self._load, name="decodescope-load", daemon=True)
-        self._loading.start()
-
-    def put(self, **models: Model) -> Play:
-        """Take models that are loaded already."""
-        self.models = dict(models)
-        self._ready.set()
-        return self
-
-    def _load(self) -> None:
-        try:
-            self._phase, self._since = "starting the engine", time.monotonic()
-            from ..engine.load import load
-
-            found = {}
-            for role, name in self.names.items():
-                self._phase, self._since = f"loading {role} {Path(name).name}", time.monotonic()
-                found[role] = load(name)
-            self.models = found
-        except Exception as error:  # whatever it is, the page says it
-            self.trouble = told(error)
-        finally:
-            self._phase = ""
-            self._ready.set()
-
-    def state(self) -> dict[str, Any]:
-        """What of the models is there: phase and seconds while loading, then their shapes."""
-        made: dict[str, Any] = {"ready": bool(self.models), "error": self.trouble}
-        if self._phase:
-            made |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
-        made["models"] = [
-            {"role": role, "name": model.name, "params": model.spec.params, "context": model.spec.max_positions}
-            for role, model in self.models.items()
-        ]
-        return made
 
     # ---- runs
 
@@ -162,7 +113,7 @@ class Play:
             if self._runner is None:
                 self._runner = Runner(longest_s=LONGEST_S)
             channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
-            session.sink = Tee(LazyWriter(channel.path), channel)
+            session.sink = Tee(LazyWriter(channel.path), channel, _Tidy(self.folder))
             job = self._runner.submit(session)
         except Refused:
             raise
@@ -189,13 +140,13 @@ class Play:
         self._own = {visitor: run for visitor, run in self._own.items() if run in self._channels}
 
     def find(self, run: str) -> Channel | None:
-        """The run of that id: one of this server, or one whose sealed trace lies in the folder."""
+        """The run of that id: one of this server, one whose sealed trace lies in the folder, or an example."""
         if not RUN.fullmatch(run):
             return None
         with self._lock:
             if run in self._channels:
                 return self._channels[run]
-            path = self.folder / f"{run}.dstrace"
+            path = next((x.path for x in examples() if x.run == run), self.folder / f"{run}.dstrace")
             if not path.is_file():
                 return None
             try:
@@ -226,10 +177,18 @@ class Play:
             self._loading.join(15)
 
 
-def told(error: BaseException) -> str:
-    """What the page says of an error: its own sentence if it is meant for people, else that something went wrong."""
-    if isinstance(error, OSError):
-        return f"The file system refused: {error.strerror or type(error).__name__}."
-    if isinstance(error, Exception) and is_refusal(error):
-        return sentence(error)
-    return f"This did not work ({type(error).__name__})."
+class _Tidy:
+    """A sink that makes room in the folder when a run has ended."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def write(self, record: Any) -> None:
+        """Nothing: only the end matters."""
+
+    def seal(self, end: Any = None) -> None:
+        """The run's file has been sealed by now."""
+        tidy(self.folder)
+
+
+__all__ = ["Choice", "Play", "Refused", "told"]

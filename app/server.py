@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
+from . import files
 from .events import BATCH, stream
 from .guard import Guard
 from .late import Late
@@ -117,6 +118,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
             return refused(409, "The run is over.")
         return answer(channel.state())
 
+    files.add(made, play, refused)
+
     @made.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:
         return refused(404, "There is nothing here.")
@@ -124,8 +127,9 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     if page:
         import gradio as gr
 
-        from .page import HEAD, theme
+        from .page import HEAD
         from .page import page as layout
+        from .theme import theme
 
         gr.mount_gradio_app(
             made,
@@ -192,9 +196,13 @@ def serve(
     data: str | Path | None = None,
     open_browser: bool = True,
     allow_host: str | None = None,
+    models: str | Path | None = None,
 ) -> None:
     """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work."""
     names = names_of(host, allow_host)
+    folder = None if models is None else Path(models).expanduser()
+    if folder is not None and not folder.is_dir():
+        raise ServeError(f"There is no folder {str(folder)[:200]}: give --models one that holds folders of models.")
     token = None if loopback(host) else secrets.token_urlsafe(24)
     listening = bind(host, port)
     number = listening.getsockname()[1]
@@ -204,7 +212,7 @@ def serve(
     if token:
         address += f"?token={token}"
 
-    play = Play(model, draft, traces(data))
+    play = Play(model, draft, traces(data), folder)
 
     def build() -> FastAPI:
         try:

@@ -1,13 +1,15 @@
-"""The command `trace`: tell what a recorded run holds, and check that it agrees with itself."""
+"""The command `trace`: tell what a recorded run holds, check that it agrees with itself, write it in other forms."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 from .decode import figures, line
 from .refusal import Refusal
-from .report import say_json
+from .report import say_json, size
 
 
 def show(args: argparse.Namespace) -> int:
@@ -57,3 +59,51 @@ def check(args: argparse.Namespace) -> int:
     else:
         print(report)
     return 0 if report.ok else 1
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the trace as HTML, as trace events, or both. Nothing is overwritten."""
+    wanted = {way: Path(name).expanduser() for way in ("html", "perfetto") if (name := getattr(args, way)) is not None}
+    if not wanted:
+        raise Refusal("Say what to write: --html OUT, --perfetto OUT, or both.")
+    if len(set(wanted.values())) < len(wanted):
+        raise Refusal("--html and --perfetto name the same file: give them different ones.")
+    for target in wanted.values():
+        _free(target)
+    from ..engine.trace import open_trace
+    from ..engine.trace.limits import TraceError
+    from ..lab.export import export_html
+    from ..lab.perfetto import export_perfetto
+
+    trace = open_trace(args.file)
+    try:
+        made = {
+            way: export_html(trace) if way == "html" else json.dumps(export_perfetto(trace), separators=(",", ":"))
+            for way in wanted
+        }
+    except TraceError as error:
+        raise Refusal(f"{args.file} is damaged, so it cannot be exported: {error}") from None
+    finally:
+        trace.close()
+    for way, target in wanted.items():
+        try:
+            with target.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
+                file.write(made[way])
+        except OSError as error:
+            raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
+        if not args.json:
+            print(f"{target}: {size(target.stat().st_size)}")
+    if args.json:
+        say_json({"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in ("html", "perfetto")}})
+    return 0
+
+
+def _free(target: Path) -> None:
+    """Refusal if the file is there already, or cannot be made."""
+    try:
+        if target.exists():
+            raise Refusal(f"{target} exists already: choose another name, or move it away.")
+        if not target.parent.is_dir():
+            raise Refusal(f"There is no folder {target.parent}: make it first, or choose another.")
+    except (OSError, ValueError) as error:
+        raise Refusal(f"{str(target)[:200]} cannot be written: {getattr(error, 'strerror', None) or error}.") from None

@@ -206,6 +206,28 @@ class LayerStore:
                 table.scatter_(3, to, table.gather(3, at))
         self.n, self._freed = kept, True
 
+    def evict_same(self, slots: Sequence[int]) -> None:
+        """Drop the committed slots `slots`, different ones, the same in every sequence and head: `evict` for what is
+        known without asking the device, in a third of the operations."""
+        if not slots:
+            return
+        if self.m or len(slots) > self.n:
+            raise ValueError(f"layer {self.layer}: cannot evict {len(slots)} of {self.n} entries with {self.m} pending.")
+        pos = self._explicit()
+        if self.evicted is not None:
+            left = pos[:, :, list(slots)]
+            self.evicted.append(left if self._alive is None else left.masked_fill(~self._alive[:, :, list(slots)], -1))
+        kept, dropped = self.n - len(slots), set(slots)
+        holes = [slot for slot in slots if slot < kept]
+        tail = [slot for slot in range(kept, self.n) if slot not in dropped]
+        for table, axis in self._tables() if holes else []:
+            if len(holes) == 1:
+                table.select(axis, holes[0]).copy_(table.select(axis, tail[0]))
+            else:
+                to, at = (torch.tensor(x, device=table.device) for x in (holes, tail))
+                table.index_copy_(axis, to, table.index_select(axis, at))
+        self.n, self._freed = kept, True
+
     def keep_where(self, keep: Tensor) -> None:
         """Keep the committed slots marked in `keep` (bool [B, H_kv, n]); heads may keep different numbers.
 

@@ -120,7 +120,7 @@ def run(
 
 
 class LazyWriter:
-    """A TraceWriter that is opened by the header, which is made when the prompt has been read."""
+    """A TraceWriter that is opened by the header, the first record; it is made when the prompt has been read."""
 
     def __init__(self, path: str | Path, overwrite: bool = False):
         self.path, self.overwrite = path, overwrite
@@ -134,6 +134,6 @@ class LazyWriter:
             self.writer.write(record)
 
     def seal(self, end: Any) -> None:
-        """Close the file; a run that failed before its header leaves none."""
+        """Close the file, if a header came."""
         if self.writer is not None:
             self.writer.seal(end)

@@ -13,6 +13,7 @@ from .trace.events import End, EndReason, Step
 
 Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace
+KEPT = 8  # finished jobs that stay at hand, with their caches; older ones are in their traces
 
 
 class QueueFull(RuntimeError):
@@ -33,6 +34,7 @@ class Job:
         self._changed = threading.Condition()
         self._wanted: float = float("inf")  # steps that may still be made before pausing
         self._cancelled = False
+        self._withdraw: Callable[[], bool] | None = None
 
     def pause(self) -> None:
         """Stop after the step that is being made."""
@@ -53,10 +55,13 @@ class Job:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """End the run between two steps; the steps so far stay."""
+        """End the run between two steps; the steps so far stay. One that still waits ends at once."""
         with self._changed:
             self._cancelled = True
             self._changed.notify_all()
+        if self._withdraw is not None and self._withdraw():
+            self.session.finish("stopped_by_user")
+            self._set("cancelled")
 
     def branch(self) -> Session:
         """An independent session that continues from here; the job must be paused or over (else RuntimeError)."""
@@ -147,10 +152,22 @@ class Runner:
         with self._news:
             if len(self._waiting) >= self.queue:
                 raise QueueFull(f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first.")
+            over = [old.id for old in self.jobs.values() if old.over]
+            for old in over[: max(0, len(over) - KEPT)]:
+                del self.jobs[old]
             self.jobs[job.id] = job
             self._waiting.append(job)
+            job._withdraw = lambda: self._take_back(job)
             self._news.notify()
         return job
+
+    def _take_back(self, job: Job) -> bool:
+        """Take a waiting job out of the queue; whether it still waited."""
+        with self._news:
+            if job not in self._waiting:
+                return False
+            self._waiting.remove(job)
+            return True
 
     def ahead(self, job: Job) -> int:
         """Jobs that will be served before this one."""

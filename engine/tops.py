@@ -109,7 +109,7 @@ def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     ids, values = best.indices.tolist(), best.values.tolist()
     for row_ids, row_values in zip(ids, values, strict=True):
         if len(set(row_values)) < len(row_values):
-            order = sorted(range(len(row_ids)), key=lambda i: (-row_values[i], row_ids[i]))  # noqa: B023 # used at once
+            order = sorted(range(len(row_ids)), key=lambda i: (-row_values[i], row_ids[i]))  # used at once
             row_ids[:], row_values[:] = [row_ids[i] for i in order], [row_values[i] for i in order]
     return ids, values
 

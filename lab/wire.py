@@ -7,8 +7,11 @@ list of hex codes where it is only bytes of a character. Times are seconds.
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
+
+import numpy as np
 
 from ..engine.trace.events import CacheChange, End, Header, Piece, Prefill, Step
 from .style import STATUS_OF_ORIGIN
@@ -16,6 +19,8 @@ from .style import STATUS_OF_ORIGIN
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 LONGEST = 4096  # characters of one token
+LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
+MASS = 1 << 16  # bytes of a map of attention mass
 
 
 class Wire:
@@ -28,6 +33,10 @@ class Wire:
 
     A node is [parent, text, token id, q, p, u, status, r, threshold]; r is what was left of p when the node was tried.
     Whatever is missing at the end of a row is null, and its status is then "unreached".
+    tops: per visited place [node, entropy, [rest of p, of q, of max(0, p - q)], [[token id, text, p, q], ...]]; p with its
+    rest adds up to one. The trace keeps these in single precision; they are sent with as many digits as that needs.
+    Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
+    row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
     """
 
     def __init__(self, header: Header):
@@ -36,6 +45,7 @@ class Wire:
         self.prefill: Prefill | None = None
         self._sums: list[tuple[float, ...]] = []  # per step: the counters after it
         self._last: list[int] = []  # per step: the token that the text ends with after it
+        self._read: list[dict[str, int]] = []  # per step: lane -> entries that its cache has ever taken in
 
     @property
     def count(self) -> int:
@@ -54,6 +64,11 @@ class Wire:
         before = self._sums[-1] if self._sums else (0,) * len(new)
         self._sums.append(tuple(a + b for a, b in zip(before, new, strict=True)))
         self._last.append(record.emitted[-1] if record.emitted else self._root(record.step))
+        first = self.prefill.cache if self.prefill is not None else []
+        read = dict(self._read[-1]) if self._read else {change.lane: change.appended for change in first}
+        for change in record.cache:
+            read[change.lane] = read.get(change.lane, 0) + change.appended
+        self._read.append(read)
 
     def head(self) -> dict[str, Any]:
         """What stands above all steps."""
@@ -77,30 +92,68 @@ class Wire:
 
     def step(self, step: Step, *, whole: bool = False) -> dict[str, Any]:
         """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
-        (null in their place, so that the numbers of the others stay), and "cut" says so."""
+        (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
+        one place, where a reader looks first, and "few" says so; evictions in large numbers are "lost"."""
         made = self.brief(step)
         del made["brief"]
         made["nodes"] = self._nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
-        refused = [] if step.trials is None else [n for n, ok in zip(step.trials.node, step.trials.ok, strict=True) if not ok]
+        trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
+        refused = [node for node, ok in trials if not ok]
         made["verdict"] = {
             "path": path,
             "first_reject": refused[0] + 1 if refused else None,
-            "tried": [] if step.trials is None else [node + 1 for node in step.trials.node],
+            "tried": [node + 1 for node, _ in trials],
+            "ok": [int(ok) for _, ok in trials],
         }
+        if step.draft is not None:
+            made["proposal"] = step.draft.proposal
         if step.rule is not None:
             made["rule"] = step.rule
         if step.extra is not None:
             made["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:
             it = step.iteration
-            made["iteration"] = {"fixed": it.fixed, "after": self._texts(it.tokens), "before": self._texts(it.before or [])}
+            made["iteration"] = {
+                "start": it.start,
+                "fixed": it.fixed,
+                "after": self._texts(it.tokens),
+                "before": self._texts(it.before or []),
+            }
         if step.beams is not None:
             b = step.beams
             made["beams"] = {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens)}
         if step.sampler is not None:
             made["sampler"] = step.sampler
-        return made if whole else _fitted(made)
+        self._laws(made, step, whole)
+        if whole:
+            for change, row in zip(step.cache, made["kv"], strict=True):
+                if change.mass is not None and change.mass.size <= MASS:
+                    row["mass"] = base64.b64encode(np.ascontiguousarray(change.mass).tobytes()).decode()
+            return made
+        return _fitted(made)
+
+    def _laws(self, made: dict[str, Any], step: Step, whole: bool) -> None:
+        """Put the laws at the visited places into a step: all of them, or those where a reader looks first."""
+        tops = step.tops
+        if tops is None:
+            return
+        places = [int(x) + 1 for x in tops.places]
+        rows = range(len(places))
+        if not whole:
+            refused, path = made["verdict"]["first_reject"], made["verdict"]["path"]
+            first = made["nodes"][refused][0] if refused is not None else path[-1]
+            rows = range(places.index(first), places.index(first) + 1) if first in places else range(0)
+        shown = []
+        for i in rows:
+            columns = zip(tops.ids[i].tolist(), tops.p[i], tops.q[i], strict=True)
+            law = [[token, self.text(token), _single(p), _single(q)] for token, p, q in columns if token >= 0]
+            shown.append([places[i], _single(tops.entropy[i]), [_single(x) for x in tops.rest[i]], law])
+        if not whole and shown and len(encode(shown)) > LAW:
+            shown = []
+        made["tops"] = shown
+        if len(shown) < len(places):
+            made["few"] = True
 
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock and the counters."""
@@ -124,7 +177,7 @@ class Wire:
             ],
             "drafted": step.drafted,
             "refused": 0 if step.trials is None else len(step.trials.ok) - sum(step.trials.ok),
-            "kv": [_cache(change) for change in step.cache],
+            "kv": [self._cache(change, step.step) for change in step.cache],
             "sum": {
                 "tokens": tokens,
                 "passes": passes,
@@ -135,6 +188,40 @@ class Wire:
                 "decode": decode,
             },
         }
+
+    def _cache(self, change: CacheChange, step: int) -> dict[str, Any]:
+        """One lane's cache after a step."""
+        made: dict[str, Any] = {
+            "lane": change.lane,
+            "appended": change.appended,
+            "read": self._read[step].get(change.lane, 0),
+            "held": change.held,
+            "bytes": change.held_bytes,
+            "full": change.full_bytes,
+            "evicted": change.evicted_count,
+            **self._evicted(change),
+        }
+        if step == 0 and self.prefill is not None:
+            for before in self.prefill.cache:
+                if before.lane == change.lane and (lost := self._evicted(before)):
+                    made["prompt"] = lost
+        return made
+
+    def _evicted(self, change: CacheChange) -> dict[str, Any]:
+        """The entries that a change lost; "untold" where they were counted only."""
+        made: dict[str, Any] = {}
+        if change.evicted_all is not None and len(change.evicted_all):
+            made["gone"] = _runs(change.evicted_all.tolist())
+        if change.evicted is not None and len(change.evicted):
+            heads = int(self.header.model.get("n_kv_heads", 1))
+            rows: list[list[int]] = [[] for _ in range(int(self.header.model.get("n_layers", 1)) * heads)]
+            for layer, head, position in change.evicted.tolist():
+                if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
+                    rows[layer * heads + head].append(position)
+            made["out"] = [_runs(row) for row in rows]
+        if change.evicted_count and not made:
+            made["untold"] = True
+        return made
 
     def text(self, token: int) -> Piece:
         """A token's text for a view."""
@@ -199,24 +286,34 @@ def _trials(step: Step) -> dict[int, dict[str, Any]]:
     return {node: dict(zip(names, rest, strict=True)) for node, *rest in columns}
 
 
-def _cache(change: CacheChange) -> dict[str, Any]:
-    """One lane's cache after a step."""
-    made = {
-        "lane": change.lane,
-        "appended": change.appended,
-        "held": change.held,
-        "bytes": change.held_bytes,
-        "full": change.full_bytes,
-        "evicted": change.evicted_count,
-    }
-    if change.evicted_all is not None and 0 < len(change.evicted_all) <= 64:
-        made["gone"] = change.evicted_all.tolist()
+def _runs(positions: list[int]) -> list[Any]:
+    """Positions in order, three or more neighbours as [first, last]."""
+    made: list[Any] = []
+    for position in sorted(positions):
+        if made and isinstance(made[-1], list) and made[-1][1] == position - 1:
+            made[-1][1] = position
+        elif made[-2:] == [position - 2, position - 1]:
+            made[-2:] = [[position - 2, position]]
+        else:
+            made.append(position)
     return made
+
+
+def _single(x: Any) -> float:
+    """A number in single precision, with the digits that tell it from its neighbours."""
+    return float(str(np.float32(x)))
 
 
 def _fitted(step: dict[str, Any]) -> dict[str, Any]:
     """The step within BUDGET bytes. Parents stand before children, so leaving out from the end leaves no orphan."""
     over = len(encode(step)) - BUDGET
+    for row in step["kv"]:
+        listed = {name: row[name] for name in ("gone", "out", "prompt") if name in row}
+        if over > 0 and (size := len(encode(listed))) > BUDGET // 4:
+            for name in listed:
+                del row[name]
+            row["lost"] = True
+            over -= size
     nodes = step["nodes"]
     for i in range(len(nodes) - 1, 0, -1):
         if over <= 0:

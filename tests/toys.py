@@ -55,9 +55,7 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
     def blur(x: torch.Tensor) -> torch.Tensor:
         return x + torch.randn(x.shape, generator=g, dtype=torch.float64).to(x.dtype) * noise * x.abs().mean()
 
-    layers = [
-        Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down)) for a in base.layers
-    ]
+    layers = [Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down)) for a in base.layers]
     return Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
 
 

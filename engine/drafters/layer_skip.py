@@ -99,7 +99,8 @@ class LayerSkip(Drafter):
         if greedy or not laws:
             return Draft(tokens, parents, source="target, layers skipped", notes=notes)
         rows = list(range(len(tokens)))
-        return Draft.chain(tokens, kind="iid", q=torch.stack(laws), q_row=rows, u=us, source="target, layers skipped", notes=notes)
+        q = torch.stack(laws)
+        return Draft.chain(tokens, kind="iid", q=q, q_row=rows, u=us, source="target, layers skipped", notes=notes)
 
 
 def _siblings(sure: float) -> int:

@@ -50,6 +50,6 @@ def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
         return
     pos = first.positions()[0, 0]
     pos = pos.masked_fill(pos < protect, cache.length)
-    oldest = pos.topk(gone, largest=False).indices
+    oldest = pos.topk(gone, largest=False).indices.tolist()
     for store in cache.layers:
-        store.evict(oldest.expand(*store.kv.shape[1:3], gone))
+        store.evict_same(oldest)

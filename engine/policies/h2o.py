@@ -36,18 +36,21 @@ class H2O(CachePolicy):
         store.column("mass").add_(rows.sum((2, 3)))
 
     def compress(self, cache: KVCache) -> None:
-        for store in cache.layers:
-            gone = store.n - self.heavy - self.recent
-            if gone > 0:
-                store.evict(self.victims(store.column("mass"), store.positions(), cache.length, gone))
+        gone = cache.layers[0].n - self.heavy - self.recent  # every layer and head holds as many
+        if gone <= 0:
+            return
+        mass = torch.stack([store.column("mass") for store in cache.layers])
+        positions = torch.stack([store.positions().expand_as(store.column("mass")) for store in cache.layers])
+        for store, slots in zip(cache.layers, self.victims(mass, positions, cache.length, gone), strict=True):
+            store.evict(slots)
 
     def victims(self, mass: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
-        """int64 [B, H_kv, gone]: the slots with the least mass that are older than the recent ones; of equal ones the
-        highest position. mass float32, positions int64 [B, H_kv, n]; length: tokens of text so far."""
+        """int64 [..., gone]: the slots with the least mass that are older than the recent ones; of equal ones the highest
+        position. mass float32, positions int64 [..., n]; length: tokens of text so far."""
         mass = mass.masked_fill(positions >= length - self.recent, torch.inf)
         if gone == 1:
-            least = mass == mass.amin(2, keepdim=True)
-            return positions.expand_as(mass).masked_fill(~least, -1).argmax(2, keepdim=True)
-        newest = positions.expand_as(mass).argsort(dim=2, descending=True)
-        order = mass.gather(2, newest).argsort(dim=2, stable=True)
-        return newest.gather(2, order[:, :, :gone])
+            least = mass == mass.amin(-1, keepdim=True)
+            return positions.masked_fill(~least, -1).argmax(-1, keepdim=True)
+        newest = positions.argsort(dim=-1, descending=True)
+        order = mass.gather(-1, newest).argsort(dim=-1, stable=True)
+        return newest.gather(-1, order[..., :gone])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import Session
 from decodescope.engine.component import build, registry
 from decodescope.engine.feed import Feed
@@ -122,7 +122,7 @@ def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
 def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     """Block semantics: equal to reading the same rows without the refused ones, evicting at the same commits."""
-    target, draft = toys.pair()
+    target, _ = toys.pair()
     method = toys.method(policy=(name, settings), drafter=("token_recycling", {"nodes": "16"}))
     session = Session(target, method, toys.PROMPT, max_new_tokens=40)
     session.start()

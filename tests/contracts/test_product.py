@@ -10,12 +10,7 @@ from decodescope.engine import MethodError
 from decodescope.engine.component import KINDS
 from decodescope.engine.trace import check
 
-PAIRS = [
-    {a: x, b: y}
-    for a, b in combinations(KINDS, 2)
-    for x in toys.representatives(a)
-    for y in toys.representatives(b)
-]
+PAIRS = [{a: x, b: y} for a, b in combinations(KINDS, 2) for x in toys.representatives(a) for y in toys.representatives(b)]
 SAMPLED = {"sampler": ("temperature", {"temperature": 0.9})}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import MethodError
 from decodescope.engine.component import KINDS, registry
 from decodescope.engine.lane import Lane
@@ -16,7 +16,9 @@ STRATEGIES = toys.variants("strategy")
 @pytest.mark.parametrize(("name", "settings"), STRATEGIES)
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 @pytest.mark.parametrize("prompt", [[4], toys.PROMPT], ids=["one token", "several"])
-def test_strategy_emits_within_its_limit_and_ends_with_a_reason(name: str, settings: dict, count: int, prompt: list[int]) -> None:
+def test_strategy_emits_within_its_limit_and_ends_with_a_reason(
+    name: str, settings: dict, count: int, prompt: list[int]
+) -> None:
     session = toys.decode(toys.method(strategy=(name, settings)), prompt, count)
     assert len(session.end.tokens) == count and session.end.reason == "max_new_tokens"
     assert 1 <= len(session.sink.steps) <= count, "every step brings the text forward"

@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine.decoder import Decoder
 from decodescope.engine.lane import Lane
 from decodescope.engine.trace import check
@@ -56,7 +56,9 @@ def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
     assert check(session.sink).ok
 
 
-@pytest.mark.parametrize(("acceptance", "drafter"), list(product(["lossless", "typical", "block"], DRAFTING[:1] + DRAFTING[3:5])))
+@pytest.mark.parametrize(
+    ("acceptance", "drafter"), list(product(["lossless", "typical", "block"], DRAFTING[:1] + DRAFTING[3:5]))
+)
 def test_sampled_traces_are_derived_again(acceptance: str, drafter) -> None:
     for seed in range(3):
         parts = dict(acceptance=acceptance, drafter=drafter, sampler=("temperature", {"temperature": 1.0}))

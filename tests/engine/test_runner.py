@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import Session
 from decodescope.engine.runner import Job, QueueFull, Runner
 from decodescope.engine.trace import Trace, check

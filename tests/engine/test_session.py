@@ -168,7 +168,7 @@ def test_sampler_state_ends_where_the_text_ends() -> None:
 class Letters:
     """A tokenizer of three bytes a token at most, as far as a session needs one."""
 
-    words = [b"a", b"b", b"ab", b"ba", b"bab", b"c", b"ca", b"", b"bc", b"d", b"cab", b"e", b"f"]
+    words = (b"a", b"b", b"ab", b"ba", b"bab", b"c", b"ca", b"", b"bc", b"d", b"cab", b"e", b"f")
 
     def piece(self, i: int) -> str:
         return self.words[i].decode()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import MethodError
 from decodescope.engine.acceptance.base import Cursor
 from decodescope.engine.chance import Chance
@@ -60,7 +60,7 @@ def test_verdict_is_a_path_of_the_tree_and_trials_stand_in_order(rule: str) -> N
                 above = node
             tried = [trial.node for trial in verdict.trials]
             assert len(set(tried)) == len(tried) and tried == sorted(tried), "siblings in draw order, levels downwards"
-            assert {node for node in verdict.path} <= set(tried)
+            assert set(verdict.path) <= set(tried)
             assert verdict.places[0][0] == ROOT and {p for p, _ in verdict.places} >= {ROOT, *verdict.path}
             law = logits[above + 1].softmax(-1)
             assert verdict.token is not None and float(law[verdict.token]) > 0
@@ -119,7 +119,9 @@ def test_typical_accepts_what_exceeds_its_bound_and_takes_the_longest_path() -> 
 def test_typical_accepts_more_the_lower_its_bounds() -> None:
     totals = []
     for scale in (0.0, 0.3, 1.0):
-        made = [decide("typical", tree(torch.Generator().manual_seed(s)), seed=s, epsilon=scale, delta=scale)[0] for s in range(60)]
+        made = [
+            decide("typical", tree(torch.Generator().manual_seed(s)), seed=s, epsilon=scale, delta=scale)[0] for s in range(60)
+        ]
         totals.append([len(verdict.path) for verdict in made])
     assert all(a >= b >= c for a, b, c in zip(*totals, strict=True))
     assert sum(totals[0]) == 180 and sum(totals[1]) > sum(totals[2])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine.feed import Feed
 from decodescope.engine.trace import check
 

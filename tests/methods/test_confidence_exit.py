@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine.component import build
 from decodescope.engine.feed import Feed
 from decodescope.engine.lane import Lane
@@ -23,8 +23,10 @@ def test_threshold_above_every_confidence_is_plain_decoding(criterion: str) -> N
     session = leaving(criterion=criterion, threshold=1.01)
     plain = toys.decode(count=30, pair=(DEEP, DEEP))
     assert session.end.tokens == plain.end.tokens
-    assert all(torch.equal(a.kv[:, :, :, : a.n], b.kv[:, :, :, : b.n]) for a, b in zip(
-        session.target.cache.layers, plain.target.cache.layers, strict=True))
+    assert all(
+        torch.equal(a.kv[:, :, :, : a.n], b.kv[:, :, :, : b.n])
+        for a, b in zip(session.target.cache.layers, plain.target.cache.layers, strict=True)
+    )
     assert all(step.exits[0].depth == 6 and step.passes[0].attn is None for step in session.sink.steps)
 
 
@@ -49,7 +51,9 @@ def test_lower_threshold_never_leaves_later(criterion: str) -> None:
     assert len(seen) > 3, "the test needs exits at several depths"
 
 
-@pytest.mark.parametrize("settings", [dict(threshold=0.3), dict(threshold=0.0, interval=2), dict(criterion="state", threshold=0.0)])
+@pytest.mark.parametrize(
+    "settings", [dict(threshold=0.3), dict(threshold=0.0, interval=2), dict(criterion="state", threshold=0.0)]
+)
 def test_layers_that_did_not_run_get_entries_and_the_trace_says_so(settings: dict) -> None:
     session = leaving(**settings)
     assert {store.n for store in session.target.cache.layers} == {len(session.tokens) - 1}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine.component import build
 from decodescope.engine.decoder import Decoder
 from decodescope.engine.draft import Draft

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import Method, Session
 from decodescope.engine.feed import Feed
 from decodescope.engine.load import SHIPPED, Model, load

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import check
 
@@ -46,9 +46,7 @@ def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None
 def test_a_model_that_repeats_itself_is_solved_in_few_passes() -> None:
     """Guessing the last token is right at once where the text is a loop of one token."""
     looping = toys.target(torch.float64, 4)
-    session = toys.decode(
-        toys.method(strategy=("jacobi", {"block": 8})), toys.prompts(1, 10)[0], 64, pair=(looping, looping)
-    )
+    session = toys.decode(toys.method(strategy=("jacobi", {"block": 8})), toys.prompts(1, 10)[0], 64, pair=(looping, looping))
     assert len(set(session.end.tokens[-16:])) == 1 and len(session.sink.steps) < 40
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import chain, combinations
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import MethodError
 from decodescope.engine.component import build
 from decodescope.engine.drafters.layer_skip import _siblings

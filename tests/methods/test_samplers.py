@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine.chance import Chance
 from decodescope.engine.component import build, registry
 from decodescope.engine.samplers.base import softmax
@@ -80,7 +81,7 @@ def test_kept_sets_are_nested() -> None:
         ("min_p", "share", [1.0, 0.5, 0.1, 0.01, 0.0]),
     ):
         sets = [kept(made(name, **{knob: x}).warp(z, None)) for x in rising]
-        assert all(a <= b for a, b in zip(sets, sets[1:], strict=False)) and len(sets[0]) == 1 and len(sets[-1]) == V
+        assert all(a <= b for a, b in pairwise(sets)) and len(sets[0]) == 1 and len(sets[-1]) == V
 
 
 def test_limits_are_greedy_and_identity() -> None:

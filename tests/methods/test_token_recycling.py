@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine import Session
 from decodescope.engine.component import build
 from decodescope.engine.drafters import token_recycling

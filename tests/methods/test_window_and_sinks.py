@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toys
 import torch
+import toys
 from decodescope.engine.component import build
 from decodescope.engine.feed import Feed
 from decodescope.engine.lane import Lane

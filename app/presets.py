@@ -1,0 +1,41 @@
+"""Presets: compositions with a name, to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named composition. names, settings: as Method.named takes them."""
+
+    title: str
+    names: Mapping[str, str | Sequence[str]]
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+WARM = {"temperature": {"temperature": 0.8}}
+PRESETS: dict[str, Preset] = {
+    "plain": Preset("Plain greedy", {"drafter": "none", "sampler": ["greedy"]}),
+    "chain": Preset("Draft model, a chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5, "width": 1}}),
+    "tree": Preset(
+        "Draft model, a sampled tree",
+        {"drafter": "draft_model", "sampler": ["temperature"]},
+        {"drafter": {"length": 5, "width": 3}, **WARM},
+    ),
+    "recycling": Preset("Token recycling", {"drafter": "token_recycling", "sampler": ["greedy"]}),
+    "layers": Preset("Draft by skipping layers", {"drafter": "layer_skip", "sampler": ["greedy"]}),
+    "h2o": Preset(
+        "H2O, 64 entries",
+        {"drafter": "none", "policy": "h2o", "sampler": ["temperature"]},
+        {"policy": {"heavy": 32, "recent": 32}, **WARM},
+    ),
+    "streaming": Preset(
+        "StreamingLLM, 4 + 60 entries",
+        {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
+        {"policy": {"sinks": 4, "recent": 60}, **WARM},
+    ),
+    "jacobi": Preset("Jacobi", {"strategy": "jacobi", "sampler": ["greedy"]}),
+}

@@ -1,0 +1,99 @@
+"""Recipe: the present settings in words that can be taken elsewhere: a command, Python, a link, and back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from ..engine.component import KINDS
+from ..engine.method import Method
+from .play import Choice, Refused
+
+WAYS = ("command", "python", "link")
+LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
+
+
+def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
+    """The run that `choice` describes, as a command line, as Python, or as the part of a link behind the address.
+
+    names: role -> model. Raises Refused, ParamError or MethodError for settings that make no method.
+    """
+    if way == "link":
+        text = "#set=" + quote(as_json(choice))
+        if len(text) > LONGEST_LINK:
+            raise Refused(f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command.")
+        return text
+    method = Method.named(choice.names, choice.settings)
+    parts, settings = _chosen(choice), _set(choice)
+    draft = names.get("draft", "") if "draft" in method.drafter.lanes else ""
+    if way == "python":
+        return _python(choice, parts, settings, names["target"], draft)
+    words = ["decodescope", "run", "--model", names["target"], *(["--draft", draft] if draft else [])]
+    for kind, name in parts.items():
+        words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
+    for part, knobs in settings.items():
+        for knob, value in knobs.items():
+            words += ["--set", f"{part}.{knob}={str(value).lower() if isinstance(value, bool) else value}"]
+    words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
+    return shlex.join(words)
+
+
+def _python(choice: Choice, parts: Mapping[str, Any], settings: Mapping[str, Any], target: str, draft: str) -> str:
+    said = [f"    {dict(x)!r},\n" for x in ((parts, settings) if settings else (parts,) if parts else ())]
+    method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
+    more = f"    draft=load({draft!r}),\n" if draft else ""
+    return (
+        "from decodescope.engine import Method, load, run\n\n"
+        f"method = {method}\n"
+        "made = run(\n"
+        f"    load({target!r}),\n    method,\n    {choice.prompt!r},\n{more}"
+        f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n)\n"
+        "print(made.text)\n"
+    )
+
+
+def _chosen(choice: Choice) -> dict[str, Any]:
+    """The parts that are not the usual ones, and those of which a knob is set."""
+    usual = Method()
+    made: dict[str, Any] = {}
+    for kind in KINDS:
+        name = choice.names.get(kind)
+        if name and name not in (getattr(usual, kind).name, [getattr(usual, kind).name]):
+            made[kind] = name if isinstance(name, str) else list(name)
+    return made
+
+
+def _set(choice: Choice) -> dict[str, dict[str, Any]]:
+    """The knobs that are not as their component has them."""
+    from ..engine.component import registry
+
+    made: dict[str, dict[str, Any]] = {}
+    for part, knobs in choice.settings.items():
+        kind = part if part in KINDS else "sampler"
+        name = str(choice.names.get(kind)) if kind == part else part
+        usual = {x.name: x.default for x in registry(kind)[name].params()} if name in registry(kind) else {}
+        changed = {knob: value for knob, value in knobs.items() if usual.get(knob) != value}
+        if changed:
+            made[part] = changed
+    return made
+
+
+def as_json(choice: Choice) -> str:
+    """The settings as text that `from_json` reads."""
+    names = {kind: name if isinstance(name, str) else list(name) for kind, name in choice.names.items()}
+    said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def from_json(text: str) -> Choice:
+    """The settings that `as_json` wrote; raises Refused for a text that holds none. Knobs are not checked here."""
+    try:
+        said = json.loads(text)
+        names = {str(kind): name if isinstance(name, str) else [str(x) for x in name] for kind, name in said["names"].items()}
+        settings = {str(part): {str(k): v for k, v in knobs.items()} for part, knobs in said["settings"].items()}
+        return Choice(str(said["prompt"]), names, settings, int(said["seed"]), int(said["new"]))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None

@@ -1,0 +1,201 @@
+"""Shelf: the models that the page offers, and those that are loaded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .refusal import is_refusal, sentence
+
+if TYPE_CHECKING:
+    from ..engine.load import Model
+    from ..engine.spec import ModelSpec
+
+MOST_OFFERED = 200  # models in a list
+FREE_FOR_REST = 0.9  # of the memory that is free; the rest is for what runs beside
+
+
+class Refused(ValueError):
+    """Something that will not be done. The message is one sentence for the page."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model that can be chosen. key: what the page sends, and `load` takes;  source: shipped, folder or hub."""
+
+    key: str
+    name: str
+    source: str
+    spec: ModelSpec
+    size: int
+
+    @property
+    def label(self) -> str:
+        """Name, size and memory, as a list shows them."""
+        where = "" if self.source == "shipped" else f", {self.source}"
+        return f"{self.name} ({_short(self.spec.params)} parameters, {_short(self.size)}B{where})"
+
+
+class Shelf:
+    """The models behind the page: offered, loading, loaded.
+
+    target, draft: names or folders of the first ones; `load` reads them in the background
+    more: a folder whose subfolders are offered too
+    """
+
+    def __init__(self, target: str, draft: str | None, more: Path | None = None):
+        self.names = {"target": target, **({"draft": draft} if draft else {})}
+        self.more = more
+        self.models: dict[str, Model] = {}
+        self.trouble = ""
+        self._phase, self._since = "", time.monotonic()
+        self._ready = threading.Event()
+        self._loading: threading.Thread | None = None
+        self._choosing = threading.Lock()
+        self._titles: dict[str, str] = {}  # key -> what a model is called, where its folder says less
+
+    def load(self, names: dict[str, str] | None = None) -> None:
+        """Begin to read the models, in the background: role -> name. The present ones stay until all are there."""
+        work = (names or self.names,)
+        self._loading = threading.Thread(target=self._load, args=work, name="decodescope-load", daemon=True)
+        self._loading.start()
+
+    def put(self, **models: Model) -> Any:
+        """Take models that are loaded already."""
+        self.models = dict(models)
+        self._ready.set()
+        return self
+
+    def _load(self, names: dict[str, str]) -> None:
+        try:
+            self._phase, self._since = "starting the engine", time.monotonic()
+            from ..engine.load import load
+
+            found: dict[str, Model] = {}
+            for role, name in names.items():
+                same = next((x for x in self.models.values() if name in (x.name, str(x.path))), None)
+                self._phase, self._since = f"loading {role} {Path(name).name}", time.monotonic()
+                found[role] = same or load(name)
+                found[role].name = self._titles.get(name, found[role].name)
+            self.models, self.names = found, names
+        except Exception as error:  # whatever it is, the page says it
+            self.trouble = told(error)
+        finally:
+            self._phase = ""
+            self._ready.set()
+
+    def state(self) -> dict[str, Any]:
+        """What of the models is there: phase and seconds while loading, then their shapes."""
+        made: dict[str, Any] = {"ready": bool(self.models) and self._ready.is_set(), "error": self.trouble}
+        if self._phase:
+            made |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
+        made["models"] = [
+            {"role": role, "name": model.name, "params": model.spec.params, "context": model.spec.max_positions}
+            for role, model in self.models.items()
+        ]
+        return made
+
+    # ---- choosing others
+
+    def offers(self) -> list[Offer]:
+        """The models that can be chosen: shipped, in the configured folder, in the hub's cache. Only configs are read."""
+        from ..engine.load import models as shipped
+
+        found = [_offer(x["name"], x["name"], "shipped", Path(x["path"])) for x in shipped()]
+        if self.more is not None and self.more.is_dir():
+            found += [_offer(str(x.resolve()), x.name, "folder", x) for x in sorted(self.more.iterdir())]
+        found += [_offer(str(x), name, "hub", x) for name, x in _cached()]
+        return [x for x in found if x is not None][:MOST_OFFERED]
+
+    def choose(self, target: str, draft: str = "") -> None:
+        """Load these in the place of the present ones; raises Refused in one sentence if that cannot be."""
+        offers = {x.key: x for x in self.offers()}
+        names = {"target": target, **({"draft": draft} if draft else {})}
+        for name in names.values():
+            if name not in offers:
+                raise Refused(f"The model {name[:200]!r} is not offered here: choose one of the list.")
+        with self._choosing:
+            if self._phase:
+                raise Refused("A model is being loaded: choose another one when it is there.")
+            present = {x.name for x in self.models.values()} | {str(x.path) for x in self.models.values()}
+            _fits([offers[x] for x in dict.fromkeys(names.values()) if x not in present])
+            if len(names) == 2 and offers[target].spec.vocab != offers[draft].spec.vocab:
+                raise Refused(
+                    f"{offers[draft].name} has {offers[draft].spec.vocab} tokens and {offers[target].name} has "
+                    f"{offers[target].spec.vocab}: choose a draft model with the same tokens, or none."
+                )
+            self._titles = {x.key: x.name for x in offers.values()}
+            self.trouble, self._phase = "", "waiting"
+            self._ready.clear()
+            self.load(names)
+
+
+def _offer(key: str, name: str, source: str, folder: Path) -> Offer | None:
+    """An offer, or nothing where there is no model that we can load."""
+    from ..engine.load import describe
+
+    try:
+        if not any(folder.glob("*.safetensors")) or not (folder / "tokenizer.json").is_file():
+            return None
+        spec = describe(folder, name)
+    except (ValueError, OSError, KeyError, TypeError):
+        return None
+    return Offer(key, name, source, spec, spec.params * _bytes_each())
+
+
+def _cached() -> list[tuple[str, Path]]:
+    """Hub models whose files lie on this machine, by id: the newest snapshot of each."""
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        found = []
+        for folder in sorted(Path(HF_HUB_CACHE).glob("models--*")):
+            snapshots = sorted((folder / "snapshots").glob("*"), key=lambda x: x.stat().st_mtime)
+            if snapshots:
+                found.append((folder.name.removeprefix("models--").replace("--", "/"), snapshots[-1]))
+        return found
+    except (ImportError, OSError):
+        return []
+
+
+def _bytes_each() -> int:
+    """Bytes of one weight where models are loaded here."""
+    import torch
+
+    return 2 if torch.cuda.is_available() else 4
+
+
+def _fits(offers: list[Offer]) -> None:
+    """Refused if what is to be loaded needs more memory than is free. The present models stay until the new ones are
+    there, so their memory does not count as free."""
+    import torch
+
+    from ..engine.load import _free_bytes as free_bytes
+
+    free = free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    needed = sum(x.size for x in offers)
+    if free is not None and needed > FREE_FOR_REST * free:
+        names = " and ".join(x.name for x in offers)
+        raise Refused(f"{names} would take {_short(needed)}B of memory and {_short(free)}B are free: choose a smaller model.")
+
+
+def _short(count: float) -> str:
+    """A count with its thousands: 11.8 M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} "
+
+
+def told(error: BaseException) -> str:
+    """What the page says of an error: its own sentence if it is meant for people, else that something went wrong."""
+    if isinstance(error, OSError):
+        return f"The file system refused: {error.strerror or type(error).__name__}."
+    if isinstance(error, Exception) and (isinstance(error, Refused) or is_refusal(error)):
+        return sentence(error)
+    return f"This did not work ({type(error).__name__})."
+
+

@@ -1,0 +1,97 @@
+"""Record the example runs of this folder with the shipped models:  python assets/traces/make.py [NAME ...]
+
+Writes NAME.dstrace and index.json. A run's id follows from its name, so that links to it stay good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine import Method, load
+from decodescope.engine.run import LazyWriter, encode
+from decodescope.engine.session import Session
+
+HERE = Path(__file__).resolve().parent
+STORY = "Once upon a time, there was a little"
+CODE = 'def add(a, b):\n    """Return the sum."""\n    return a + b\n\n\ndef sub(a, b):\n    """Return the'
+# The first one is what the page opens on.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "first-rejection": {
+        "title": "First rejection",
+        "about": "A small model drafts three branches of five tokens; the large one checks them all in one pass.",
+        "names": {"drafter": "draft_model", "sampler": ["temperature"]},
+        "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.8}},
+        "prompt": STORY,
+        "new": 96,
+        "level": "decisions",
+    },
+    "h2o": {
+        "title": "Eviction while decoding",
+        "about": "H2O keeps the 12 entries that drew most attention and the newest 12; all others leave the cache.",
+        "names": {"policy": "h2o", "sampler": ["temperature"]},
+        "settings": {"policy": {"heavy": 12, "recent": 12}, "temperature": {"temperature": 0.8}},
+        "prompt": STORY,
+        "new": 48,
+        "level": "fields",
+    },
+    "recycling": {
+        "title": "Draft without a draft model",
+        "about": "Token recycling guesses a tree from successors seen before, greedily; the text is the plain one.",
+        "names": {"drafter": "token_recycling"},
+        "settings": {"drafter": {"nodes": "16"}},
+        "prompt": CODE,
+        "new": 96,
+        "level": "decisions",
+    },
+}
+SEED = 7
+LARGEST = 300_000  # bytes of one file; one that would be larger keeps no fields
+
+
+def make(name: str, models: dict[str, Any]) -> dict[str, str]:
+    """Record one example; its row of the index."""
+    what = EXAMPLES[name]
+    path = HERE / f"{name}.dstrace"
+    run = record(path, what, what["level"], models)
+    if path.stat().st_size > LARGEST and what["level"] == "fields":
+        run = record(path, what, "decisions", models)
+    assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size} bytes: give it fewer tokens"
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+    return {"name": name, "run": run, "title": what["title"], "about": what["about"]}
+
+
+def record(path: Path, what: dict[str, Any], level: Any, models: dict[str, Any]) -> str:
+    """Run it into the file; the run's id."""
+    session = Session(
+        models["lab"],
+        Method.named(what["names"], what["settings"]),
+        encode(models["lab"], what["prompt"]),
+        models={"draft": models["lab-draft"]},
+        max_new_tokens=what["new"],
+        seed=SEED,
+        level=level,
+    )
+    session.run_id = hashlib.sha256(f"example {path.stem}".encode()).hexdigest()[:16]
+    session.sink = LazyWriter(path, overwrite=True)
+    for _ in session.stream():
+        pass
+    return session.run_id
+
+
+def main() -> None:
+    """Record the examples that are named, or all."""
+    wanted = sys.argv[1:] or list(EXAMPLES)
+    models = {name: load(name, "float32", "cpu") for name in ("lab", "lab-draft")}
+    index = HERE / "index.json"
+    kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
+    kept |= {name: make(name, models) for name in wanted}
+    rows = [kept[name] for name in EXAMPLES if name in kept]
+    index.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
