@@ -212,8 +212,14 @@ def test_random_histories_equal_a_reference_of_sets(seed: int) -> None:
             gone = 1 + pick(made.n - 1) if pick(3) else 1
             index = torch.stack([torch.stack([torch.randperm(made.n, generator=g)[:gone] for _ in range(H)])] * 2)
             index[1] = index[1].flip(0)
+            same = pick(2) == 0
+            if same:
+                index = index[:1, :1].expand_as(index)
             drop(made, held, torch.zeros(2, H, made.n, dtype=torch.bool).scatter_(2, index, True))
-            made.evict(index)
+            if same:
+                made.evict_same(index[0, 0].tolist())
+            else:
+                made.evict(index)
         elif what == "keep" and made.n:
             keep = torch.rand(2, H, made.n, generator=g) < 0.8
             keep[:, :, 0] |= ~keep.any(2)
