@@ -9,9 +9,8 @@ import gradio as gr
 
 from . import controls
 from .play import Choice, Play, Refused, told
-from .presets import PRESETS
+from .presets import PRESETS, matching
 from .recipe import WAYS, as_json, from_json, recipe
-from .theme import theme
 
 HEAD = """
 <link rel="stylesheet" href="/ds/web/scope.css">
@@ -58,7 +57,12 @@ def page(play: Play) -> gr.Blocks:
                 with gr.Column(elem_id="ds-start"):
                     presets = [(x.title, name) for name, x in PRESETS.items()]
                     preset = gr.Dropdown(
-                        presets, value=FIRST, label="Method", filterable=False, interactive=True, elem_id="ds-preset"
+                        presets,
+                        value=FIRST if "draft" in play.names else None,
+                        label="Method",
+                        filterable=False,
+                        interactive=True,
+                        elem_id="ds-preset",
                     )
                     prompt = gr.Textbox(PROMPT, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
                     with gr.Row(elem_id="ds-act"):
@@ -80,7 +84,7 @@ def page(play: Play) -> gr.Blocks:
                     copied = gr.HTML(None, elem_id="ds-copied", html_template=EMPTY, js_on_load=COPIED, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
-        kept = gr.Textbox("", elem_id="ds-kept", container=False)
+        kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         first = [prompt, seed, new]
         _runs(play, table, run, answer, first)
         _settings(play, table, demo, answer, preset, kept, first)
@@ -114,17 +118,23 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTML,
 
 
 def _settings(
-    play: Play, table: controls.Controls, demo: gr.Blocks, answer: gr.HTML, preset: gr.Dropdown, kept: gr.Textbox, first: list[Any]
+    play: Play,
+    table: controls.Controls,
+    demo: gr.Blocks,
+    answer: gr.HTML,
+    preset: gr.Dropdown,
+    kept: gr.Textbox,
+    first: list[Any],
 ) -> None:
     """Changed, checked and kept by the browser; put back by a preset, a link or the next visit."""
 
-    def checked(*values: Any) -> dict[str, Any]:
+    def checked(*values: Any) -> list[Any]:
         choice = table.choice(*values)
         why = play.check(choice)
-        return {"keep": as_json(choice), **({"refused": why} if why else {})}
+        return [{"keep": as_json(choice), **({"refused": why} if why else {})}, matching(choice)]
 
     def chosen(*values: Any) -> list[Any]:
-        return [*table.visibility(*values[3 : 3 + len(table.parts)]), checked(*values)]
+        return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
 
     def composed(name: str) -> list[Any]:
         made = PRESETS.get(str(name), PRESETS[FIRST])
@@ -134,19 +144,20 @@ def _settings(
         try:
             choice = from_json(text[:MOST_KEPT]) if text else None
         except Refused as no:
-            return [gr.skip()] * (len(first) + len(knobs)) + [{"refused": str(no)}]
+            return [gr.skip()] * (len(first) + len(knobs)) + [{"refused": str(no)}, gr.skip()]
         if choice is None:
-            return [gr.skip()] * (len(first) + len(knobs) + 1)
-        return [choice.prompt, max(0, choice.seed), min(4096, max(1, choice.max_new)), *table.put(choice), gr.skip()]
+            return [gr.skip()] * (len(first) + len(knobs) + 2)
+        numbers = [max(0, choice.seed), min(4096, max(1, choice.max_new))]
+        return [choice.prompt, *numbers, *table.put(choice), gr.skip(), matching(choice)]
 
     knobs = [*table.shown, *table.knobs.values()]
-    everything = [*first, *table.inputs]
+    everything, said = [*first, *table.inputs], [answer, preset]
     for part in table.parts.values():
-        part.input(chosen, everything, [*table.shown, answer], trigger_mode="always_last", **PRIVATE)
+        part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
     for box in (*first, *table.knobs.values()):
-        box.change(checked, everything, answer, trigger_mode="always_last", **PRIVATE)
-    preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, answer, **PRIVATE)
-    demo.load(restored, kept, [*first, *knobs, answer], js=KEPT, **PRIVATE)
+        box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
+    preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    demo.load(restored, kept, [*first, *knobs, *said], js=KEPT, **PRIVATE)
 
 
 def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..engine.method import Method
+from .play import Choice
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -19,7 +22,9 @@ class Preset:
 WARM = {"temperature": {"temperature": 0.8}}
 PRESETS: dict[str, Preset] = {
     "plain": Preset("Plain greedy", {"drafter": "none", "sampler": ["greedy"]}),
-    "chain": Preset("Draft model, a chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5, "width": 1}}),
+    "chain": Preset(
+        "Draft model, a chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5, "width": 1}}
+    ),
     "tree": Preset(
         "Draft model, a sampled tree",
         {"drafter": "draft_model", "sampler": ["temperature"]},
@@ -39,3 +44,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "jacobi": Preset("Jacobi", {"strategy": "jacobi", "sampler": ["greedy"]}),
 }
+
+
+def matching(choice: Choice) -> str | None:
+    """The preset whose method these settings make, if there is one."""
+    try:
+        wanted = Method.named(choice.names, choice.settings)
+    except ValueError:
+        return None
+    return next((name for name, x in PRESETS.items() if Method.named(x.names, x.settings) == wanted), None)

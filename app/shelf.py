@@ -197,5 +197,3 @@ def told(error: BaseException) -> str:
     if isinstance(error, Exception) and (isinstance(error, Refused) or is_refusal(error)):
         return sentence(error)
     return f"This did not work ({type(error).__name__})."
-
-

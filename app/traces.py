@@ -94,7 +94,9 @@ def export(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"{target}: {size(target.stat().st_size)}")
     if args.json:
-        say_json({"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in ("html", "perfetto")}})
+        say_json(
+            {"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in ("html", "perfetto")}}
+        )
     return 0
 
 

@@ -62,15 +62,17 @@ class Tee:
 
     def __init__(self, *sinks: Any):
         self.sinks = sinks
+        self._begun = 0  # sinks that took the header
 
     def write(self, record: Any) -> None:
         """Append to each, the file first: what is shown is kept."""
-        for sink in self.sinks:
+        for i, sink in enumerate(self.sinks):
             sink.write(record)
+            self._begun = max(self._begun, i + 1)
 
     def seal(self, end: Any) -> None:
-        """Close each."""
-        for sink in self.sinks:
+        """Close each that has a header to close."""
+        for sink in self.sinks[: self._begun]:
             sink.seal(end)
 
 

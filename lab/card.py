@@ -143,13 +143,13 @@ _RULES = """
 .ds-card table { border-collapse: collapse; border: 0; width: 100%; margin: 0 0 12px; table-layout: auto;
   font-size: 13px; }
 .ds-card tr, .ds-card tr:nth-child(n) { background: none !important; border: 0; }
-.ds-card td, .ds-card th { border: 0; padding: 2px 0; text-align: left; color: inherit; max-width: none; }
+.ds-card td, .ds-card th { border: 0; padding: 2px 0; text-align: left !important; color: inherit; max-width: none; }
 .ds-card .numbers td:first-child { color: var(--muted); }
-.ds-card .numbers td:last-child { text-align: right; font-family: MONO; }
+.ds-card .numbers td:last-child { text-align: right !important; font-family: MONO; }
 .ds-card .numbers .test td { border-top: 1px solid var(--line); padding-top: 6px; font-weight: 600; color: inherit; }
 .ds-card h4 { font-size: 13px; font-weight: 600; margin: 12px 0 4px; color: inherit; }
 .ds-card .laws th { color: var(--muted); font-weight: 400; font-size: 12px; }
-.ds-card .laws th:nth-child(n+3), .ds-card .laws td:nth-child(n+3) { text-align: right; }
+.ds-card .laws th:nth-child(n+3), .ds-card .laws td:nth-child(n+3) { text-align: right !important; }
 .ds-card .laws td:first-child { padding-right: 10px; }
 .ds-card .laws .tried { font-weight: 600; }
 .ds-card .laws .other { color: var(--muted); }

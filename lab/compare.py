@@ -33,9 +33,9 @@ class Comparison(ipywidgets.VBox):
     def __init__(self, a: Trace, b: Trace, views: Sequence[str] = VIEWS):
         self.rows = differences(a, b)
         self.scopes = Scope(a, views), Scope(b, views)
-        wide = ipywidgets.Layout(width="50%", min_width="380px")
+        wide = ipywidgets.Layout(width="50%", min_width="380px", padding="12px 16px 0 0")
         columns = [
-            ipywidgets.VBox([_label(f"{letter}   {_named(trace)}", strong=True), scope], layout=wide)
+            ipywidgets.VBox([_label(f"{letter}: {_named(trace)}", strong=True), scope], layout=wide)
             for letter, trace, scope in zip("AB", (a, b), self.scopes, strict=True)
         ]
         super().__init__([_grid(self.rows), ipywidgets.HBox(columns)])
@@ -144,7 +144,7 @@ def _named(trace: Trace) -> str:
 def _label(text: str, strong: bool = False) -> ipywidgets.Label:
     """Text as text: a Label reads no markup."""
     style = {"font_weight": "600"} if strong else {}
-    return ipywidgets.Label(text, style=style, layout=ipywidgets.Layout(margin="0"))
+    return ipywidgets.Label(text, style=style, layout=ipywidgets.Layout(margin="0", height="22px"))
 
 
 def _grid(rows: list[Difference]) -> ipywidgets.GridBox:

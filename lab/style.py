@@ -23,6 +23,9 @@ LIGHT = {
     "time-2": "#b4bdc6",
     "time-3": "#6b7580",
     "ring": "#1b1f24",
+    "gone": "#eef1f4",
+    "mass-low": "#bec8d2",
+    "mass-high": "#00224e",
 }
 DARK = {
     "bg": "#14171c",
@@ -44,6 +47,9 @@ DARK = {
     "time-2": "#48525d",
     "time-3": "#8a95a1",
     "ring": "#f0e442",
+    "gone": "#1d222a",
+    "mass-low": "#323b47",
+    "mass-high": "#e2ecf7",
 }
 SANS = (
     "-apple-system",

@@ -7,7 +7,10 @@ let run = null; // id of the run that is shown
 let status = ""; // queued, running, paused, done, cancelled, failed
 let source = null;
 let last = -1; // number of the last step that came
+let listed = []; // the recorded examples, first the one that the page opens on
 const listeners = new Set(); // of status
+const PACE = 900; // ms a step when a run is shown again
+const KEPT = "decodescope-settings";
 const tell = () => listeners.forEach((listener) => listener());
 const over = () => ["", "done", "cancelled", "failed"].includes(status);
 const place = (element) => element.firstElementChild || element;
@@ -21,13 +24,14 @@ async function ask(path, options) {
 
 // ---- the run -------------------------------------------------------------------------------------------------------
 
-/** Show a run from its beginning and follow it. */
-function open(id) {
+/** Show a run from its beginning and follow it; `quiet`: the address does not name it. */
+function open(id, quiet = false) {
   source?.close();
+  replay.stop();
   run = id;
   last = -1;
   status = "queued";
-  history.replaceState(null, "", "#run=" + id);
+  if (!quiet) history.replaceState(null, "", "#run=" + id);
   drawing?.clear();
   drawing?.note("");
   if (drawing) connect();
@@ -43,6 +47,7 @@ function connect() {
     last = Math.max(last, step.i);
     drawing.note("");
     drawing.push(step);
+    if (step.i === 0 && example(id)) replay.show(0);
   });
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
@@ -56,6 +61,7 @@ function connect() {
     drawing.note("");
     drawing.push(JSON.parse(event.data));
     tell();
+    if (example(id)) fill(0, drawing.store.count).then(() => run === id && !matchMedia("(prefers-reduced-motion: reduce)").matches && replay.start());
   });
   source.onerror = () => {
     if (run !== id || over()) return;
@@ -94,21 +100,87 @@ async function fill(from, to) {
   }
 }
 
+const example = (id) => listed.find((x) => x.run === id);
+
+/** A finished run, shown again at a reading pace until somebody takes the slider. */
+const replay = {
+  timer: 0,
+  own: false, // whether it is we who seek
+  show(i) {
+    this.own = true;
+    drawing.seek(i);
+    this.own = false;
+  },
+  start() {
+    if (drawing.at >= drawing.store.count - 1) this.show(0);
+    clearInterval(this.timer);
+    this.timer = setInterval(() => (drawing.at < drawing.store.count - 1 ? this.show(drawing.at + 1) : this.stop()), PACE);
+    tell();
+  },
+  stop() {
+    if (!this.timer) return;
+    clearInterval(this.timer);
+    this.timer = 0;
+    tell();
+  },
+  sought() {
+    if (!this.own) this.stop();
+  },
+};
+
 // ---- the parts of the page -------------------------------------------------------------------------------------------
 
-/** The picture. */
+/** The picture, and over it the line that says what is shown. */
 export function view(element) {
-  const host = place(element);
+  const host = h("div");
   if (drawing) drawing.destroy();
-  drawing = mount(host, { label: "the run", onGap: fill, empty: "Choose a method and press Run: every step is shown here while the model decodes." });
+  place(element).replaceChildren(shown(), host);
+  const empty = "Choose a method and press Run: every step is shown here while the model decodes.";
+  drawing = mount(host, { label: "the run", onGap: fill, onSeek: () => replay.sought(), empty });
   window.addEventListener("hashchange", remembered);
   remembered();
+  ask("/ds/examples").then((rows) => {
+    listed = rows;
+    if (!run && rows.length) open(rows[0].run, true);
+    else tell();
+  }, () => {});
 }
 
 function remembered() {
   const found = /(?:^#|&)run=([0-9a-f]{16})(?:&|$)/.exec(location.hash);
   if (!found || found[1] === run) return;
   open(found[1]);
+}
+
+/** The examples, the button that shows a run again, and what can be taken from it. */
+function shown() {
+  const chooser = h("select", { "aria-label": "recorded example" });
+  const about = h("span", { class: "about" });
+  const again = h("button", { type: "button", class: "ds-button replay" }, icon("play"), h("span", null, "Replay"));
+  const html = h("a", { class: "html", download: "" }, "HTML");
+  const trace = h("a", { class: "trace", download: "" }, "trace");
+  const save = h("span", { class: "save" }, "Save as ", html, trace);
+  chooser.addEventListener("change", () => chooser.value && open(chooser.value));
+  again.addEventListener("click", () => (replay.timer ? replay.stop() : replay.start()));
+  let filled = null;
+  const draw = () => {
+    if (filled !== listed) {
+      filled = listed;
+      chooser.replaceChildren(h("option", { value: "" }, "Your run"), ...listed.map((x) => h("option", { value: x.run }, "Example: " + x.title)));
+    }
+    chooser.style.display = listed.length ? "" : "none";
+    chooser.value = example(run)?.run || "";
+    about.textContent = example(run)?.about || "";
+    const ended = run && over();
+    again.style.display = save.style.display = ended ? "" : "none";
+    again.lastChild.textContent = replay.timer ? "Hold" : "Replay";
+    again.replaceChild(icon(replay.timer ? "pause" : "play"), again.firstChild);
+    html.href = `/ds/run/${run}/export.html`;
+    trace.href = `/ds/run/${run}/trace`;
+  };
+  listeners.add(draw);
+  draw();
+  return h("div", { class: "ds-shown" }, chooser, about, again, save);
 }
 
 /** Run's answer: an id to follow, or the sentence why not. */
@@ -118,7 +190,42 @@ export function answer(element, value) {
   host.className = sentence ? "ds-refusal" : "";
   host.setAttribute("role", "alert");
   host.textContent = sentence;
+  if (value?.keep) keep(value.keep);
   if (value?.run && value.run !== run) open(value.run);
+}
+
+function keep(text) {
+  try {
+    localStorage.setItem(KEPT, text);
+  } catch {} // full, or forbidden: then they are not kept
+}
+
+/** The settings to begin with, as text: those of the link that was opened, else those of the last visit. */
+export function settings() {
+  const found = /(?:^#|&)set=([^&]*)/.exec(location.hash);
+  if (!found) return localStorage.getItem(KEPT) || "";
+  const rest = location.hash.replace(found[0], "").replace(/^&/, "#");
+  history.replaceState(null, "", location.pathname + (rest.length > 1 ? rest : ""));
+  try {
+    return decodeURIComponent(found[1]);
+  } catch {
+    return "?";
+  }
+}
+
+/** Text of the present settings, on its way to the clipboard; it stands here too, to be selected. */
+export function copied(element, value) {
+  const host = place(element);
+  host.setAttribute("role", "status");
+  if (!value) return host.replaceChildren();
+  host.className = value.refused ? "ds-refusal" : "ds-copied";
+  if (value.refused) return void (host.textContent = value.refused);
+  const text = value.way === "link" ? location.origin + location.pathname + value.text : value.text;
+  const said = h("small", null, "Select it and press Ctrl+C.");
+  const box = h("textarea", { readonly: "", rows: Math.min(8, Math.ceil(text.length / 44) + text.split("\n").length - 1), "aria-label": value.way, spellcheck: "false" });
+  box.value = text;
+  host.replaceChildren(box, said);
+  navigator.clipboard?.writeText(text).then(() => (said.textContent = "Copied."), () => box.select());
 }
 
 /** Stop, Pause and Step, for the run that is shown. */
@@ -148,10 +255,11 @@ export function transport(element) {
 
 const short = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(0) + " k" : String(n));
 
-/** Which models are there, or how far the loading has come. */
-export async function models(element) {
+/** Which models are there, or how far the loading has come; `value` is what choosing others was answered. */
+export async function models(element, value) {
   const host = place(element);
-  for (;;) {
+  const mine = (models.turn = (models.turn || 0) + 1);
+  while (mine === models.turn) {
     let state;
     try {
       state = await ask("/ds/state");
@@ -160,11 +268,13 @@ export async function models(element) {
       continue;
     }
     const rows = state.models.map((m) => h("span", null, h("small", null, m.role), h("b", null, m.name), `${short(m.params)} parameters`));
-    if (state.error) rows.push(h("span", { class: "ds-refusal" }, state.error));
-    else if (!state.ready) rows.push(h("span", { class: "quiet" }, `${state.phase || "waiting"}, ${Math.round(state.seconds || 0)} s`));
+    if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
+    else if (!state.ready && !state.error) rows.push(h("span", { class: "quiet" }, "waiting"));
+    const trouble = value?.refused || state.error;
+    if (trouble && !state.phase) rows.push(h("span", { class: "ds-refusal" }, trouble));
     host.className = "ds-models";
     host.replaceChildren(...rows);
-    if (state.ready || state.error) return;
+    if (!state.phase && (state.ready || state.error)) return;
     await new Promise((done) => setTimeout(done, 400));
   }
 }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, MethodError, Session
+from decodescope.engine import Method, MethodError, Session, run
 from decodescope.engine.decoder import Decoder
 from decodescope.engine.execute import EngineFault
 from decodescope.engine.load import Model
-from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace import Trace, TraceError, check
 
 METHODS = {
     "plain": {},
@@ -267,3 +269,8 @@ def test_default_method_is_plain_greedy_decoding() -> None:
     session = toys.decode(Method())
     assert session.tokens[len(toys.PROMPT) :] == toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
     assert [step.origins for step in session.sink.steps] == [["target"]] * 40 and session.header.lossless
+
+
+def test_a_trace_that_cannot_be_begun_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"\.$"):
+        run(toys.target(), None, toys.PROMPT, max_new_tokens=4, path=tmp_path / "no" / "such" / "folder")

@@ -19,7 +19,9 @@ LONGEST_CELL_S = 300  # a guard against hanging; all cells together take under t
 def test_notebook_runs_from_top_to_bottom_offline(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_home(tmp_path, monkeypatch)
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=LONGEST_CELL_S, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    NotebookClient(
+        notebook, timeout=LONGEST_CELL_S, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
     outputs = [output for cell in code(notebook) for output in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error"]
     shown = {kind for o in outputs if "data" in o for kind in o.data}

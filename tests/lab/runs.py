@@ -1,0 +1,42 @@
+"""Runs of the toy lab for the tests of views: every rule that the lab explains, and hostile texts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import toys
+from decodescope.engine import Session
+from decodescope.engine.trace import Trace
+from toylab import HOSTILE, Words
+
+TEXTS = [f" {letter}" for letter in "abcdefghijklm"]
+METHODS: dict[str, dict[str, Any]] = {
+    "chain": dict(drafter=("draft_model", {"length": 3}), sampler="temperature"),
+    "tree": dict(drafter=("draft_model", {"length": 2, "width": 4}), sampler="temperature"),
+    "copied": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1}), sampler="temperature"),
+    "block": dict(drafter=("draft_model", {"length": 4}), acceptance="block", sampler="temperature"),
+    "typical": dict(drafter=("draft_model", {"length": 3, "width": 3}), acceptance="typical", sampler="temperature"),
+    "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
+    "plain": dict(sampler="temperature"),
+    "plain greedy": dict(),
+}
+
+
+def run(name: str, *, count: int = 60, hostile: bool = False, level: Any = "decisions", seed: int = 0) -> Trace:
+    """A finished run of the toy pair under one of METHODS; its tokens read as letters, or as hostile strings."""
+    target, draft = toys.target(seed=toys.LIVELY), toys.draft(noise=0.3, seed=toys.LIVELY)
+    target.tokenizer = draft.tokenizer = Words(HOSTILE if hostile else TEXTS)  # type: ignore[assignment]
+    made = Session(
+        target, toys.method(**METHODS[name]), toys.PROMPT, models={"draft": draft}, max_new_tokens=count, level=level, seed=seed
+    )
+    made.sink = Trace()
+    for _ in made.stream():
+        pass
+    return made.sink
+
+
+@cache
+def known(name: str) -> Trace:
+    """The same, made once: for tests that change nothing."""
+    return run(name)

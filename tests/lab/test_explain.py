@@ -1,0 +1,180 @@
+"""Explained decisions: their numbers derive again, what is left adds up to one, and no token becomes markup."""
+
+from __future__ import annotations
+
+import copy
+import html
+from html.parser import HTMLParser
+
+import pytest
+from decodescope.engine.trace import Trace, TraceError
+from decodescope.lab import decisions, explain
+from decodescope.lab.explain import Explanation
+from decodescope.lab.left import left_over
+from toylab import HOSTILE
+
+from .runs import METHODS, known, run
+
+DRAFTING = [name for name in METHODS if not name.startswith("plain")]
+
+
+def everything(trace: Trace) -> list[Explanation]:
+    """Every node of every step, and every token of the target's own."""
+    made = []
+    for step in trace.steps:
+        nodes = range(len(step.draft.tokens)) if step.draft is not None else []
+        made += [explain(trace, step.step, node) for node in nodes]
+        if step.extra is not None:
+            made.append(explain(trace, step.step))
+    return made
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_decision_can_be_told_and_follows_from_its_numbers(name: str) -> None:
+    told = everything(known(name))
+    assert len(told) > 20
+    assert all(e.agrees is not False for e in told)
+    assert {e.agrees for e in told if e.status in ("accept", "reject")} <= {True}
+    assert all(e.lines and str(e).startswith(e.title) for e in told)
+
+
+@pytest.mark.parametrize("name", DRAFTING)
+def test_status_is_what_became_of_the_token(name: str) -> None:
+    trace = known(name)
+    seen = set()
+    for step, node in decisions(trace):
+        e, path = explain(trace, step, node), trace.steps[step].path or []
+        seen.add(e.status)
+        assert (e.status == "accept") == (node in path) or trace.steps[step].extra is None
+    assert {"accept", "reject"} <= seen, "the test needs both"
+
+
+def test_lossless_numbers_are_the_recorded_ones() -> None:
+    trace, count = known("tree"), 0
+    for step, node in decisions(trace):
+        t = trace.steps[step].trials
+        assert t is not None
+        at, e = t.node.index(node), explain(trace, step, node)
+        values = {symbol: value for _, symbol, value in e.numbers}
+        assert (values["p(x)"], values["q(x)"], values["u"]) == (t.p[at], t.q[at], t.u[at])
+        assert values.get("r(x)", t.p[at]) == t.r[at]
+        if e.box is not None:
+            r, q, u = e.box
+            assert (u * q < r) == t.ok[at]
+            count += "r(x)" in values
+    assert count > 5, "the test needs later siblings"
+
+
+@pytest.mark.parametrize("name", ["chain", "copied", "tree"])
+def test_what_is_left_after_a_refusal_adds_up_to_one(name: str) -> None:
+    trace, count = known(name), 0
+    for step, node in decisions(trace, ok=False):
+        rows = [row for row in explain(trace, step, node).rows if row.left is not None]
+        if rows:
+            count += 1
+            assert sum(row.left for row in rows) == pytest.approx(1, abs=1e-5)  # type: ignore[misc]
+            assert all(row.left >= -1e-9 for row in rows)  # type: ignore[operator]
+            assert next(row.left for row in rows if row.tried) == pytest.approx(0, abs=1e-6)
+    assert count > 10, "the test needs refusals"
+
+
+@pytest.mark.parametrize("name", ["chain", "copied", "tree"])
+def test_what_is_left_is_what_the_next_draw_used(name: str) -> None:
+    """The extra token's interval, and a later sibling's r, are probabilities under the law that is shown as left."""
+    trace, count = known(name), 0
+    for record in trace.steps:
+        t, draft, extra = record.trials, record.draft, record.extra
+        if t is None or draft is None:
+            continue
+        for i, (node, ok) in enumerate(zip(t.node, t.ok, strict=True)):
+            if ok:
+                continue
+            left = {row.token: row.left for row in left_over(trace, record, i)[0]}
+            later = [j for j in range(i + 1, len(t.node)) if draft.parents[t.node[j]] == draft.parents[node]]
+            known_as = (draft.tokens[t.node[later[0]]], t.r[later[0]]) if later else None
+            if known_as is None and extra is not None:
+                known_as = (extra.token, extra.high - extra.low)
+            if known_as is not None and left.get(known_as[0]) is not None:
+                count += 1
+                assert left[known_as[0]] == pytest.approx(known_as[1], abs=1e-4)
+    assert count > 10
+
+
+def test_laws_at_a_place_add_up_to_one() -> None:
+    for e in everything(known("chain")):
+        if e.rows:
+            assert sum(row.p for row in e.rows) == pytest.approx(1, abs=1e-5)
+
+
+def test_block_names_the_last_success() -> None:
+    trace, repaired = known("block"), 0
+    for step, node in decisions(trace):
+        rule, path = trace.steps[step].rule, trace.steps[step].path or []
+        assert rule is not None
+        passed = [u < h for u, h in zip(rule["u"], rule["h"], strict=True)]
+        last = max((i + 1 for i, ok in enumerate(passed) if ok), default=0)
+        e = explain(trace, step, node)
+        assert f"the last success is at {last} of {len(passed)}" in e.test
+        repaired += node in path and not passed[node]
+    assert repaired > 0, "the test needs a failure that a later success repairs"
+
+
+def test_typical_bound_is_derived_from_entropy_and_knobs() -> None:
+    trace = known("typical")
+    step, node = next(decisions(trace, ok=False))
+    told = str(explain(trace, step, node))
+    assert "b = min(ε, δ · exp(−H))" in told and "= min(0.09, 0.3 · exp(" in told
+    assert "changes the text" in told
+
+
+def test_a_forged_verdict_is_told() -> None:
+    trace = copy.deepcopy(run("chain", count=20))
+    step, node = next(decisions(trace, ok=False))
+    trials = trace.steps[step].trials
+    assert trials is not None
+    trials.ok[trials.node.index(node)] = True
+    e = explain(trace, step, node)
+    assert e.agrees is False and "does not re-derive" in e._repr_html_() and "DOES NOT FOLLOW" in str(e)
+
+
+def test_refusals_say_what_is_missing() -> None:
+    trace = known("chain")
+    for step, node, what in ((-1, None, "no step"), (10_000, None, "no step"), (0, 99, "no node 99")):
+        with pytest.raises(TraceError, match=what):
+            explain(trace, step, node)
+    with pytest.raises(TraceError, match='level="decisions"'):
+        explain(run("chain", count=4, level="counts"), 0, 0)
+
+
+class Tags(HTMLParser):
+    """Which elements and attributes stand in a page, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+OURS = {"div", "style", "p", "span", "b", "svg", "rect", "path", "text", "circle", "g", "table", "tr", "td", "th", "h4", "code"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hostile_tokens_stay_text(name: str) -> None:
+    trace, seen = run(name, hostile=True, count=40), ""
+    for e in everything(trace):
+        parsed = Tags()
+        parsed.feed(e._repr_html_())
+        assert parsed.tags <= OURS | {"ol", "li"}
+        assert not {a for a in parsed.attributes if a.startswith("on") or a in ("src", "href", "srcdoc")}
+        seen += parsed.text
+        assert not set(str(e) + parsed.text) & set("\0\x1b\x7f\u202e"), "no control and no bidi mark comes through"
+    shown = [text for text in HOSTILE if text.isprintable() and " " not in text]
+    assert any(html.unescape(text) in seen or text in seen for text in shown), "the texts were shown as text"
