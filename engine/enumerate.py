@@ -20,31 +20,33 @@ MOST = 100_000  # paths; a law with more is for a smaller vocabulary or a shorte
 
 
 class EveryChance(Chance):
-    """Replays the outcomes of `path`, then takes the first untried one at every decision.
+    """Replays the outcomes of `prefix`, then takes the first untried one at every decision.
 
-    weight: probability of the way so far;  taken: per decision with several outcomes, which one and of how many
+    weight: probability of the way so far;  steps: per decision, the outcome taken and how many there are
+    A decision with one possible outcome is no fork: outcomes of probability 0 do not exist.
     """
 
-    def __init__(self, path: Sequence[int] = ()):
+    def __init__(self, prefix: Sequence[int] = ()):
         super().__init__(0)
-        self.path, self.weight = list(path), 1.0
-        self.taken: list[tuple[int, int]] = []
+        self.prefix, self.weight = list(prefix), 1.0
+        self.steps: list[tuple[int, int]] = []
 
     def fork(self, weights: Sequence[float]) -> int:
         """The index of the outcome taken, among outcomes with these positive `weights`, which sum to 1."""
         if len(weights) == 1:
             return 0
-        at = len(self.taken)
-        choice = self.path[at] if at < len(self.path) else 0
-        self.taken.append((choice, len(weights)))
+        at = len(self.steps)
+        choice = self.prefix[at] if at < len(self.prefix) else 0
+        self.steps.append((choice, len(weights)))
         self.weight *= weights[choice]
         return choice
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         law = p.double().tolist()
         total = sum(law)
-        possible = [x for x, p_x in enumerate(law) if p_x > 0]
-        token = possible[self.fork([law[x] / total for x in possible])]
+        assert 0 < total < float("inf"), f"a token is drawn from {law}"
+        support = [x for x, p_x in enumerate(law) if p_x > 0]
+        token = support[self.fork([law[x] / total for x in support])]
         low = sum(law[:token]) / total
         return Draw(token, low, low, low + law[token] / total)
 
@@ -54,29 +56,40 @@ class EveryChance(Chance):
             return chance == 1.0, 0.0
         return self.fork([chance, 1 - chance]) == 0, 0.0
 
+    def shuffle(self, k: int, position: int) -> list[int]:
+        left, order = list(range(k)), []
+        while left:
+            order.append(left.pop(self.fork([1 / len(left)] * len(left))))
+        return order
+
     def uniform(self, position: int, purpose: Purpose) -> float:
-        raise ValueError("A bare uniform has no finite set of outcomes; this method's law cannot be counted.")
+        raise ValueError("A bare uniform has no finite set of outcomes: ask for a draw, a test or an order.")
 
 
-def outcomes(function: Callable[[EveryChance], R]) -> list[tuple[float, R]]:
+E = TypeVar("E", bound=EveryChance)
+
+
+def outcomes(
+    function: Callable[[E], R], make: type[E] = EveryChance, most: int | None = MOST  # type: ignore[assignment] # the default of a bound variable
+) -> list[tuple[float, R]]:
     """(weight, result) of every way through `function`, depth first. It must start afresh at each call.
 
-    Raises ValueError when there are more than MOST.
+    Raises ValueError when there are more than `most` (None: no limit).
     """
     made: list[tuple[float, R]] = []
-    path: list[int] = []
-    while len(made) < MOST:
-        chance = EveryChance(path)
+    prefix: list[int] = []
+    while most is None or len(made) < most:
+        chance = make(prefix)
         result = function(chance)
         made.append((chance.weight, result))
-        taken = chance.taken
-        while taken and taken[-1][0] + 1 == taken[-1][1]:
-            taken.pop()
-        if not taken:
+        steps = chance.steps
+        while steps and steps[-1][0] + 1 == steps[-1][1]:
+            steps.pop()
+        if not steps:
             return made
-        path = [choice for choice, _ in taken]
-        path[-1] += 1
-    raise ValueError(f"There are more than {MOST} ways: shorten the text, or let the sampler keep fewer tokens.")
+        prefix = [choice for choice, _ in steps]
+        prefix[-1] += 1
+    raise ValueError(f"There are more than {most} ways: shorten the text, or let the sampler keep fewer tokens.")
 
 
 def law(

@@ -9,7 +9,7 @@ from .style import DARK, LIGHT, MONO, SANS
 from .tokens import escaped
 
 if TYPE_CHECKING:
-    from .explain import Explanation
+    from .explanation import Explanation
 
 WIDE, HIGH = 356, 42  # the box, px
 COLOUR = {"accept": "accept", "reject": "reject", "bonus": "target-text", "resample": "target-text", "target": "target-text"}
@@ -135,7 +135,7 @@ _RULES = """
 .ds-card .agrees, .ds-card .where, .ds-card .rule { color: var(--muted); font-size: 12px; }
 .ds-card .agrees.lies { color: var(--bg); background: var(--reject); border-radius: 4px; padding: 1px 6px; }
 .ds-card .token { font: 600 15px MONO; margin-right: 10px; unicode-bidi: isolate; white-space: pre; }
-.ds-card code { font-family: MONO; font-size: 12px; background: none; padding: 0; color: inherit;
+.ds-card code { font-family: MONO; font-size: 12px; background: none !important; padding: 0 !important; color: inherit;
   unicode-bidi: isolate; white-space: pre; }
 .ds-card .box { margin: 4px 0; }
 .ds-card .box text { font-size: 12px; fill: var(--ink); }

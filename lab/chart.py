@@ -18,15 +18,15 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
     made = go.Figure(list(traces))
     axis = dict(gridcolor=LINE, zeroline=False, linecolor=MUTED, ticks="outside", tickcolor=LINE)
     made.update_layout(
-        title=dict(text=title, x=0, xref="paper", font=dict(size=15)),
+        title=dict(text=title, x=0, xref="paper", y=1, yref="container", yanchor="top", pad=dict(t=14), font=dict(size=15)),
         font=dict(family=", ".join(SANS), size=13, color=INK),
         xaxis=dict(title=x, **axis),
         yaxis=dict(title=y, **axis),
         paper_bgcolor=LIGHT["bg"],
         plot_bgcolor=LIGHT["bg"],
-        margin=dict(l=70, r=20, t=56, b=56),
+        margin=dict(l=70, r=20, t=76, b=56),
         height=height,
-        legend=dict(orientation="h", y=1.02, yanchor="bottom", x=1, xanchor="right"),
+        legend=dict(orientation="h", y=1.01, yanchor="bottom", x=0, xanchor="left"),
         hoverlabel=dict(bgcolor=LIGHT["panel"], font=dict(color=INK)),
     )
     return made

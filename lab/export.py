@@ -15,7 +15,7 @@ from .tokens import escaped, shown_id
 
 WEB = Path(__file__).resolve().parent / "web"
 POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
-VIEWS = ("strip", "tree", "text", "cache", "time")
+VIEWS = ("strip", "tree", "card", "text", "cache", "time")
 ROWS = 2000  # steps in the table for readers without JavaScript
 _AS_CODES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 

@@ -49,7 +49,7 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
         for p, (colour, symbol) in zip(found, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
     ]
     made = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
-    return made.update_xaxes(type="log").update_yaxes(type="log")
+    return made.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
 
 def points(trace: Trace) -> list[Point]:

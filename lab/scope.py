@@ -19,7 +19,7 @@ from .messages import messages
 from .wire import Wire, encode, end_message
 
 WEB = Path(__file__).resolve().parent / "web"
-VIEWS = ("strip", "tree", "text", "time")
+VIEWS = ("strip", "tree", "card", "text", "time")
 EVERY = 0.1  # s between two messages to the browser, at least
 MOST = 50_000  # bytes of one message: with EVERY at most 500 kB a second
 
@@ -84,6 +84,13 @@ class Scope(anywidget.AnyWidget):
         if self._wire is None or step.step == 0:
             self._begin(_UNTOLD)
         self._take(step)
+
+    def watch(self, session: Any) -> Scope:
+        """Run a Session to its end and show every step when it is made; a sink that it has still gets everything."""
+        session.sink = self if session.sink is None else _Both(session.sink, self)
+        for _ in session.stream():
+            pass
+        return self
 
     def flush(self) -> None:
         """Send what waits, now."""
@@ -180,6 +187,21 @@ class Scope(anywidget.AnyWidget):
         if trace is None:
             raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
         return Frozen(export_html(trace, views=tuple(self.views), step=max(0, self.step)), height)
+
+
+class _Both:
+    """A sink that passes records to two, the one that was there first."""
+
+    def __init__(self, first: Any, second: Scope):
+        self.first, self.second = first, second
+
+    def write(self, record: Record) -> None:
+        self.first.write(record)
+        self.second.write(record)
+
+    def seal(self, end: End) -> None:
+        self.first.seal(end)
+        self.second.seal(end)
 
 
 # What is known of a run whose steps come without a header: nothing, and its first step follows some text.

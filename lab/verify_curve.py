@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from .chart import ACCEPT, INK, MUTED, chart
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def figure(tokens: Sequence[int], us: Sequence[float], modelled: Sequence[float] | None = None) -> go.Figure:
     """us: measured time of a pass over each number of `tokens`, the first of which is 1; modelled: the same as multiples
     of the first, by a cost model. Filled points were measured, hollow ones calculated."""
     times = [t / us[0] for t in us]
-    dashed, full = dict(color=MUTED, dash="dash"), dict(line=dict(color=ACCEPT), marker=dict(size=10, color=ACCEPT))
+    dashed = dict(mode="lines", line=dict(color=MUTED, dash="dash"), hoverinfo="skip")
+    full = dict(mode="lines+markers", line=dict(color=ACCEPT), marker=dict(size=10, color=ACCEPT))
     parts = [
-        go.Scatter(x=tokens, y=list(tokens), name="one pass for each token", line=dashed, hoverinfo="skip"),
-        go.Scatter(x=tokens, y=times, name="one pass for all, measured", mode="lines+markers", **full),
+        go.Scatter(x=tokens, y=list(tokens), name="one pass for each token", **dashed),
+        go.Scatter(x=tokens, y=times, name="one pass for all, measured", **full),
     ]
     if modelled is not None:
         hollow = dict(size=9, color="#ffffff", line=dict(color=INK, width=1.5))
@@ -24,3 +29,11 @@ def figure(tokens: Sequence[int], us: Sequence[float], modelled: Sequence[float]
         parts.append(go.Scatter(x=tokens, y=list(modelled), name=name, mode="markers", marker=hollow))
     made = chart("Several tokens in one pass", "tokens in the pass", "time, in passes over one token", *parts)
     return made.update_xaxes(type="log", tickvals=list(tokens)).update_yaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64])
+
+
+def table(tokens: Sequence[int], us: Sequence[float]) -> DataFrame:
+    """The same measured times as numbers."""
+    import pandas
+
+    rows = [(n, t / 1e3, t / n / 1e3, t / us[0]) for n, t in zip(tokens, us, strict=True)]
+    return pandas.DataFrame(rows, columns=["tokens", "ms a pass", "ms a token", "passes over one token"]).round(2)

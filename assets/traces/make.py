@@ -16,8 +16,15 @@ from decodescope.engine.run import LazyWriter, encode
 from decodescope.engine.session import Session
 
 HERE = Path(__file__).resolve().parent
-STORY = "Once upon a time, there was a little"
-CODE = 'def add(a, b):\n    """Return the sum."""\n    return a + b\n\n\ndef sub(a, b):\n    """Return the'
+# Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
+STORIES = ["Once upon a time, there was a little", "One day, a girl named", "The dog ran to the"]
+CODE = [
+    'def add(a, b):\n    """Return the sum."""\n    return a + b\n\n\ndef sub(a, b):\n    """Return the',
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "for i in range(10):\n    print(",
+    *STORIES,
+]
+ENOUGH = 12
 # The first one is what the page opens on.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "first-rejection": {
@@ -25,7 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "A small model drafts three branches of five tokens; the large one checks them all in one pass.",
         "names": {"drafter": "draft_model", "sampler": ["temperature"]},
         "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.8}},
-        "prompt": STORY,
+        "prompts": STORIES,
         "new": 96,
         "level": "decisions",
     },
@@ -34,7 +41,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "H2O keeps the 12 entries that drew most attention and the newest 12; all others leave the cache.",
         "names": {"policy": "h2o", "sampler": ["temperature"]},
         "settings": {"policy": {"heavy": 12, "recent": 12}, "temperature": {"temperature": 0.8}},
-        "prompt": STORY,
+        "prompts": STORIES,
         "new": 48,
         "level": "fields",
     },
@@ -43,7 +50,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Token recycling guesses a tree from successors seen before, greedily; the text is the plain one.",
         "names": {"drafter": "token_recycling"},
         "settings": {"drafter": {"nodes": "16"}},
-        "prompt": CODE,
+        "prompts": CODE,
         "new": 96,
         "level": "decisions",
     },
@@ -56,20 +63,25 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
     """Record one example; its row of the index."""
     what = EXAMPLES[name]
     path = HERE / f"{name}.dstrace"
-    run = record(path, what, what["level"], models)
-    if path.stat().st_size > LARGEST and what["level"] == "fields":
-        run = record(path, what, "decisions", models)
+    for prompt in what["prompts"]:
+        session = record(path, what, prompt, what["level"], models)
+        if path.stat().st_size > LARGEST and what["level"] == "fields":
+            session = record(path, what, prompt, "decisions", models)
+        if session.steps >= ENOUGH:
+            break
+    else:
+        raise SystemExit(f"{name}: no prompt gives {ENOUGH} steps; give it another one.")
     assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size} bytes: give it fewer tokens"
-    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
-    return {"name": name, "run": run, "title": what["title"], "about": what["about"]}
+    print(f"{path.name}: {session.steps} steps, {path.stat().st_size / 1000:.0f} kB")
+    return {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
 
 
-def record(path: Path, what: dict[str, Any], level: Any, models: dict[str, Any]) -> str:
-    """Run it into the file; the run's id."""
+def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: dict[str, Any]) -> Session:
+    """Run it into the file."""
     session = Session(
         models["lab"],
         Method.named(what["names"], what["settings"]),
-        encode(models["lab"], what["prompt"]),
+        encode(models["lab"], prompt),
         models={"draft": models["lab-draft"]},
         max_new_tokens=what["new"],
         seed=SEED,
@@ -79,7 +91,7 @@ def record(path: Path, what: dict[str, Any], level: Any, models: dict[str, Any])
     session.sink = LazyWriter(path, overwrite=True)
     for _ in session.stream():
         pass
-    return session.run_id
+    return session
 
 
 def main() -> None:

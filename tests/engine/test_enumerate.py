@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine import enumerate as counting
 from decodescope.engine.enumerate import law, outcomes, sample
 
 TWO = {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}
@@ -44,7 +43,6 @@ def test_samples_come_from_the_law_and_again_from_the_same_seeds() -> None:
     assert sample(target, helped, toys.PROMPT, 2, 300, {"draft": draft}) == drawn
 
 
-def test_too_many_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "MOST", 10)
+def test_too_many_ways_are_refused() -> None:
     with pytest.raises(ValueError, match="more than 10 ways"):
-        outcomes(lambda chance: [chance.fork([0.5, 0.5]) for _ in range(8)])
+        outcomes(lambda chance: [chance.fork([0.5, 0.5]) for _ in range(8)], most=10)
