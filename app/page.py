@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -12,11 +13,10 @@ from .play import Choice, Play, Refused, told
 from .presets import PRESETS, matching
 from .recipe import WAYS, as_json, from_json, recipe
 
-HEAD = """
+# Again behind the library's own styles, so that ours win; the first time they come with head.py.
+STYLES = """
 <link rel="stylesheet" href="/ds/web/scope.css">
 <link rel="stylesheet" href="/ds/web/page.css">
-<link rel="modulepreload" href="/ds/web/scope.js">
-<link rel="modulepreload" href="/ds/web/page.js">
 """
 # The scripts of the parts below: each hands its element to the page module. `value` is JSON, put in by textContent.
 TOP = "import('/ds/web/page.js').then((page) => page.top(element));"
@@ -56,14 +56,25 @@ def page(play: Play) -> gr.Blocks:
             with gr.Column(elem_id="ds-right"):
                 with gr.Column(elem_id="ds-start"):
                     presets = [(x.title, name) for name, x in PRESETS.items()]
-                    preset = gr.Dropdown(
-                        presets,
-                        value=FIRST if "draft" in play.names else None,
-                        label="Method",
-                        filterable=False,
-                        interactive=True,
-                        elem_id="ds-preset",
-                    )
+                    with gr.Row(elem_id="ds-presets"):
+                        preset = gr.Dropdown(
+                            presets,
+                            value=FIRST if "draft" in play.names else None,
+                            label="Method",
+                            filterable=False,
+                            interactive=True,
+                            min_width=120,
+                            elem_id="ds-preset",
+                        )
+                        other = gr.Dropdown(
+                            [("nothing", ""), *presets],
+                            value="",
+                            label="Compare with",
+                            filterable=False,
+                            interactive=True,
+                            min_width=120,
+                            elem_id="ds-other",
+                        )
                     prompt = gr.Textbox(PROMPT, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
@@ -86,7 +97,7 @@ def page(play: Play) -> gr.Blocks:
                     table = controls.build(draft="draft" in play.names)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         first = [prompt, seed, new]
-        _runs(play, table, run, answer, first)
+        _runs(play, table, run, answer, other, first)
         _settings(play, table, demo, answer, preset, kept, first)
         for way, button in zip(WAYS, ways, strict=True):
             _copy(play, table, button, way, copied, first)
@@ -103,18 +114,23 @@ def _models(name: str, offered: list[tuple[str, str]], label: str, place: str) -
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, min_width=120, elem_id=place)
 
 
-def _runs(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTML, first: list[Any]) -> None:
-    """Run, and the sentence why not."""
+def _runs(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
+    """Run, one method or two, and the sentence why not."""
 
-    def start(request: gr.Request, *values: Any) -> dict[str, Any]:
+    def start(request: gr.Request, second: str | None, *values: Any) -> dict[str, Any]:
         try:
-            return {"run": play.start(table.choice(*values), str(request.session_hash or "")).run}
+            choice, visitor = table.choice(*values), str(request.session_hash or "")
+            if second not in PRESETS:
+                return {"run": play.start(choice, visitor).run}
+            beside = PRESETS[second]
+            found = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
+            return {"run": found[0].run, "with": found[1].run}
         except Refused as no:
             return {"refused": str(no)}
         except Exception as error:  # never a stack trace on the page
             return {"refused": told(error)}
 
-    run.click(start, [*first, *table.inputs], answer, trigger_mode="once", concurrency_limit=4, **PRIVATE)
+    run.click(start, [other, *first, *table.inputs], answer, trigger_mode="once", concurrency_limit=4, **PRIVATE)
 
 
 def _settings(

@@ -90,6 +90,22 @@ class Play(Shelf):
                 raise Refused(f"Your run is still going (step {going.count}): stop it first.")
             return self._start(choice, visitor)
 
+    def start_two(self, choice: Choice, other: Choice, visitor: str = "") -> tuple[Channel, Channel]:
+        """Queue two runs, one behind the other; raises Refused, and then neither is queued."""
+        why = self.check(other)
+        if why:
+            raise Refused(f"The method to compare with: {why}")
+        beside = visitor and visitor + "+"
+        going = self._channels.get(self._own.get(beside, ""))
+        if going is not None and not going.over:
+            raise Refused(f"The run beside yours is still going (step {going.count}): stop it first.")
+        first = self.start(choice, visitor)
+        try:
+            return first, self.start(other, beside)
+        except Refused:
+            self.act(first, "stop")
+            raise
+
     def _start(self, choice: Choice, visitor: str) -> Channel:
         from ..engine.run import LazyWriter, Tee, encode
         from ..engine.runner import QueueFull, Runner

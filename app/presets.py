@@ -23,22 +23,22 @@ WARM = {"temperature": {"temperature": 0.8}}
 PRESETS: dict[str, Preset] = {
     "plain": Preset("Plain greedy", {"drafter": "none", "sampler": ["greedy"]}),
     "chain": Preset(
-        "Draft model, a chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5, "width": 1}}
+        "Draft model, chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5, "width": 1}}
     ),
     "tree": Preset(
-        "Draft model, a sampled tree",
+        "Sampled draft tree",
         {"drafter": "draft_model", "sampler": ["temperature"]},
         {"drafter": {"length": 5, "width": 3}, **WARM},
     ),
     "recycling": Preset("Token recycling", {"drafter": "token_recycling", "sampler": ["greedy"]}),
-    "layers": Preset("Draft by skipping layers", {"drafter": "layer_skip", "sampler": ["greedy"]}),
+    "layers": Preset("Skipped layers", {"drafter": "layer_skip", "sampler": ["greedy"]}),
     "h2o": Preset(
         "H2O, 64 entries",
         {"drafter": "none", "policy": "h2o", "sampler": ["temperature"]},
         {"policy": {"heavy": 32, "recent": 32}, **WARM},
     ),
     "streaming": Preset(
-        "StreamingLLM, 4 + 60 entries",
+        "StreamingLLM, 64",
         {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
         {"policy": {"sinks": 4, "recent": 60}, **WARM},
     ),

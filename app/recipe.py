@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from ..engine.component import KINDS
 from ..engine.method import Method
@@ -22,7 +22,7 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     names: role -> model. Raises Refused, ParamError or MethodError for settings that make no method.
     """
     if way == "link":
-        text = "#set=" + quote(as_json(choice))
+        text = "#set=" + urlsafe_b64encode(as_json(choice).encode("utf-8", "replace")).decode().rstrip("=")
         if len(text) > LONGEST_LINK:
             raise Refused(f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command.")
         return text
@@ -89,8 +89,10 @@ def as_json(choice: Choice) -> str:
 
 
 def from_json(text: str) -> Choice:
-    """The settings that `as_json` wrote; raises Refused for a text that holds none. Knobs are not checked here."""
+    """The settings that `as_json` or a link holds; raises Refused for a text that is neither. Knobs are not checked here."""
     try:
+        if not text.startswith("{"):
+            text = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8")
         said = json.loads(text)
         names = {str(kind): name if isinstance(name, str) else [str(x) for x in name] for kind, name in said["names"].items()}
         settings = {str(part): {str(k): v for k, v in knobs.items()} for part, knobs in said["settings"].items()}

@@ -127,7 +127,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     if page:
         import gradio as gr
 
-        from .page import HEAD
+        from .head import Head
+        from .page import STYLES
         from .page import page as layout
         from .theme import theme
 
@@ -146,8 +147,9 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
             pwa=False,
             mcp_server=False,
             theme=theme(),
-            head=HEAD,
+            head=STYLES,
         )
+        made.add_middleware(Head)
     return made
 
 

@@ -34,9 +34,8 @@ class Offer:
 
     @property
     def label(self) -> str:
-        """Name, size and memory, as a list shows them."""
-        where = "" if self.source == "shipped" else f", {self.source}"
-        return f"{self.name} ({_short(self.spec.params)} parameters, {_short(self.size)}B{where})"
+        """Name and size, and where it comes from, as a list shows them."""
+        return f"{self.name}, {_short(self.spec.params).strip()}" + ("" if self.source == "shipped" else f" ({self.source})")
 
 
 class Shelf:
@@ -93,7 +92,13 @@ class Shelf:
         if self._phase:
             made |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
         made["models"] = [
-            {"role": role, "name": model.name, "params": model.spec.params, "context": model.spec.max_positions}
+            {
+                "role": role,
+                "name": model.name,
+                "params": model.spec.params,
+                "context": model.spec.max_positions,
+                "bytes": _held(model),
+            }
             for role, model in self.models.items()
         ]
         return made
@@ -159,6 +164,11 @@ def _cached() -> list[tuple[str, Path]]:
         return found
     except (ImportError, OSError):
         return []
+
+
+def _held(model: Model) -> int:
+    """Bytes of a loaded model's weights."""
+    return int(model.spec.params * model.decoder.dtype.itemsize)
 
 
 def _bytes_each() -> int:

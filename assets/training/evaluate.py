@@ -2,8 +2,8 @@
 
     python assets/training/evaluate.py
 
-Losses are over windows of 1024 tokens of documents that no training saw. Bits a byte divide by the bytes of that text,
-so they compare across tokenizers. Agreement is what speculative decoding lives on: at how many positions of held-out
+Losses are over windows of 1024 tokens of documents that no training saw. Bits a byte divide by the mean bytes a token
+of such text, so they compare across tokenizers. Agreement is what speculative decoding lives on: at how many positions of held-out
 text draft and target rank the same token first, and how much of their two laws overlaps, the sum over tokens of
 min(p, q), which is the chance that a drafted token is accepted.
 """
@@ -30,7 +30,7 @@ CODE_PROMPT = '''class Stack:
     def __init__(self):
         self.items = []
 
-    def push('''
+    def push'''  # not "push(": the tokenizer has "(self" in one piece
 STORY_PROMPT = "Once upon a time there was a small fox named Hugo."
 CHAT_PROMPT = [{"role": "user", "content": "Write a function that tests whether a number is prime."}]
 
@@ -67,7 +67,7 @@ def agreement(target: PreTrainedModel, draft: PreTrainedModel, windows: Tensor) 
 
 def by_length(model: PreTrainedModel, length: int = 2048) -> list[tuple[str, float]]:
     """Loss on long windows by position: a model that uses its context gets better along it."""
-    windows = held_out_windows(length, 16)
+    windows = held_out_windows(length, 12)
     loss = torch.cat([F.cross_entropy(logits(model, w)[:, :-1].transpose(1, 2), w[:, 1:], reduction="none")
                       for w in windows.split(2)]).mean(0)  # [T - 1]
     cuts = [0, 128, 512, 1024, length - 1]
@@ -100,10 +100,11 @@ def measure() -> dict:
         found["position"][n] = by_length(model)
         found["samples"][n] = samples(model, tokenizer)
         for title, kind in KINDS.items():
-            loss = losses(model, held_out_windows(1024, 48, kind))
+            loss = losses(model, held_out_windows(1024, 12 if kind else 36, kind))
             found["loss"][n, title] = (loss, loss / math.log(2) / bytes_a_token(kind))
     for title, kind in KINDS.items():
-        found["agreement"][title] = agreement(models["lab"], models["lab-draft"], held_out_windows(1024, 16, kind))
+        windows = held_out_windows(1024, 8 if kind else 24, kind)
+        found["agreement"][title] = agreement(models["lab"], models["lab-draft"], windows)
     return found
 
 
@@ -133,8 +134,7 @@ def card(found: dict) -> str:
         out.append(f"| `{n}` | " + " | ".join(cells) + " |")
     out.append("\nBy position in windows of 2048 tokens:\n")
     out.append("| | " + " | ".join(where for where, _ in found["position"]["lab"]) + " |\n|---|" + "---|" * 4)
-    for n in record:
-        out.append(f"| `{n}` | " + " | ".join(f"{loss:.3f}" for _, loss in found["position"][n]) + " |")
+    out += [f"| `{n}` | " + " | ".join(f"{loss:.3f}" for _, loss in found["position"][n]) + " |" for n in record]
     out.append(AGREEMENT)
     out.append("| | " + " | ".join(KINDS) + " |\n|---|" + "---|" * len(KINDS))
     out.append("| same first choice | " + " | ".join(f"{found['agreement'][k][0]:.1%}" for k in KINDS) + " |")

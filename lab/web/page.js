@@ -1,18 +1,19 @@
-/* page: what the app's page does around the drawing: one run at a time, its stream, its buttons, its refusals.
+/* page: what the app's page does around the drawing: a run, or two side by side, their streams, buttons, refusals.
  * Each export is handed the element of one part of the page; the parts share this module, so they share the run. */
 import { h, icon, mount } from "./scope.js";
 
-let drawing = null; // the view
-let run = null; // id of the run that is shown
-let status = ""; // queued, running, paused, done, cancelled, failed
-let source = null;
-let last = -1; // number of the last step that came
+const panes = []; // what is shown: one run, or two; the first one is the page's own
+let places = null; // the element that holds their pictures
 let listed = []; // the recorded examples, first the one that the page opens on
 const listeners = new Set(); // of status
 const PACE = 900; // ms a step when a run is shown again
+const THEME = "decodescope-theme";
 const KEPT = "decodescope-settings";
 const tell = () => listeners.forEach((listener) => listener());
-const over = () => ["", "done", "cancelled", "failed"].includes(status);
+const ended = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
+const over = () => panes.every(ended);
+/** The run that works, or will: the one that the buttons are for. */
+const active = () => panes.find((pane) => !ended(pane)) || panes[0];
 const place = (element) => element.firstElementChild || element;
 
 async function ask(path, options) {
@@ -24,144 +25,208 @@ async function ask(path, options) {
 
 // ---- the run -------------------------------------------------------------------------------------------------------
 
-/** Show a run from its beginning and follow it; `quiet`: the address does not name it. */
-function open(id, quiet = false) {
-  source?.close();
+const ALONE = ["strip", "tree", "card", "text", "cache", "time"];
+const BESIDE = ["strip", "tree", "text", "time"];
+
+/** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
+function open(id, { quiet = false, other = null } = {}) {
   replay.stop();
-  run = id;
-  last = -1;
-  status = "queued";
-  if (!quiet) history.replaceState(null, "", "#run=" + id);
-  drawing?.clear();
-  drawing?.note("");
-  if (drawing) connect();
+  for (const pane of panes.splice(0)) close(pane);
+  for (const run of other ? [id, other] : [id]) panes.push(pane(run, other ? BESIDE : ALONE));
+  places.classList.toggle("two", !!other);
+  places.replaceChildren(...panes.map((x) => x.host));
+  if (!quiet) history.replaceState(null, "", `#run=${id}` + (other ? `&with=${other}` : ""));
+  panes.forEach(connect);
   tell();
 }
 
-function connect() {
-  const id = run;
-  source = new EventSource(`/ds/run/${id}/events?after=${last}`);
-  source.addEventListener("head", (event) => drawing.push(JSON.parse(event.data)));
+function pane(id, views) {
+  const made = { id, host: h("div"), status: id ? "queued" : "", last: -1, source: null };
+  const empty = "Choose a method and press Run: every step is shown here while the model decodes.";
+  const label = views === BESIDE && panes.length ? "the second run" : "the run";
+  made.view = mount(made.host, { views, label, empty, onGap: (from, to) => fill(made, from, to), onSeek: (i) => sought(made, i) });
+  return made;
+}
+
+function close(pane) {
+  pane.source?.close();
+  pane.view.destroy();
+}
+
+function connect(pane) {
+  const { id, view } = pane;
+  const source = (pane.source = new EventSource(`/ds/run/${id}/events?after=${pane.last}`));
+  source.addEventListener("head", (event) => view.push(JSON.parse(event.data)));
   source.addEventListener("step", (event) => {
     const step = JSON.parse(event.data);
-    last = Math.max(last, step.i);
-    drawing.note("");
-    drawing.push(step);
+    pane.last = Math.max(pane.last, step.i);
+    view.note("");
+    view.push(step);
     if (step.i === 0 && example(id)) replay.show(0);
   });
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
-    status = state.status;
-    drawing.note(status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before yours` : "");
+    pane.status = state.status;
+    view.note(state.status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : "");
     tell();
   });
   source.addEventListener("end", (event) => {
     source.close();
-    if (over() === false) status = "done";
-    drawing.note("");
-    drawing.push(JSON.parse(event.data));
+    if (!ended(pane)) pane.status = "done";
+    view.note("");
+    view.push(JSON.parse(event.data));
     tell();
-    if (example(id)) fill(0, drawing.store.count).then(() => run === id && !matchMedia("(prefers-reduced-motion: reduce)").matches && replay.start());
+    if (example(id)) fill(pane, 0, view.store.count).then(() => panes[0] === pane && !matchMedia("(prefers-reduced-motion: reduce)").matches && replay.start());
   });
   source.onerror = () => {
-    if (run !== id || over()) return;
-    drawing.note(last < 0 ? "reconnecting…" : `reconnecting, last step ${last}`);
-    if (source.readyState === EventSource.CLOSED) reopen(id, 1000);
+    if (!panes.includes(pane) || ended(pane)) return;
+    view.note(pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
+    if (source.readyState === EventSource.CLOSED) reopen(pane, 1000);
   };
 }
 
 /** The stream was refused: ask whether the run is still there, and go on with it. */
-async function reopen(id, wait) {
+async function reopen(pane, wait) {
   try {
-    await ask(`/ds/run/${id}`);
-    if (run === id) connect();
+    await ask(`/ds/run/${pane.id}`);
+    if (panes.includes(pane)) connect(pane);
   } catch (error) {
-    if (run !== id) return;
-    if (error instanceof TypeError) return setTimeout(() => reopen(id, Math.min(2 * wait, 15000)), wait); // no server
-    status = "";
-    run = null;
+    if (!panes.includes(pane)) return;
+    if (error instanceof TypeError) return setTimeout(() => reopen(pane, Math.min(2 * wait, 15000)), wait); // no server
+    pane.status = "";
+    pane.id = null;
     history.replaceState(null, "", location.pathname);
-    drawing.note(String(error.message));
+    pane.view.note(String(error.message));
     tell();
   }
 }
 
-async function fill(from, to) {
-  const id = run;
+async function fill(pane, from, to) {
   try {
-    while (from < to && run === id) {
-      const part = await ask(`/ds/run/${id}/range?from=${from}&to=${to}`);
-      for (const step of part.steps) drawing.push(step);
+    while (from < to && panes.includes(pane)) {
+      const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
+      for (const step of part.steps) pane.view.push(step);
       if (part.next <= from) break;
       from = part.next;
     }
   } catch {
-    setTimeout(() => run === id && drawing.retry(), 2000);
+    setTimeout(() => panes.includes(pane) && pane.view.retry(), 2000);
   }
+}
+
+// ---- two runs, one place in the text ---------------------------------------------------------------------------------
+
+let linking = false;
+
+/** A reader went to a step of one run: the other goes to the step that wrote the same token. */
+function sought(pane, i) {
+  if (pane === panes[0]) replay.sought();
+  const other = panes.find((x) => x !== pane);
+  if (!other || linking || !other.view.store.count) return;
+  linking = true;
+  other.view.seek(writer(other.view.store, written(pane.view.store, i)));
+  linking = false;
+}
+
+/** How many tokens the text has after step i. */
+export function written(store, i) {
+  let n = 0;
+  for (let k = 0; k <= i; k++) n += store.steps[k]?.made.length || 0;
+  return n;
+}
+
+/** The step that wrote token number n, counted from 1; the last one if none did. */
+export function writer(store, n) {
+  for (let k = 0, sum = 0; k < store.count; k++) if ((sum += store.steps[k]?.made.length || 0) >= n) return k;
+  return store.count - 1;
+}
+
+/** Where two texts part, in a sentence. */
+function compared() {
+  if (panes.length < 2) return "";
+  const [a, b] = panes.map((x) => x.view.store.steps.flatMap((step) => (step ? step.made.map(([id]) => id) : [])));
+  const n = Math.min(a.length, b.length), first = a.findIndex((id, k) => k < n && id !== b[k]);
+  const joined = "Steps are joined by the token they wrote.";
+  if (first === 0) return "The texts part at their first token. " + joined;
+  if (first > 0) return `The texts part after ${first} equal ${first === 1 ? "token" : "tokens"}. ${joined}`;
+  return over() && a.length === b.length ? `Both wrote the same ${n} tokens. ${joined}` : joined;
 }
 
 const example = (id) => listed.find((x) => x.run === id);
 
-/** A finished run, shown again at a reading pace until somebody takes the slider. */
+/** An example, played at a reading pace until somebody goes to a step. */
 const replay = {
   timer: 0,
   own: false, // whether it is we who seek
   show(i) {
     this.own = true;
-    drawing.seek(i);
+    panes[0].view.seek(i);
     this.own = false;
   },
   start() {
-    if (drawing.at >= drawing.store.count - 1) this.show(0);
     clearInterval(this.timer);
-    this.timer = setInterval(() => (drawing.at < drawing.store.count - 1 ? this.show(drawing.at + 1) : this.stop()), PACE);
-    tell();
+    this.timer = setInterval(() => {
+      const { view } = panes[0];
+      if (view.at < view.store.count - 1) this.show(view.at + 1);
+      else this.stop();
+    }, PACE);
   },
   stop() {
-    if (!this.timer) return;
     clearInterval(this.timer);
     this.timer = 0;
-    tell();
   },
   sought() {
-    if (!this.own) this.stop();
+    if (!this.own && this.timer) this.stop();
   },
 };
 
 // ---- the parts of the page -------------------------------------------------------------------------------------------
 
-/** The picture, and over it the line that says what is shown. */
+let frame = null; // what stands left: the line that says what is shown, and the picture
+
+/** Draw before the page around it is ready. */
+export function early() {
+  paint();
+  if (frame) return;
+  const waiting = h("div", { id: "ds-early" });
+  document.body.prepend(waiting);
+  waiting.append(begin());
+}
+
+/** The picture, in its place. */
 export function view(element) {
-  const host = h("div");
-  if (drawing) drawing.destroy();
-  place(element).replaceChildren(shown(), host);
-  const empty = "Choose a method and press Run: every step is shown here while the model decodes.";
-  drawing = mount(host, { label: "the run", onGap: fill, onSeek: () => replay.sought(), empty });
+  place(element).replaceChildren(frame || begin());
+  document.getElementById("ds-early")?.remove();
+}
+
+function begin() {
+  places = h("div", { class: "ds-places" });
+  panes.push(pane(null, ALONE));
+  places.append(panes[0].host);
+  frame = h("div", null, shown(), places);
   window.addEventListener("hashchange", remembered);
   remembered();
   ask("/ds/examples").then((rows) => {
     listed = rows;
-    if (!run && rows.length) open(rows[0].run, true);
+    if (!panes[0].id && rows.length) open(rows[0].run, { quiet: true });
     else tell();
   }, () => {});
+  return frame;
 }
 
 function remembered() {
-  const found = /(?:^#|&)run=([0-9a-f]{16})(?:&|$)/.exec(location.hash);
-  if (!found || found[1] === run) return;
-  open(found[1]);
+  const [id, other] = ["run", "with"].map((name) => new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]);
+  if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
 }
 
-/** The examples, the button that shows a run again, and what can be taken from it. */
+/** The examples, and what can be taken from the run that is shown. */
 function shown() {
   const chooser = h("select", { "aria-label": "recorded example" });
   const about = h("span", { class: "about" });
-  const again = h("button", { type: "button", class: "ds-button replay" }, icon("play"), h("span", null, "Replay"));
   const html = h("a", { class: "html", download: "" }, "HTML");
   const trace = h("a", { class: "trace", download: "" }, "trace");
   const save = h("span", { class: "save" }, "Save as ", html, trace);
   chooser.addEventListener("change", () => chooser.value && open(chooser.value));
-  again.addEventListener("click", () => (replay.timer ? replay.stop() : replay.start()));
   let filled = null;
   const draw = () => {
     if (filled !== listed) {
@@ -169,18 +234,16 @@ function shown() {
       chooser.replaceChildren(h("option", { value: "" }, "Your run"), ...listed.map((x) => h("option", { value: x.run }, "Example: " + x.title)));
     }
     chooser.style.display = listed.length ? "" : "none";
+    const run = panes[0]?.id;
     chooser.value = example(run)?.run || "";
-    about.textContent = example(run)?.about || "";
-    const ended = run && over();
-    again.style.display = save.style.display = ended ? "" : "none";
-    again.lastChild.textContent = replay.timer ? "Hold" : "Replay";
-    again.replaceChild(icon(replay.timer ? "pause" : "play"), again.firstChild);
+    about.textContent = example(run)?.about || compared();
+    save.style.display = run && ended(panes[0]) ? "" : "none";
     html.href = `/ds/run/${run}/export.html`;
     trace.href = `/ds/run/${run}/trace`;
   };
   listeners.add(draw);
   draw();
-  return h("div", { class: "ds-shown" }, chooser, about, again, save);
+  return h("div", { class: "ds-shown" }, chooser, about, save);
 }
 
 /** Run's answer: an id to follow, or the sentence why not. */
@@ -191,7 +254,7 @@ export function answer(element, value) {
   host.setAttribute("role", "alert");
   host.textContent = sentence;
   if (value?.keep) keep(value.keep);
-  if (value?.run && value.run !== run) open(value.run);
+  if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with });
 }
 
 function keep(text) {
@@ -206,11 +269,7 @@ export function settings() {
   if (!found) return localStorage.getItem(KEPT) || "";
   const rest = location.hash.replace(found[0], "").replace(/^&/, "#");
   history.replaceState(null, "", location.pathname + (rest.length > 1 ? rest : ""));
-  try {
-    return decodeURIComponent(found[1]);
-  } catch {
-    return "?";
-  }
+  return found[1] || "?";
 }
 
 /** Text of the present settings, on its way to the clipboard; it stands here too, to be selected. */
@@ -230,21 +289,21 @@ export function copied(element, value) {
 
 /** Stop, Pause and Step, for the run that is shown. */
 export function transport(element) {
-  const post = (action) => ask(`/ds/run/${run}/${action}`, { method: "POST" }).catch(() => {});
+  const post = (action, pane = active()) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
   const button = (name, word, act) => {
     const made = h("button", { type: "button", class: "ds-button " + name }, icon(name), h("span", null, word));
     made.addEventListener("click", act);
     return made;
   };
-  const stop = button("stop", "Stop", () => ((stop.lastChild.textContent = "Stopping…"), post("stop")));
-  const pause = button("pause", "Pause", () => post(status === "paused" ? "resume" : "pause"));
+  const stop = button("stop", "Stop", () => ((stop.lastChild.textContent = "Stopping…"), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x))));
+  const pause = button("pause", "Pause", () => post(active()?.status === "paused" ? "resume" : "pause"));
   const step = button("step", "Step", () => post("step"));
   place(element).replaceChildren(stop, pause, step);
   const draw = () => {
     stop.disabled = over();
     pause.disabled = step.disabled = over();
     if (over()) stop.lastChild.textContent = "Stop";
-    const paused = status === "paused";
+    const status = active()?.status, paused = status === "paused";
     pause.lastChild.textContent = paused ? "Go on" : "Pause";
     pause.replaceChild(icon(paused ? "play" : "pause"), pause.firstChild);
     document.documentElement.dataset.dsRun = status || "none";
@@ -267,7 +326,7 @@ export async function models(element, value) {
       await new Promise((done) => setTimeout(done, 2000));
       continue;
     }
-    const rows = state.models.map((m) => h("span", null, h("small", null, m.role), h("b", null, m.name), `${short(m.params)} parameters`));
+    const rows = state.models.map((m) => h("span", null, h("small", null, m.role), h("b", null, m.name), `${short(m.params)} parameters, ${short(m.bytes)}B`));
     if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
     else if (!state.ready && !state.error) rows.push(h("span", { class: "quiet" }, "waiting"));
     const trouble = value?.refused || state.error;
@@ -277,6 +336,12 @@ export async function models(element, value) {
     if (!state.phase && (state.ready || state.error)) return;
     await new Promise((done) => setTimeout(done, 400));
   }
+}
+
+/** Light or dark, as it was chosen, or as the system has it. */
+function paint() {
+  const kept = localStorage.getItem(THEME);
+  document.body.classList.toggle("dark", kept ? kept === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
 /** Name of the page and the switch between light and dark. */
@@ -295,13 +360,11 @@ export function top(element) {
   draw("circle", { class: "no", cx: 24, cy: 6, r: 3.5 });
   draw("circle", { class: "yes", cx: 25, cy: 17, r: 3.5 });
   const theme = h("button", { type: "button", class: "bare", title: "light or dark", "aria-label": "light or dark" }, icon("moon"));
-  const paint = (dark) => document.body.classList.toggle("dark", dark);
-  const kept = localStorage.getItem("decodescope-theme");
-  if (kept) paint(kept === "dark");
+  if (localStorage.getItem(THEME)) paint();
   theme.addEventListener("click", () => {
     const dark = !document.body.classList.contains("dark");
-    localStorage.setItem("decodescope-theme", dark ? "dark" : "light");
-    paint(dark);
+    localStorage.setItem(THEME, dark ? "dark" : "light");
+    paint();
   });
   const host = place(element);
   host.className = "ds-top";

@@ -95,8 +95,8 @@ function size(count) {
 const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold"];
 
 const KEPT = 0x7fffffff;
-/** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position in the text. What
- *  is evicted never comes back, so this one number per entry answers for every step: kept at step i if it is above i. */
+/** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is evicted
+ *  never comes back, so one number per entry answers for every step: kept at step i if it is above i. */
 export class CacheMap {
   constructor(layers, heads) {
     Object.assign(this, { layers, heads, rows: layers * heads, room: 256, upto: -1, untold: false, wants: null, lengths: [], first: Infinity });
@@ -166,7 +166,6 @@ export class Store {
     this.head = null;
     this.end = null;
     this.steps = []; // sparse: a hole is a step that has not come
-    this.trees = new Map(); // step -> its nodes, made when looked at
     this.count = 0;
     this.map = null;
     this.words = { head: null, upto: 0, list: [] };
@@ -181,7 +180,6 @@ export class Store {
       const old = this.steps[message.i];
       if (old && fullness(message) < fullness(old)) return false;
       this.steps[message.i] = message;
-      this.trees.delete(message.i);
       this.count = Math.max(this.count, message.i + 1);
     } else return false;
     return true;
@@ -225,20 +223,17 @@ export class Store {
   /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold}], what was left out of the wire missing. */
   nodes(i) {
     const step = this.steps[i];
-    if (!step || !step.nodes) return null;
-    if (!this.trees.has(i)) {
-      if (this.trees.size > 64) this.trees.delete(this.trees.keys().next().value);
-      this.trees.set(i, nodesOf(step));
-    }
-    return this.trees.get(i);
+    return step && step.nodes ? nodesOf(step) : null;
   }
 }
 
 /** 0: no tree; 1: something is left out; 2: all that was recorded. */
 const fullness = (step) => (step.brief ? 0 : step.cut || step.few || step.kv?.some((x) => x.lost) ? 1 : 2);
 
+const known = new WeakMap(); // step -> its nodes, made when looked at
 /** Rows of the wire -> nodes. */
 export function nodesOf(step) {
+  if (known.has(step)) return known.get(step);
   const nodes = [];
   step.nodes.forEach((row, id) => {
     if (!row) return;
@@ -247,6 +242,7 @@ export function nodesOf(step) {
     node.status = node.status || "unreached";
     nodes.push(node);
   });
+  known.set(step, nodes);
   return nodes;
 }
 
@@ -311,9 +307,9 @@ export function fixedOf(step) {
 }
 
 const SURE = 1e-4; // laws are recorded in single precision: a smaller sum is rounding
-/** The laws at a place, after the trials in `refused` took their share away: rows [{token, text, p, q, left}] with the rest
- *  as the last one, so that p and left each add up to one; total is what was left before it was scaled. Null where the
- *  record holds no laws; left is null where it cannot be told. */
+/** The laws at a place, after the trials in `refused` took their share: rows with the rest as the last one, so that p and
+ *  left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null where
+ *  it cannot be told. */
 export function lawsAt(step, place, refused = [], most = 5) {
   const found = (step.tops || []).find(([at]) => at === place);
   if (!found) return null;
@@ -353,7 +349,7 @@ export function lawsAt(step, place, refused = [], most = 5) {
   return { entropy, rows, total, drawn: sum(q) + rest[1] > SURE, left: !!left };
 }
 
-/** The node that a reader should look at first: the first one refused, else the target's own token, else the last kept. */
+/** Where a reader looks first: the first node refused, else the target's own token, else the last kept. */
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
   if (step.iteration || step.beams) return 1;
@@ -388,7 +384,7 @@ export function decision(step, rule, id, method = {}) {
     else if (parent && parent.status === "reject") made.lines.push(`It continues ${said(parent)}, which was rejected.`);
     else if (parent && parent.status === "unreached") made.lines.push(`It continues ${said(parent)}, which was not reached either.`);
     else made.lines.push(own ? "The verdict was settled without it." : "The text ended before its turn came.");
-    made.lines.push("The target computed its law all the same, in the same pass: that is the price of a wide draft.");
+    made.lines.push("The target read it all the same, in the same pass: that is the price of a wide draft.");
     return made;
   }
   if (rule === "block" && step.rule) {
@@ -433,10 +429,10 @@ export function decision(step, rule, id, method = {}) {
   made.numbers.push(["draft", "q(x)", node.q], ["threshold", `${name} / q`, node.q ? node.r / node.q : null]);
   if (node.u !== null) {
     made.numbers.push(["draw", "u", node.u]);
-    made.test = ["u·q < " + name, node.u * node.q, node.u * node.q < node.r ? "<" : "≥", node.r];
+    made.test = [`u < ${name} / q`, node.u, node.u * node.q < node.r ? "<" : "≥", node.q ? node.r / node.q : Infinity];
   } else made.test = [`${name} > 0`, node.r, node.r > 0 ? ">" : "=", 0];
   made.box = { ink: node.r, box: node.q, u: node.u, name };
-  if (before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: what they had their chance at is off the target's law, r is what it still owes.`);
+  if (before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the target's law still owes.`);
   made.laws = lawsAt(step, node.parent, node.status === "reject" ? refused(node.id) : []);
   return made;
 }
@@ -664,10 +660,11 @@ function treeView(context) {
     return group;
   });
   const list = h("ol", { class: "beams" });
-  const beamRows = pool(list, () => h("li"));
+  const beamRows = pool(list, () => h("li", null, h("button", { type: "button" })));
+  list.addEventListener("click", (event) => event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const element = h("div", { class: "tree-box" }, svg, list, twin, note);
-  let measure = null, small = null, tabled = false, shown = [];
+  let measure = null, small = null, tabled = false, shown = [], width = 0;
 
   function fonts() {
     const style = getComputedStyle(element);
@@ -700,7 +697,6 @@ function treeView(context) {
     return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} ${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
   }
 
-  /** The same tree as rows of numbers. */
   function table(nodes, step) {
     const parents = new Map(nodes.map((n) => [n.id, n])), cell = (x) => h("td", null, x === null ? "–" : String(x));
     twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, `Draft tree of step ${step.i}`), h("thead", null, h("tr", null, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"].map((x) => h("th", { scope: "col" }, x)))),
@@ -711,14 +707,13 @@ function treeView(context) {
   function step(key, at) {
     const nodes = shown, by = new Map(nodes.map((n) => [n.id, n])), node = by.get(at);
     if (!node) return nodes[0]?.id ?? null;
-    const kids = children(nodes), family = kids.get(node.parent) || [node], k = family.indexOf(node);
+    const kids = children(nodes), family = nodes.filter((n) => n.parent === node.parent), k = family.indexOf(node);
     const found = key === "h" ? by.get(node.parent) : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
     return found ? found.id : null;
   }
 
   function draw(store, i) {
     if (!measure) fonts();
-    const width = element.clientWidth;
     const step = store.steps[i];
     const rule = store.head?.method?.acceptance?.name ?? "";
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
@@ -728,8 +723,14 @@ function treeView(context) {
     shown = nodes || [];
     say(note, !step ? "" : !nodes ? "fetching this step…" : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
     if (beams) {
-      beams.tokens.forEach(([, text], k) => say(beamRows.at(k), `${beams.scores[k].toFixed(2)} nats   ${spoken(text)}   from ${beams.parents[k] + 1}`));
+      const best = context.chosen(store, i);
+      beams.tokens.forEach(([, text], k) => {
+        const button = beamRows.at(k).firstChild;
+        say(button, `${beams.scores[k].toFixed(2)} nats   ${spoken(text)}   from ${beams.parents[k] + 1}`);
+        set(button, { "aria-pressed": k + 1 === best });
+      });
       beamRows.trim(beams.tokens.length);
+      shown = beams.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
       return;
     }
     if (!nodes) return;
@@ -776,7 +777,7 @@ function treeView(context) {
     });
     marks.trim(laid.items.length);
   }
-  return { element, draw, step, restyle: () => (measure = null), focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
+  return { element, draw, step, look: () => (width = element.clientWidth), restyle: () => (measure = null), focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
 }
 
 function describe(n, depth) {
@@ -849,6 +850,7 @@ function headline(context) {
       say(bold, plural(step.made.length, "token"));
       let told = " from one pass";
       if (step.drafted) told += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
+      else if (step.beams) told = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the text comes at the end`;
       else if (step.iteration) told = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
       say(rest, told);
       const { tokens, passes, tried, ok, decode } = step.sum;
@@ -891,7 +893,7 @@ function textView(context) {
   const element = h("section", { class: "text-pane" },
     h("header", null, h("h2", null, "Text"), h("span", { class: "key accept" }, "accepted draft"), h("span", { class: "key target" }, "target's own"), counts), box);
   const caret = h("span", { class: "caret" });
-  let head = null, spans = [], shownTo = -1, made = 0, marked = [];
+  let head = null, spans = [], shownTo = -1, made = 0, marked = [], stick = true;
   const token = (text, cls) => {
     const span = h("span", { class: "tok " + cls });
     for (const [kind, shown] of running(text)) span.append(kind === "text" ? h("i", null, shown) : kind === "space" ? h("i", { class: "lead" }, shown) : h("span", { class: kind }, shown));
@@ -912,10 +914,11 @@ function textView(context) {
   }
   return {
     element,
+    look: () => (stick = box.scrollTop + box.clientHeight >= box.scrollHeight - 24),
+    settle: () => stick && (box.scrollTop = box.scrollHeight),
     draw(store, i) {
       element.style.display = store.head ? "" : "none";
       if (!store.head) return;
-      const stick = box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
       if (store.head !== head) reset(store);
       // elements are made in order, as far as the steps are there
       while (made < store.count && store.steps[made]) {
@@ -947,7 +950,6 @@ function textView(context) {
       const [fresh, prompt] = counts.querySelectorAll("b");
       say(fresh, grouped(store.steps[i]?.sum.tokens ?? 0));
       say(prompt, grouped(store.head.prompt_tokens));
-      if (stick) box.scrollTop = box.scrollHeight;
     },
   };
 }
@@ -960,44 +962,44 @@ function apart(a, b) {
   for (let digits = 4; digits < 17; digits++) if (a.toFixed(digits) !== b.toFixed(digits)) return [a.toFixed(digits), b.toFixed(digits)];
   return [String(a), String(b)];
 }
+/** The same in a table of many: what is below a thousandth is said to be. */
+const share = (x) => (x > 0 && x < 0.0005 ? "<0.001" : x < 0.0005 ? "0" : x.toFixed(3));
 /** A token as inline elements, its symbols in a quieter ink. */
 const tokenOf = (text, most = 20) => h("code", { class: "token" }, pieces(text, most).map(([shown, quiet]) => (quiet ? h("span", { class: "ws" }, shown) : shown)));
 
-/** Box, ink and dart: the box is what the draft claims, the ink what the target backs, u is thrown at the box. */
+const inked = (x, y, kind, said, anchor) => s("text", { x, y, class: kind, "text-anchor": anchor }, said);
+/** The box is what the draft claims, the ink what the target backs, u is thrown at the box. */
 function dart(box, width, status) {
   const ratio = box.box > 0 ? box.ink / box.box : 0, over = Math.min(1.45, Math.max(1, ratio)), W = width - 2, wide = W / over, ink = Math.min(1, ratio) * wide;
   const svg = s("svg", { class: "dart", width, height: box.u === undefined ? 66 : 88, viewBox: `-1 ${box.u === undefined ? -2 : -24} ${width} ${box.u === undefined ? 66 : 88}`, "aria-hidden": "true" });
-  const text = (x, y, cls, say, anchor) => s("text", { x, y, class: cls, "text-anchor": anchor }, say);
   if (ratio > 1) svg.append(s("rect", { class: "owed", x: wide, y: 7, width: W - wide, height: 24 }));
   svg.append(s("rect", { class: "paper", x: 0, y: 0, width: wide, height: 38, rx: 2 }), s("rect", { class: "ink", x: 0, y: 0, width: ink, height: 38 }), s("rect", { class: "box", x: 0, y: 0, width: wide, height: 38, rx: 2 }));
   const name = box.name || "p";
-  if (ink > 26) svg.append(text(9, 23, "on-ink", name, "start"));
-  if (wide - ink > 26) svg.append(text(wide - 9, 23, "on-paper", box.mark === undefined ? "q" : "", "end"));
+  if (ink > 26) svg.append(inked(9, 23, "on-ink", name, "start"));
+  if (wide - ink > 26) svg.append(inked(wide - 9, 23, "on-paper", box.mark === undefined ? "q" : "", "end"));
   const share = Math.min(1, ratio), mark = box.mark !== undefined ? box.mark : share;
   const at = mark * wide, label = box.mark !== undefined ? `bound ${prob(box.mark)}` : ratio >= 1 ? "" : `${name}/q ${prob(ratio)}`;
   const half = label.length * 3.4, x = Math.max(half, Math.min(W - half, at));
-  if (label) svg.append(s("path", { class: "tick", d: `M${at},38v6` }), text(x, 52, "scale strong", label, "middle"));
-  if (!label || x - half > 14) svg.append(text(0, 52, "scale", "0", "start"));
-  if (!label || x + half < wide - 10) svg.append(text(wide, 52, "scale", "1", ratio > 1 ? "middle" : "end"));
+  if (label) svg.append(s("path", { class: "tick", d: `M${at},38v6` }), inked(x, 52, "scale strong", label, "middle"));
+  if (!label || x - half > 14) svg.append(inked(0, 52, "scale", "0", "start"));
+  if (!label || x + half < wide - 10) svg.append(inked(wide, 52, "scale", "1", ratio > 1 ? "middle" : "end"));
   if (box.u !== undefined && box.u !== null) {
     const u = box.u * wide, told = `u ${prob(box.u)}`, h2 = told.length * 3.3;
-    svg.append(s("path", { class: "aim " + status, d: `M${u},-9V14` }), s("polygon", { class: "throw " + status, points: points(DIAMOND, 6), transform: `translate(${u},19)` }), text(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", told, "middle"));
+    svg.append(s("path", { class: "aim " + status, d: `M${u},-9V14` }), s("polygon", { class: "throw " + status, points: points(DIAMOND, 6), transform: `translate(${u},19)` }), inked(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", told, "middle"));
   }
   return svg;
 }
 
-/** Where u fell among all tokens that stand side by side, each as wide as it is likely. */
+/** All tokens side by side, each as wide as it is likely, and where u fell. */
 function stretch({ u, low, high }, width) {
   const W = width - 2, a = low * W, b = Math.max(low * W + 1.5, high * W), told = `u ${prob(u)}`, half = told.length * 3.3;
-  const text = (x, y, say, anchor, cls = "scale") => s("text", { x, y, class: cls, "text-anchor": anchor }, say);
   const ends = `${prob(low)} to ${prob(high)}`, h2 = ends.length * 3.1, mid = Math.max(h2, Math.min(W - h2, (a + b) / 2));
   return s("svg", { class: "dart", width, height: 88, viewBox: `-1 -24 ${width} 88`, "aria-hidden": "true" },
     s("rect", { class: "paper", width: W, height: 38, rx: 2 }), s("rect", { class: "owed", x: a, width: b - a, height: 38 }), s("rect", { class: "box", width: W, height: 38, rx: 2 }),
-    s("path", { class: "aim own", d: `M${u * W},-9V14` }), s("polygon", { class: "throw own", points: points(DIAMOND, 6), transform: `translate(${u * W},19)` }), text(Math.max(half, Math.min(W - half, u * W)), -13, told, "middle", "scale strong"),
-    mid - h2 > 14 ? text(0, 52, "0", "start") : null, mid + h2 < W - 10 ? text(W, 52, "1", "end") : null, text(mid, 52, ends, "middle", "scale strong"));
+    s("path", { class: "aim own", d: `M${u * W},-9V14` }), s("polygon", { class: "throw own", points: points(DIAMOND, 6), transform: `translate(${u * W},19)` }), inked(Math.max(half, Math.min(W - half, u * W)), -13, "scale strong", told, "middle"),
+    mid - h2 > 14 ? inked(0, 52, "scale", "0", "start") : null, mid + h2 < W - 10 ? inked(W, 52, "scale", "1", "end") : null, inked(mid, 52, "scale strong", ends, "middle"));
 }
 
-/** Token by token: the draft's share as a box, the target's as ink, what is owed in green. */
 function lawTable(laws, title, note, most) {
   const scale = Math.max(...laws.rows.map((row) => Math.max(row.p, laws.drawn ? row.q : 0)), 1e-9), pct = (x) => `${((100 * x) / scale).toFixed(2)}%`;
   const rows = laws.rows.map((row) => {
@@ -1005,7 +1007,7 @@ function lawTable(laws, title, note, most) {
     return h("tr", { class: (row.tried ? "tried " : "") + (rest ? "rest" : "") || null },
       h("th", { scope: "row" }, rest ? "all others" : tokenOf(row.text, most)),
       h("td", { class: "picture" }, h("span", { class: "pair" }, row.p > row.q && laws.drawn && laws.left ? h("span", { class: "owed", style: `width:${pct(row.p)}` }) : null, h("span", { class: "ink", style: `width:${pct(laws.drawn && laws.left ? Math.min(row.p, row.q) : row.p)}` }), laws.drawn ? h("span", { class: "box", style: `width:${pct(row.q)}` }) : null)),
-      laws.drawn ? h("td", null, prob(row.q)) : null, h("td", null, prob(row.p)), laws.left ? h("td", { class: "left" }, row.left > 0 ? prob(row.left) : "–") : null);
+      laws.drawn ? h("td", null, share(row.q)) : null, h("td", null, share(row.p)), laws.left ? h("td", { class: "left" }, row.left > 0 ? share(row.left) : "–") : null);
   });
   return [h("h3", null, title, h("span", { class: "quiet" }, note)),
     h("table", { class: "laws" }, h("thead", null, h("tr", null, h("th", { scope: "col" }, "token"), h("td", null), laws.drawn ? h("th", { scope: "col" }, "q") : null, h("th", { scope: "col" }, "p"), laws.left ? h("th", { scope: "col" }, "residual") : null)), h("tbody", null, rows))];
@@ -1018,7 +1020,7 @@ const numbersTable = (rows, test) => h("table", { class: "sums" }, h("tbody", nu
 function cardView(context) {
   const body = h("div", { class: "decision-body" });
   const element = h("aside", { class: "decision", tabindex: -1, role: "region", "aria-label": "decision" }, body);
-  let drawn = null, drawnAs = "";
+  let drawn = null, drawnAs = "", wide = 0;
   function status(made) {
     if (made.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
     return made.agrees ? h("span", { class: "agree" }, s("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" }, s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
@@ -1043,12 +1045,12 @@ function cardView(context) {
       const shown = made.test.length > 4 ? [made.test[1], made.test[3], made.test[5]].map(prob).map((v, k) => v + (k < 2 ? ` ${made.test[2 + 2 * k]} ` : "")).join("") : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
       test = h("tr", { class: "test" }, h("th", { scope: "row" }, "test"), h("td", null, h("code", null, symbol)), h("td", { class: "value " + bad }, shown));
     }
-    const share = made.box && made.box.u !== undefined && made.box.box > 0 ? Math.min(1, made.box.ink / made.box.box) : null;
+    const odds = made.box && made.box.u !== undefined && made.box.box > 0 ? Math.min(1, made.box.ink / made.box.box) : null;
     const where = [made.id !== undefined && !OWN.has(made.status) ? `node ${made.id}` : "", made.depth ? `depth ${made.depth}` : "", made.tried].filter(Boolean).join(", ");
     const after = made.after ? [where ? " after " : "after ", tokenOf(made.after.text, 12)] : made.where ? [made.where] : [];
     const left = [shell(made.status, made.title, tokenOf(made.text, 16), [where, ...after], made), lie(made),
       made.box ? dart(made.box, half, made.status) : made.line ? stretch(made.line, half) : null,
-      share !== null ? h("p", { class: "odds" }, share >= 1 ? h("span", null, "accepts any u") : [h("span", null, `accept ${(100 * share).toFixed(1)} %`), h("span", null, `reject ${(100 * (1 - share)).toFixed(1)} %`)]) : null,
+      odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u") : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`), h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
       made.numbers?.length ? numbersTable(made.numbers, test) : null, made.form === "block" && made.block ? blockTable(made) : null, made.lines.map((line) => h("p", { class: "line" }, line))];
     const right = [];
     if (made.laws) {
@@ -1059,18 +1061,19 @@ function cardView(context) {
       if (made.status === "reject" && !residual && made.form === "drawn") right.push(h("p", { class: "line" }, "What was left after that many refusals is not in the record."));
     } else if (made.form !== "root" && made.status !== "unreached" && (step.few || step.cut)) right.push(h("p", { class: "quiet" }, "The laws at this place come with the whole step."));
     if (made.then) {
-      const next = made.then, numbers = next.r !== null && next.u !== null && context.rule(store) === "lossless" ? `: ${under(next, "lossless")}` : "";
-      right.push(h("p", { class: "then" }, glyph(next.status), "Then ", tokenOf(next.text, 12), `${numbers}, ${WORDS[next.status]}`));
+      const next = made.then, drawn = next.r !== null && next.u !== null && next.q && made.form === "drawn", [a, b] = drawn ? apart(next.u, next.r / next.q) : [];
+      const numbers = drawn ? `${next.parent === made.after?.id && made.status === "reject" ? " against what is left" : ""}: ${a} ${next.u * next.q < next.r ? "<" : "≥"} ${b}` : "";
+      right.push(h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12), `${numbers}, ${WORDS[next.status]}`));
     }
     return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
   }
   function iteration(step, at) {
     const { before, after, fixed } = step.iteration, agrees = rederives(step, ""), made = { agrees, recorded: fixed, again: fixedOf(step) };
-    return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, before.length ? "" : "", made),
+    return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", made),
       agrees === false ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${made.again}.`) : null,
       h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col" }, x)))),
         h("tbody", null, after.map(([, text], k) => h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)), h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"), h("td", { class: "word" }, tokenOf(text, 10)), h("td", { class: k < fixed ? "yes" : "" }, k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final") : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))))),
-      h("p", { class: "line" }, "One pass reads the whole block and replaces every guess by the model's choice after the guesses before it. Guesses that come out as they went in, from the first on, are final, and so is the token after them: it was read behind final ones only.")];
+      h("p", { class: "line" }, "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come out as they went in are final, and so is the token after them.")];
   }
   function beams(store, i, step, at) {
     const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)), before = store.steps[i - 1]?.beams;
@@ -1082,12 +1085,13 @@ function cardView(context) {
   return {
     element,
     focus: () => element.focus(),
+    look: () => (wide = element.clientWidth),
     restyle: () => (drawn = null),
     draw(store, i, width) {
       const step = store.steps[i], at = context.chosen(store, i);
       element.style.display = store.count ? "" : "none";
       if (!step) return void ((drawn = null), body.replaceChildren(h("p", { class: "quiet" }, store.count ? "fetching this step…" : "")));
-      const inner = Math.max(200, element.clientWidth - 40), two = inner >= 620, as = `${i} ${at} ${inner} ${context.selection?.step === i}`;
+      const inner = Math.max(200, wide - 40), two = inner >= 620, as = `${i} ${at} ${inner} ${context.selection?.step === i}`;
       if (drawn === step && drawnAs === as) return;
       drawn = step;
       drawnAs = as;
@@ -1106,9 +1110,8 @@ function cardView(context) {
   };
 }
 
-/** Entries of the target's cache: rows = layer x KV head, columns = positions. Dark is kept, pale is gone, outlined went
- *  in this step. Above stand ticks: the share of attention where it was recorded, else in how many rows an old entry is
- *  still kept. */
+/** The target's cache: rows = layer x KV head, columns = positions. Ticks above: the share of attention where it was
+ *  recorded, else in how many rows an entry is kept. */
 function cacheView(context) {
   const bars = h("div", { class: "held" });
   const bar = pool(bars, () => h("div", { class: "bar" }, h("span", { class: "who" }), h("span", { class: "track" }, h("span", { class: "fill" })), h("span", { class: "much" })));
@@ -1120,8 +1123,8 @@ function cacheView(context) {
   const asTable = toggle("Show as table", (on) => ((tabled = on), (seen = ""), context.redraw()));
   const back = h("button", { type: "button", class: "small" }, "all heads");
   back.addEventListener("click", () => open(null));
-  const element = h("section", { class: "cache-pane" }, h("header", null, h("h2", null, "KV cache"), shape, figures), canvas, tip, note, twin, bars, h("div", { class: "tools" }, back, asTable));
-  let row = null, tabled = false, seen = "", colours = null, geometry = null, cursor = null, last = null;
+  const element = h("section", { class: "cache-pane" }, h("header", null, h("h2", null, "KV cache"), shape, figures), canvas, h("div", { class: "tools" }, note, tip, back, asTable), twin, bars);
+  let row = null, tabled = false, seen = "", colours = null, geometry = null, cursor = null, last = null, wide = 0;
   const open = (k) => ((row = k), (seen = ""), context.redraw());
   const at = (event) => {
     const g = geometry, box = canvas.getBoundingClientRect();
@@ -1135,7 +1138,7 @@ function cacheView(context) {
   canvas.addEventListener("pointermove", (event) => ((cursor = at(event)?.column ?? null), tell()));
   canvas.addEventListener("pointerleave", () => ((cursor = null), tell()));
   canvas.addEventListener("keydown", (event) => {
-    const g = geometry, move = { "[": -1, "]": 1, "{": -10, "}": 10 }[event.key];
+    const g = geometry, move = { "[": -1, "]": 1 }[event.key];
     if (!g || event.ctrlKey || event.metaKey || event.altKey) return;
     if (move) cursor = Math.max(0, Math.min(g.columns - 1, (cursor ?? g.columns - 1) + move));
     else if (event.key === "Enter") return void (event.preventDefault(), event.stopPropagation(), open(row === null ? 0 : null));
@@ -1176,7 +1179,6 @@ function cacheView(context) {
     });
     bar.trim(step.kv.length);
   }
-  /** Three or four colours of the theme as pixels, and the ramp of attention between them. */
   function paints() {
     const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
     const rgb = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16)), pixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
@@ -1184,9 +1186,9 @@ function cacheView(context) {
     const ramp = Uint32Array.from({ length: 256 }, (_, k) => pixel(low.map((x, c) => Math.round(x + ((high[c] - x) * k) / 255))));
     return { gone: pixel(rgb(of("gone"))) >>> 0, now: pixel(rgb(of("ink"))) >>> 0, bg: pixel(rgb(of("bg"))) >>> 0, ramp, muted: of("muted"), faint: of("branch"), ink: of("ink"), mono: `11px ${of("mono")}`, sans: `11px ${of("sans")}` };
   }
-  function paint(store, i, width) {
+  function paint(store, i) {
     const map = store.map, c = (colours = colours || paints()), length = map.length(i), ratio = window.devicePixelRatio || 1;
-    const wide = Math.max(160, Math.floor(width)), left = 34, room = wide - left, most = Math.min(450, Math.max(40, Math.floor(room / 2)));
+    const right = Math.max(160, Math.floor(wide)), left = 34, full = right - left, most = Math.min(450, Math.max(40, Math.floor(full / 2)));
     const bin = Math.max(1, Math.ceil(length / most)), columns = Math.max(1, Math.ceil(length / bin)), rows = row === null ? [...Array(map.rows).keys()] : [Math.min(row, map.rows - 1)];
     const tall = row !== null ? 40 : map.rows > 64 ? 3 : map.rows > 32 ? 4 : 7, top = 30;
     const lines = [];
@@ -1196,9 +1198,9 @@ function cacheView(context) {
       lines.push(y);
       y += tall + 1;
     });
-    const high = y + 2;
-    geometry = { left, wide, columns, bin, lines, tall, length, rows: map.rows };
-    canvas.width = Math.round(wide * ratio);
+    const room = Math.min(full, columns * 14), zones = row === null ? zonesOf(store, i, length) : [], high = y + (zones.length ? 22 : 2);
+    geometry = { left, wide: left + room, columns, bin, lines, tall, length, rows: map.rows };
+    canvas.width = Math.round(right * ratio);
     canvas.height = Math.round(high * ratio);
     canvas.style.height = high + "px";
     const pen = canvas.getContext("2d"), image = pen.createImageData(canvas.width, canvas.height), data = new Uint32Array(image.data.buffer);
@@ -1247,6 +1249,14 @@ function cacheView(context) {
       if (row !== null) pen.fillText(`L${Math.floor(k / map.heads)}.${k % map.heads}`, 0, lines[n] + tall / 2);
       else if (k % map.heads === 0 && (k / map.heads) % every === 0) pen.fillText(`L${k / map.heads}`, 0, lines[n] + ((tall + 1) * map.heads) / 2);
     });
+    // which part of the text the policy keeps for which reason
+    for (const [from, to, word, brief] of zones) {
+      const x0 = left + (from / bin / columns) * room + 1, x1 = left + (Math.min(to, length) / bin / columns) * room - 1;
+      pen.strokeStyle = c.faint;
+      pen.strokeRect(x0, y + 3, Math.max(0, x1 - x0), 0);
+      const text = pen.measureText(word).width <= x1 - x0 ? word : brief;
+      if (pen.measureText(text).width <= x1 - x0 + 8) pen.fillText(text, (x0 + x1 - pen.measureText(text).width) / 2, y + 14);
+    }
     // names over the columns that stand out, from left to right, none touching the last
     pen.fillStyle = c.ink;
     pen.font = c.mono;
@@ -1257,13 +1267,23 @@ function cacheView(context) {
       const x = left + (q * room) / columns;
       if (x < free || ((evicts || mass) && score[q] < bound)) continue;
       const text = spoken(texts(q * bin)).slice(0, 12).replace(/^␣/, "");
-      if (x + pen.measureText(text).width > wide) break;
+      if (x + pen.measureText(text).width > right) break;
       pen.fillText(text, x, 8);
       free = x + pen.measureText(text).width + (evicts || mass ? 14 : 60);
     }
     const kinds = mass ? "darker: more attention" : evicts ? "dark: kept" : "";
     say(note, [kinds, evicts ? "pale: evicted" : "", recent.some(Boolean) ? "outlined: evicted in this step" : "", evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "", bin > 1 ? `one column is ${bin} positions, its darkness the share that is kept` : "", row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
     set(canvas, { "aria-label": `cache map of step ${i}: ${plural(map.rows, "row")}, ${plural(length, "position")}, ${map.summary(i)}; [ and ] move along the positions` });
+  }
+  /** Parts of the text that the policy speaks of: [from, to, words, fewer words]. */
+  function zonesOf(store, i, length) {
+    const { name, heavy, recent, sinks, window: span, size: newest } = store.head.method.policy || {}, near = recent ?? span ?? newest;
+    if (!store.map.any(i) || near === undefined) return [];
+    const start = Math.min(sinks || 0, length), edge = Math.max(start, length - near), made = [];
+    if (start) made.push([0, start, `sinks ${start}`, ""]);
+    if (heavy && edge > start) made.push([start, edge, `heavy hitters ${heavy} per head, of ${plural(edge - start, "position")}`, "heavy hitters"]);
+    made.push([edge, length, `${name === "h2o" ? "recent" : "window"} ${near}`, ""]);
+    return made;
   }
   function table(store, i) {
     const map = store.map, rows = row === null ? [...Array(map.rows).keys()] : [row], length = map.length(i);
@@ -1282,7 +1302,8 @@ function cacheView(context) {
   return {
     element,
     restyle: () => ((colours = null), (seen = "")),
-    draw(store, i, width) {
+    look: () => (wide = element.clientWidth),
+    draw(store, i) {
       const step = store.steps[i];
       element.style.display = step ? "" : "none";
       if (!step) return;
@@ -1297,11 +1318,11 @@ function cacheView(context) {
       back.style.display = ready && row !== null ? "" : "none";
       bars.style.display = step.kv.length > 1 || !ready ? "" : "none";
       if (!ready) return say(note, map?.untold ? "Which entries were evicted was not recorded." : target && map ? "The map waits for earlier steps." : "");
-      const wide = element.clientWidth, as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0}`;
+      const as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0}`;
       if (as === seen) return;
       seen = as;
       if (tabled) table(store, i), say(note, "");
-      else paint(store, i, wide);
+      else paint(store, i);
       tell();
     },
   };
@@ -1339,9 +1360,10 @@ function timeView(context) {
       h("span", { class: "buttons" }, act("first", "first step", () => context.seek(0)), act("prev", "previous step", () => context.seek(context.at - 1)), play,
         act("next", "next step", () => context.seek(context.at + 1)), act("last", "last step", () => context.follow(true))), speed, live, h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))),
     h("div", { class: "lane-box" }, canvas, slider));
-  let colours = null;
+  let colours = null, width = 0;
   return {
     element,
+    look: () => (width = canvas.parentElement.clientWidth),
     restyle: () => (colours = null),
     draw(store, i) {
       element.style.display = store.count ? "" : "none";
@@ -1362,9 +1384,9 @@ function timeView(context) {
       eviction.style.display = store.steps.some((x) => x.kv.some((k) => k.lane === "target" && k.evicted)) ? "" : "none";
       const now = store.steps[i];
       say(rate, now?.sum.decode ? `${milli(now.sum.decode)}, step ${i} of ${store.count - 1}` : "");
-      const style = getComputedStyle(element);
-      colours = colours || Object.fromEntries(["time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg"].map((c) => [c, style.getPropertyValue("--" + c).trim()]));
-      const ratio = window.devicePixelRatio || 1, width = canvas.parentElement.clientWidth, height = 54;
+      const style = colours ? null : getComputedStyle(element);
+      colours = colours || Object.fromEntries(["time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg", "sans"].map((c) => [c, style.getPropertyValue("--" + c).trim()]));
+      const ratio = window.devicePixelRatio || 1, height = 54;
       if (canvas.width !== Math.round(width * ratio) || canvas.height !== height * ratio) {
         canvas.width = Math.round(width * ratio);
         canvas.height = height * ratio;
@@ -1373,7 +1395,7 @@ function timeView(context) {
       const c = canvas.getContext("2d");
       c.setTransform(ratio, 0, 0, ratio, 0, 0);
       c.clearRect(0, 0, width, height);
-      c.font = `11px ${style.getPropertyValue("--sans")}`;
+      c.font = `11px ${colours.sans}`;
       c.textAlign = "center";
       const each = width / store.count, top = 18, tall = 20; // equal widths, so that the slider's thumb is on its step
       const longest = store.steps.reduce((most, x) => Math.max(most, x ? x.dt.all : 0), 1e-9);
@@ -1428,7 +1450,6 @@ const SPEEDS = [
   { word: "2/s", told: "two steps a second", wait: () => 500 },
   { word: "8/s", told: "eight steps a second", wait: () => 125 },
   { word: "1×", told: "as fast as it was", wait: (step) => Math.max(33, Math.min(5000, 1000 * (step?.dt.all || 0))) },
-  { word: "½/s", told: "a step every two seconds", wait: () => 2000 },
 ];
 const KEYS = [["← →", "step back, on; with Shift ten"], ["Home End", "first, last step"], ["Space", "play, pause"], ["f", "follow the run"], ["h l", "in the tree: parent, child"], ["j k", "next, previous sibling"], ["Enter Esc", "to the card, and back"], ["r R", "next, previous rejection"], ["e E", "next, previous eviction"], ["[ ]", "along the cache map; Enter one row, j k the next"], ["?", "this list"]];
 
@@ -1491,7 +1512,10 @@ export function mount(element, options = {}) {
     const width = root.clientWidth;
     root.classList.toggle("narrow", width < 700);
     root.classList.toggle("wide", !!card && !!tree && width >= 940);
+    for (const part of parts) part.element.style.display = "";
+    for (const part of parts) part.look?.(); // all widths are read before anything is drawn
     for (const part of parts) part.draw(store, i, width);
+    for (const part of parts) part.settle?.();
     const end = store.end;
     say(outcome, end && i === store.count - 1 ? ending(end) : "");
     outcome.style.display = outcome.textContent ? "" : "none";
@@ -1534,7 +1558,10 @@ export function mount(element, options = {}) {
     options.onGap(from, to);
   }
 
-  const resize = new ResizeObserver(request);
+  let across = 0;
+  const resize = new ResizeObserver(([entry]) => {
+    if (across !== (across = entry.contentRect.width)) request(); // its height is our own doing
+  });
   resize.observe(element);
   const restyle = () => {
     for (const part of parts) part.restyle?.();
@@ -1600,8 +1627,12 @@ export function mount(element, options = {}) {
     /** Show the newest step from now on. */
     follow(on) {
       context.following = on;
-      if (on) clearTimeout(timer), (timer = 0);
-      if (on) options.onSeek?.(store.count - 1);
+      if (on) {
+        clearTimeout(timer);
+        timer = 0;
+        context.at = store.count - 1;
+        options.onSeek?.(context.at);
+      }
       request();
     },
     /** Ring one node of one step. */
@@ -1625,7 +1656,6 @@ export function mount(element, options = {}) {
     clear() {
       store.head = store.end = null;
       store.steps = [];
-      store.trees.clear();
       store.map = null;
       store.masses.clear();
       store.words.head = null;

@@ -178,6 +178,12 @@ BAD = {
     "trace exists": f"run --model lab --prompt x --trace {shlex.quote(__file__)}",
     "trace absent": "trace show /no/such/trace",
     "no trace": f"trace check {shlex.quote(__file__)}",
+    "export to nothing": f"trace export {shlex.quote(__file__)}",
+    "export of no trace": f"trace export {shlex.quote(__file__)} --html /tmp/no-such-file.html",
+    "export over a file": f"trace export x --html {shlex.quote(__file__)}",
+    "export in no folder": "trace export x --perfetto /no/such/folder/t.json",
+    "export of two to one": "trace export x --html a --perfetto a",
+    "models in no folder": "app --no-browser --models /no/such/folder",
     "no way": "trace",
     "too few rounds": "bench decode --repeats 0",
     "unknown measurement": "bench encode",
@@ -329,6 +335,18 @@ def test_trace_check_tells_agreement_from_contradiction(asked, said, recorded: P
     bad.write_bytes(changed)
     code, out, err = said("trace", "check", str(bad), "--json")
     assert code == 1 and err == "" and json.loads(out)["problems"]
+
+
+def test_trace_export_writes_a_page_and_trace_events(asked, said, recorded: Path, tmp_path: Path) -> None:
+    page, events = tmp_path / "run.html", tmp_path / "run.json"
+    found = asked("trace", "export", str(recorded), "--html", str(page), "--perfetto", str(events))
+    assert found == {"trace": str(recorded), "html": str(page), "perfetto": str(events)}
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert json.loads(events.read_text(encoding="utf-8"))["traceEvents"]
+    before = page.read_bytes()
+    code, out, err = said("trace", "export", str(recorded), "--html", str(page))
+    assert code == 2 and out == "" and "exists already" in err and page.read_bytes() == before
+    assert "run2.html: " in said("trace", "export", str(recorded), "--html", str(tmp_path / "run2.html"))[1]
 
 
 # ---- as a program

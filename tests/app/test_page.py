@@ -20,18 +20,20 @@ STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').spli
 class Lab:
     """A served lab, a browser, and every request that its pages made."""
 
+    closing = False  # what a page says while it is being closed does not count
+
     def __init__(self, driver: Any, address: str, play: Any):
         self.driver, self.address, self.play = driver, address, play
         self.requests: list[str] = []
         self.troubles: list[str] = []
 
     def open(self, path: str = "/", **more: Any) -> Any:
-        context = self.driver.new_context(viewport={"width": 1280, "height": 900}, **more)
+        context = self.driver.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce", **more)
         page = context.new_page()
         page.set_default_timeout(LONG)
         page.on("request", lambda request: self.requests.append(request.url))
-        page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and self.troubles.append(said.text))
+        page.on("pageerror", lambda error: self.closing or self.troubles.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and not self.closing and self.troubles.append(said.text))
         page.goto(self.address + path)
         page.wait_for_selector(".ds-button.stop", state="attached")
         page.wait_for_selector(".ds .empty", state="attached")
@@ -42,6 +44,16 @@ class Lab:
 def driver() -> Iterator[Any]:
     with browser() as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def closed(driver: Any) -> Iterator[None]:
+    """What a test opened is closed after it: a page that plays on would slow the next one."""
+    yield
+    Lab.closing = True
+    for context in driver.contexts:
+        context.close()
+    Lab.closing = False
 
 
 @pytest.fixture(scope="module")

@@ -375,3 +375,35 @@ def test_an_unreadable_folder_is_told(play: Play) -> None:
     play.folder.write_text("")
     with pytest.raises(Refused, match="file system"):
         play.start(speculative())
+
+
+# ---- what can be taken away
+
+
+def test_a_finished_run_is_given_as_trace_and_as_page(play: Play, client: TestClient) -> None:
+    channel = finished(play)
+    trace = client.get(f"/ds/run/{channel.run}/trace")
+    assert trace.content == channel.path.read_bytes() and f'"{channel.run}.dstrace"' in trace.headers["content-disposition"]
+    page = client.get(f"/ds/run/{channel.run}/export.html")
+    assert page.headers["content-disposition"].startswith("attachment") and page.text.startswith("<!doctype html>")
+    assert "default-src 'none'" in page.text
+
+
+def test_a_run_that_goes_or_is_gone_is_not_given(play: Play, client: TestClient) -> None:
+    channel = play.start(speculative(max_new=400))
+    play.act(channel, "pause")
+    for what in ("trace", "export.html"):
+        answer = client.get(f"/ds/run/{channel.run}/{what}")
+        assert answer.status_code == 409 and answer.json()["error"].endswith(".")
+        assert client.get(f"/ds/run/{'0' * 16}/{what}").status_code == 404
+    play.act(channel, "stop")
+    assert play._jobs[channel.run].wait(300)
+    channel.path.unlink()
+    assert client.get(f"/ds/run/{channel.run}/trace").status_code == 404
+
+
+def test_examples_are_listed_and_streamed(client: TestClient) -> None:
+    rows = client.get("/ds/examples").json()
+    assert rows and {"run", "title", "about"} == rows[0].keys()
+    events = told(client.get(f"/ds/run/{rows[0]['run']}/events").text)
+    assert events[-1][0] == "end" and any(kind == "step" for kind, _, _ in events)

@@ -20,6 +20,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
     "plain": dict(sampler="temperature"),
     "plain greedy": dict(),
+    "jacobi": dict(strategy=("jacobi", {"block": 4})),
+    "beam": dict(strategy=("beam", {"width": 3})),
 }
 
 

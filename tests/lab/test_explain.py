@@ -15,7 +15,7 @@ from toylab import HOSTILE
 
 from .runs import METHODS, known, run
 
-DRAFTING = [name for name in METHODS if not name.startswith("plain")]
+DRAFTING = [name for name, parts in METHODS.items() if "drafter" in parts]
 
 
 def everything(trace: Trace) -> list[Explanation]:
@@ -24,7 +24,7 @@ def everything(trace: Trace) -> list[Explanation]:
     for step in trace.steps:
         nodes = range(len(step.draft.tokens)) if step.draft is not None else []
         made += [explain(trace, step.step, node) for node in nodes]
-        if step.extra is not None:
+        if step.extra is not None or step.beams is not None or step.iteration is not None:
             made.append(explain(trace, step.step))
     return made
 
@@ -135,6 +135,12 @@ def test_a_forged_verdict_is_told() -> None:
     trials.ok[trials.node.index(node)] = True
     e = explain(trace, step, node)
     assert e.agrees is False and "does not re-derive" in e._repr_html_() and "DOES NOT FOLLOW" in str(e)
+
+
+def test_strategies_without_a_draft_are_told_too() -> None:
+    block, beams = explain(known("jacobi"), 0), explain(known("beam"), 2)
+    assert block.title == "One pass over a block" and "final after this pass" in str(block)
+    assert beams.title == "Beams kept" and beams.agrees and len(beams.lines[0].sums) == 3
 
 
 def test_refusals_say_what_is_missing() -> None:

@@ -7,8 +7,11 @@ import json
 import numpy as np
 import pytest
 from decodescope.engine.trace import Header, Prefill, Step
-from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Pass, Trials
+from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
+from decodescope.lab.messages import messages
 from decodescope.lab.wire import BUDGET, Wire, encode, end_message
+
+from .runs import known
 
 HOSTILE = [
     "<script>trap()</script>",
@@ -65,10 +68,13 @@ def test_small_step_as_it_stands_on_the_wire() -> None:
         [1, "z", 10, 0.2],
         [1, "w", 20, None, 0.2, 0.4, "resample"],
     ]
-    assert made["verdict"] == {"path": [0, 1], "first_reject": 2, "tried": [1, 2], "extra": [0.4, 0.3, 0.5]}
+    assert made["verdict"] == {"path": [0, 1], "first_reject": 2, "tried": [1, 2], "ok": [1, 0], "extra": [0.4, 0.3, 0.5]}
     assert made["made"] == [[8, "x", "accept"], [20, "w", "resample"]]
     assert made["sum"] == {"tokens": 2, "passes": 1, "tried": 2, "ok": 1, "drafted": 3, "accepted": 1, "decode": 0.0025}
-    assert made["kv"] == [{"lane": "target", "appended": 2, "held": 3, "bytes": 640, "full": 960, "evicted": 1, "gone": [0]}]
+    assert made["kv"] == [
+        {"lane": "target", "appended": 2, "read": 2, "held": 3, "bytes": 640, "full": 960, "evicted": 1, "gone": [0]}
+    ]
+    assert made["proposal"] == "iid"
     assert (made["kind"], made["i"], made["n"], made["t0"]) == ("step", 0, 2, 0.0015)
     assert made["dt"] == {"draft": 0.0005, "verify": 0.0015, "commit": 0.0, "cache": 0.0, "all": 0.0025}
 
@@ -168,3 +174,86 @@ def test_counters_equal_the_summary() -> None:
     assert sums["tokens"] / sums["passes"] == figures.tau
     assert sums["ok"] / sums["tried"] == figures.acceptance
     assert sums["tokens"] / sums["decode"] == pytest.approx(figures.tokens_per_s)
+
+
+def laws() -> Tops:
+    """Of the root, of node 0; the second row is shorter."""
+    p, q = np.array([[0.3, 0.25], [0.1, 0.0]], "<f4"), np.array([[0.7, 0.1], [0.4, 0.0]], "<f4")
+    rest = np.array([[0.45, 0.2, 0.3], [0.9, 0.6, 0.5]], "<f4")
+    return Tops(np.array([-1, 0], "<i4"), np.array([[8, 20], [9, -1]], "<i4"), p, q, rest, np.array([1.5, 2.5], "<f4"))
+
+
+def test_a_step_brings_the_laws_where_a_reader_looks_first_and_all_when_asked() -> None:
+    step = small()
+    step.tops = laws()
+    sent, whole = wire(step).step(step), wire(step).step(step, whole=True)
+    assert sent["tops"] == [[1, 2.5, [0.9, 0.6, 0.5], [[9, ["e2", "96"], 0.1, 0.4]]]], (
+        "node 1 of the wire: after it one was refused"
+    )
+    assert sent["few"] and "few" not in whole
+    assert whole["tops"][0] == [0, 1.5, [0.45, 0.2, 0.3], [[8, "x", 0.3, 0.7], [20, "w", 0.25, 0.1]]]
+    step.pieces["9"] = "long " * 300  # type: ignore[index]
+    assert wire(step).step(step)["tops"] == [], "laws that would fill the message wait until they are asked for"
+
+
+def test_laws_of_a_run_add_up_to_one_and_keep_every_bit() -> None:
+    trace, seen = known("tree"), 0
+    for message, step in zip([m for m in messages(trace) if m["kind"] == "step"], trace.steps, strict=True):
+        assert step.tops is not None
+        for i, (place, _, rest, shown) in enumerate(message["tops"]):
+            there = step.tops.ids[i] >= 0
+            assert place == step.tops.places[i] + 1 and [x[0] for x in shown] == step.tops.ids[i][there].tolist()
+            assert np.array_equal(np.float32([x[2] for x in shown]), step.tops.p[i][there])
+            assert sum(x[2] for x in shown) + rest[0] == pytest.approx(1, abs=1e-5)
+            seen += 1
+    assert seen > 20, "the test needs laws"
+
+
+def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
+    """Per step and row the positions that are still held, from the wire alone."""
+
+    def flat(runs: list) -> set[int]:
+        return {p for run in runs for p in (range(run[0], run[1] + 1) if isinstance(run, list) else [run])}
+
+    held, made = [set() for _ in range(rows)], []  # type: list[set[int]], list[list[set[int]]]
+    read = 0
+    for step in steps:
+        change = next(x for x in step["kv"] if x["lane"] == "target")
+        for row in held:
+            row.update(range(read, change["read"]))
+        read = change["read"]
+        for lost in (change.get("prompt", {}), change):
+            for k, row in enumerate(held):
+                row -= flat(lost.get("gone", []))
+                row -= flat(lost.get("out", [[]] * rows)[k])
+        made.append([set(row) for row in held])
+    return made
+
+
+@pytest.mark.parametrize(
+    "policy", [("h2o", {"heavy": 3, "recent": 4}), ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 4})]
+)
+def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, dict[str, int]]) -> None:
+    import toys
+    from decodescope.engine import Session
+    from decodescope.engine.trace import Trace
+
+    made = Session(toys.target(), toys.method(policy=policy), toys.PROMPT, max_new_tokens=24)
+    made.sink = Trace()
+    held: list[list[set[int]]] = []
+    for _ in made.stream():
+        stores = made.target.cache.layers
+        held.append([set(head.tolist()) for store in stores for head in store.positions()[0].expand(store.kv.shape[2], -1)])
+    steps = [m for m in messages(made.sink) if m["kind"] == "step"]
+    assert kept_by_replay(steps, len(held[0])) == held
+    assert sum(x["evicted"] for step in steps for x in step["kv"]) > 10, "the test needs evictions"
+
+
+def test_evictions_in_large_numbers_wait_until_they_are_asked_for() -> None:
+    step, gone = small(), np.random.default_rng(0).permutation(5000)[:3000].astype("<i4")
+    step.cache = [CacheChange("target", 2, 3, 640, 960, 3000, gone)]
+    sent, whole = wire(step).step(step)["kv"][0], wire(step).step(step, whole=True)["kv"][0]
+    assert sent["lost"] and "gone" not in sent and len(encode(wire(step).step(step))) <= BUDGET
+    assert "lost" not in whole and kept_by_replay([{"kv": [{**whole, "read": 5000}]}], 1)[0][0] == set(range(5000)) - set(
+        gone.tolist()
+    )

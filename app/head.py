@@ -1,0 +1,45 @@
+"""Head: what must stand in the page itself, so that the picture is drawn before the page library has started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .guard import App, Receive, Scope, Send
+
+HEAD = b"""
+<link rel="stylesheet" href="/ds/web/scope.css">
+<link rel="stylesheet" href="/ds/web/page.css">
+<link rel="modulepreload" href="/ds/web/scope.js">
+<script type="module">import("/ds/web/page.js").then((page) => page.early());</script>
+"""
+
+
+class Head:
+    """Puts HEAD at the beginning of the page's head. The page library adds what it is given only once it runs."""
+
+    def __init__(self, app: App):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection; all but the page itself pass through."""
+        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+            await self.app(scope, receive, send)
+            return
+        plain = [(key, value) for key, value in scope["headers"] if key.lower() != b"accept-encoding"]
+        start: dict[str, Any] = {}
+        parts: list[bytes] = []
+
+        async def kept(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+            elif message["type"] == "http.response.body":
+                parts.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    body = b"".join(parts)
+                    if start["status"] == 200:
+                        body = body.replace(b"<head>", b"<head>" + HEAD, 1)
+                    others = [(k, v) for k, v in start["headers"] if k.lower() != b"content-length"]
+                    await send({**start, "headers": [*others, (b"content-length", b"%d" % len(body))]})
+                    await send({"type": "http.response.body", "body": body})
+
+        await self.app({**scope, "headers": plain}, receive, kept)

@@ -1,0 +1,290 @@
+"""The page without a model: it opens on an example; settings are kept, composed, copied and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import browser, served
+from decodescope.app.examples import examples
+from decodescope.app.guard import Guard
+from decodescope.app.play import Choice, Play
+from decodescope.app.presets import PRESETS
+from decodescope.app.recipe import recipe
+from decodescope.app.server import app
+from decodescope.engine.load import SHIPPED
+from toylab import speculative, toy_play
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+LONG = 60_000
+STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
+KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"
+
+
+class Lab:
+    """A served page and what went wrong on it."""
+
+    closing = False  # what a page says while it is being closed does not count
+
+    def __init__(self, driver: Any, address: str, play: Play):
+        self.driver, self.address, self.play = driver, address, play
+        self.troubles: list[str] = []
+
+    def open(self, path: str = "/", **more: Any) -> Any:
+        """A page of a new visitor."""
+        page = self.driver.new_context(viewport={"width": 1440, "height": 900}, **more).new_page()
+        page.set_default_timeout(LONG)
+        page.on("pageerror", lambda error: self.closing or self.troubles.append(str(error)))
+        page.goto(self.address + path)
+        self.ready(page)
+        return page
+
+    def ready(self, page: Any) -> None:
+        """Wait until the inputs answer."""
+        page.wait_for_selector(".ds-button.stop", state="attached")
+        page.wait_for_selector("#ds-view .ds")
+        page.wait_for_selector("#ds-run")
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def closed(driver: Any) -> Iterator[None]:
+    """What a test opened is closed after it: a page that plays on would slow the next one."""
+    yield
+    Lab.closing = True
+    for context in driver.contexts:
+        context.close()
+    Lab.closing = False
+
+
+@pytest.fixture(scope="module")
+def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab whose models were never loaded."""
+    more = tmp_path_factory.mktemp("models")
+    shutil.copytree(SHIPPED / "lab-draft", more / "other")
+    config = json.loads((more / "other" / "config.json").read_text())
+    (more / "other" / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 64}))
+    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
+    with served(lambda port: Guard(app(play), port)) as address:
+        made = Lab(driver, address, play)
+        yield made
+        play.close()
+    assert not made.troubles, made.troubles
+
+
+@pytest.fixture(scope="module")
+def toy(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab that can run."""
+    play = toy_play(tmp_path_factory.mktemp("toy"))
+    with served(lambda port: Guard(app(play), port)) as address:
+        made = Lab(driver, address, play)
+        yield made
+        play.close()
+    assert not made.troubles, made.troubles
+
+
+def option(page: Any, box: str, name: str) -> None:
+    """Choose from a list."""
+    page.click(f"{box} input")
+    page.get_by_role("option", name=name, exact=True).click()
+
+
+def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: Lab) -> None:
+    begin = time.monotonic()
+    page = bare.open()
+    page.wait_for_selector(".ds .node:visible")
+    drawn = time.monotonic() - begin
+    page.wait_for_function(f"{STEP} >= 2")
+    assert bare.play.models == {} and not bare.play._ready.is_set()
+    assert drawn < 10, f"{drawn:.1f} s; on an idle machine it takes less than 2"
+    assert page.evaluate("location.hash") == "", "the address stays as it is"
+    shown = page.locator(".ds-shown select").evaluate("x => x.selectedOptions[0].textContent")
+    assert shown == "Example: " + examples()[0].title and examples()[0].about in page.inner_text(".ds-shown")
+
+
+def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_went(bare: Lab) -> None:
+    still = bare.open(reduced_motion="reduce")
+    still.wait_for_selector(".ds .node:visible")
+    page = bare.open()
+    page.wait_for_function(f"{STEP} >= 1")
+    page.focus(".ds")
+    page.keyboard.press("Home")
+    page.wait_for_timeout(2500)
+    assert page.evaluate(STEP) == 0 and still.evaluate(STEP) == 0
+
+
+def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
+    page, other = bare.open(), examples()[1]
+    page.wait_for_selector(".ds .node:visible")
+    page.select_option(".ds-shown select", other.run)
+    page.wait_for_function(f"document.querySelector('.ds-shown .about').textContent == {json.dumps(other.about)}")
+    assert page.evaluate("location.hash") == f"#run={other.run}"
+    page.reload()
+    bare.ready(page)
+    page.wait_for_function(f"document.querySelector('.ds-shown select').value == {json.dumps(other.run)} && {STEP} >= 0")
+
+
+def test_a_run_takes_the_place_of_the_example_and_can_be_saved(toy: Lab) -> None:
+    page = toy.open()
+    page.wait_for_selector(".ds .node:visible")
+    page.get_by_label("New tokens").fill("12")
+    page.click("#ds-run")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    run = page.evaluate("location.hash").removeprefix("#run=")
+    assert run not in {x.run for x in examples()}
+    assert page.locator(".ds-shown select").evaluate("x => x.selectedOptions[0].textContent") == "Your run"
+    at = page.evaluate(STEP)
+    page.wait_for_timeout(2000)
+    assert page.evaluate(STEP) == at, "the example no longer plays"
+    for link, name in [(".html", f"decodescope-{run}.html"), (".trace", f"{run}.dstrace")]:
+        with page.expect_download() as got:
+            page.click(f".ds-shown a{link}")
+        assert got.value.suggested_filename == name and Path(got.value.path()).stat().st_size > 500
+
+
+def test_settings_survive_a_reload(bare: Lab) -> None:
+    page = bare.open()
+    option(page, "#ds-policy", "H2O (heavy-hitter oracle)")
+    page.get_by_label("heavy, entries").fill("33")
+    page.get_by_label("Prompt").fill("My own words, <b>bold</b>")
+    page.get_by_label("Seed").fill("12")
+    page.get_by_label("New tokens").fill("34")
+    page.wait_for_function(f"{KEPT}.new == 34 && {KEPT}.seed == 12 && {KEPT}.settings.policy.heavy == 33")
+    page.reload()
+    bare.ready(page)
+    page.wait_for_function("document.querySelector('#ds-prompt textarea').value.startsWith('My own')")
+    page.wait_for_function("document.querySelector('#ds-policy input').value.startsWith('H2O')")
+    page.wait_for_selector("#ds-policy >> visible=true")
+    assert page.get_by_label("heavy, entries").input_value() == "33"
+    assert page.get_by_label("Seed").input_value() == "12" and page.get_by_label("New tokens").input_value() == "34"
+
+
+def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
+    page = bare.open()
+    for name in ("streaming", "jacobi", "chain"):
+        preset = PRESETS[name]
+        option(page, "#ds-preset", preset.title)
+        page.wait_for_function(f"document.querySelector('#ds-preset input').value == {json.dumps(preset.title)}")
+        page.wait_for_function(
+            f"""() => {{ const kept = {KEPT};
+            return Object.entries({json.dumps(dict(preset.names))}).every(([k, v]) => String(kept.names?.[k]) == String(v))
+              && Object.entries({json.dumps({k: dict(v) for k, v in preset.settings.items()})}).every(([k, knobs]) =>
+                Object.entries(knobs).every(([knob, v]) => kept.settings[k]?.[knob] == v)); }}"""
+        )
+    assert page.locator("#ds-drafter").is_visible()
+    # a change of one's own is no preset any more
+    option(page, "#ds-policy", "Window")
+    page.wait_for_function("document.querySelector('#ds-preset input').value == ''")
+
+
+def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
+    page = bare.open()
+    page.get_by_label("Prompt").fill('Say "hi"')
+    preset = PRESETS["tree"]
+    names = {"strategy": "draft_verify", "acceptance": "lossless", "policy": "keep_all", "depth": "all_layers"}
+    choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 7, 64)
+    for way in ("command", "python"):
+        page.click(f"#ds-copy-{way}")
+        page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")
+        assert page.input_value("#ds-copied textarea") == recipe(choice, bare.play.names, way)
+    page.click("#ds-copy-link")
+    page.wait_for_selector("#ds-copied textarea[aria-label=link]")
+    link = page.input_value("#ds-copied textarea")
+    assert link.startswith(bare.address + "/#set=")
+    other = bare.open(link.removeprefix(bare.address))
+    other.wait_for_function("document.querySelector('#ds-prompt textarea').value == 'Say \"hi\"'")
+    assert other.evaluate("location.hash") == ""
+
+
+def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
+    page = bare.open("/#set=%7Bnonsense")
+    page.wait_for_selector("#ds-answer .ds-refusal >> text=cannot be read")
+    assert page.get_by_label("Prompt").input_value()
+
+
+def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> None:
+    page = bare.open()
+    page.click("#ds-draft input")
+    page.get_by_role("option", name="other").click()
+    page.wait_for_selector("#ds-models .ds-refusal >> text=same tokens")
+    assert bare.play.models == {}
+
+
+@pytest.mark.parametrize("width", [1440, 900, 390])
+def test_the_first_view_does_not_scroll_sideways(toy: Lab, width: int) -> None:
+    page = toy.open()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_selector(".ds .node:visible")
+    page.click("#ds-copy-command")
+    page.wait_for_selector("#ds-copied textarea")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+
+
+def test_an_old_run_by_its_address_goes_before_the_example(toy: Lab) -> None:
+    channel = toy.play.start(speculative(max_new=8))
+    assert toy.play._jobs[channel.run].wait(300)
+    page = toy.open(f"/#run={channel.run}")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    assert page.evaluate("location.hash") == f"#run={channel.run}"
+
+
+def test_two_methods_run_side_by_side_and_are_walked_by_the_token(toy: Lab) -> None:
+    page = toy.open()
+    option(page, "#ds-other", PRESETS["plain"].title)
+    page.get_by_label("New tokens").fill("20")
+    page.click("#ds-run")
+    page.wait_for_function("document.querySelectorAll('.ds-places .outcome').length == 2")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.ds-places .outcome')].every((x) => x.textContent.includes('as many'))"
+    )
+    address = page.evaluate("location.hash")
+    ids = [x.partition("=")[2] for x in address.removeprefix("#").split("&")]
+    first, second = (toy.play.find(x) for x in ids)
+    assert first is not None and second is not None
+    assert first.wire.header.seed == second.wire.header.seed and first.wire.header.method != second.wire.header.method
+    written = [0]
+    for step in first.steps(0, first.count):
+        written.append(written[-1] + len(step.emitted))
+    two = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
+    slider = """([n, i]) => {
+      const box = document.querySelectorAll('.ds-places .scrub')[n];
+      box.value = i;
+      box.dispatchEvent(new Event('input'));
+    }"""
+    page.evaluate(slider, [0, 2])
+    page.wait_for_function(f"String({two}) == '2,{written[3] - 1}'")  # plain decoding writes one token a step
+    page.evaluate(slider, [1, 0])
+    page.wait_for_function(f"String({two}) == '0,0'")
+    assert "joined by the token" in page.inner_text(".ds-shown")
+    page.reload()
+    toy.ready(page)
+    page.wait_for_function(f"{two}.length == 2 && {two}.every((x) => x > 0)")
+    assert page.evaluate("location.hash") == address
+    # the next run stands alone
+    option(page, "#ds-other", "nothing")
+    page.click("#ds-run")
+    page.wait_for_function("document.querySelectorAll('.ds-places .ds').length == 1")
+
+
+def test_a_method_that_cannot_be_compared_starts_nothing(toy: Lab) -> None:
+    page = toy.open()
+    before = len(toy.play._jobs)
+    option(page, "#ds-other", PRESETS["h2o"].title)
+    page.get_by_label("New tokens").fill("20")
+    toy.play.check, kept = (lambda choice: "It does not fit." if choice.names.get("policy") == "h2o" else ""), toy.play.check  # type: ignore[method-assign]
+    try:
+        page.click("#ds-run")
+        page.wait_for_selector("#ds-answer .ds-refusal >> text=The method to compare with: It does not fit.")
+    finally:
+        toy.play.check = kept  # type: ignore[method-assign]
+    assert len(toy.play._jobs) == before

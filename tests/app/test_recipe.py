@@ -1,0 +1,90 @@
+"""Settings as command, Python and link say what the page would run; presets are methods; links come back whole."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+
+import pytest
+from decodescope.app.cli import main
+from decodescope.app.play import Choice, Refused
+from decodescope.app.presets import PRESETS, matching
+from decodescope.app.recipe import WAYS, as_json, from_json, recipe
+from decodescope.engine import Method, load, run
+from decodescope.engine.params import ParamError
+
+NAMES = {"target": "lab", "draft": "lab-draft"}
+PROMPT = 'It\'s "one" $HOME\n--`two`\\ été '
+TREE = PRESETS["tree"]
+MIXED = Choice(
+    PROMPT,
+    {"drafter": "layer_skip", "sampler": ["top_k", "temperature"], "strategy": "draft_verify", "policy": "keep_all"},
+    {"drafter": {"length": 3, "siblings": False, "skip": "a2 f3"}, "top_k": {"k": 20}, "temperature": {"temperature": 0.8}},
+    seed=5,
+    max_new=12,
+)
+CHOICES = [
+    Choice(PROMPT, TREE.names, TREE.settings, seed=3, max_new=12),
+    Choice("--prompt", PRESETS["plain"].names, seed=0, max_new=5),
+    Choice("Once", PRESETS["h2o"].names, PRESETS["h2o"].settings, max_new=9),
+    MIXED,
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_command_and_python_do_what_the_page_does(choice: Choice, capsys: pytest.CaptureFixture[str]) -> None:
+    method = Method.named(choice.names, choice.settings)
+    draft = load("lab-draft") if "draft" in method.drafter.lanes else None
+    wanted = run(load("lab"), method, choice.prompt, draft=draft, max_new_tokens=choice.max_new, seed=choice.seed)
+    words = shlex.split(recipe(choice, NAMES, "command"))
+    assert words[:2] == ["decodescope", "run"]
+    assert main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == wanted.tokens
+    said: dict[str, object] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(recipe(choice, NAMES, "python"), "copied", "exec"), said)
+    assert said["made"].tokens == wanted.tokens  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_link_comes_back_as_the_same_settings(choice: Choice) -> None:
+    link = recipe(choice, NAMES, "link")
+    back = from_json(link.removeprefix("#set="))
+    assert link.startswith("#set=") and link.isascii() and " " not in link
+    assert as_json(back) == as_json(choice) and back == from_json(as_json(choice))
+    assert Method.named(back.names, back.settings) == Method.named(choice.names, choice.settings)
+
+
+def test_only_what_differs_is_said() -> None:
+    choice = Choice("x", {"drafter": "draft_model"}, {"drafter": {"length": 4, "width": 3}}, seed=1, max_new=8)
+    command = recipe(choice, NAMES, "command")
+    assert "length" not in command and "drafter.width=3" in command and "--draft lab-draft" in command
+    assert "--draft " not in recipe(CHOICES[2], NAMES, "command") and "draft=" not in recipe(CHOICES[2], NAMES, "python")
+
+
+@pytest.mark.parametrize(
+    "text", ["?", "{", "[]", "{}", "eyJ", "é", '{"names": 3}', "[" * 9999, '{"prompt":1,"names":{},"settings":{"a":1}}']
+)
+def test_text_that_holds_no_settings_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(Refused, match=r"cannot be read: .*\.$"):
+        from_json(text)
+
+
+def test_settings_that_make_no_method_have_no_recipe() -> None:
+    for way in WAYS[:2]:
+        with pytest.raises(ParamError, match="drafter is called"):
+            recipe(Choice("x", {"drafter": "nothing"}), NAMES, way)
+    with pytest.raises(Refused, match="too long for a link"):
+        recipe(Choice("x" * 9000), NAMES, "link")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_runs_and_is_known_again(name: str) -> None:
+    preset = PRESETS[name]
+    model, draft = load("lab"), load("lab-draft")
+    made = run(model, Method.named(preset.names, preset.settings), "Once upon a time", draft=draft, max_new_tokens=4)
+    assert 0 < len(made.tokens) <= 4
+    assert matching(Choice("x", preset.names, preset.settings)) == name
+    assert matching(Choice("x", {"policy": "window"})) is None and matching(Choice("x", {"drafter": "?"})) is None

@@ -1,0 +1,154 @@
+"""Models are offered, chosen and refused; examples come with the package; traces do not fill the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from decodescope.app import examples as shown
+from decodescope.app import shelf
+from decodescope.app.examples import examples
+from decodescope.app.places import tidy
+from decodescope.app.play import Play
+from decodescope.app.shelf import Refused
+from decodescope.engine.load import SHIPPED
+from decodescope.engine.trace import check, open_trace
+from toylab import finished, toy_play
+
+
+def loaded(play: Play) -> dict[str, str]:
+    """Wait for the models."""
+    assert play._loading is not None
+    play._loading.join(120)
+    return {role: model.name for role, model in play.models.items()}
+
+
+def test_shipped_models_and_those_of_the_folder_are_offered(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED / "lab-draft", tmp_path / "mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    (tmp_path / "broken" / "model.safetensors").write_text("")
+    (tmp_path / "broken" / "tokenizer.json").write_text("{}")
+    offers = {x.name: x for x in Play("lab", None, tmp_path, more=tmp_path).offers()}
+    assert {"lab", "lab-draft", "mine"} <= offers.keys() and not {"empty", "broken"} & offers.keys()
+    assert "M" in offers["lab"].label and "(folder)" in offers["mine"].label
+    assert offers["mine"].size >= offers["mine"].spec.params * 2
+
+
+def test_another_model_is_loaded_in_the_place_of_the_present_one(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED / "lab-draft", tmp_path / "mine")
+    play = Play("lab-draft", None, tmp_path / "traces", more=tmp_path)
+    play.choose("lab", str((tmp_path / "mine").resolve()))
+    with pytest.raises(Refused, match="being loaded"):
+        play.choose("lab-draft")
+    assert loaded(play) == {"target": "lab", "draft": "mine"} and play.state()["ready"]
+    before = play.models["target"]
+    play.choose("lab")
+    assert loaded(play) == {"target": "lab"} and play.models["target"] is before, "what is loaded is not read again"
+    play.close()
+
+
+def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play("lab", None, tmp_path)
+    for wrong in ("/etc", "../lab", "nobody/nothing", ""):
+        with pytest.raises(Refused, match="not offered here"):
+            play.choose(wrong)
+    monkeypatch.setattr(sys.modules["decodescope.engine.load"], "_free_bytes", lambda device: 1000)
+    with pytest.raises(Refused, match=r"^lab and lab-draft would take .* are free: choose a smaller model\.$"):
+        play.choose("lab", "lab-draft")
+    assert play.models == {} and not play.trouble and play._loading is None
+
+
+def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(SHIPPED / "lab-draft", other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 64}))
+    with pytest.raises(Refused, match="same tokens"):
+        Play("lab", None, tmp_path, more=tmp_path).choose("lab", str(other.resolve()))
+
+
+def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    shutil.copytree(SHIPPED / "lab-draft", bad)
+    (bad / "model.safetensors").write_bytes(b"\0" * 64)
+    play = Play("lab-draft", None, tmp_path, more=tmp_path)
+    play.choose("lab-draft")
+    assert loaded(play) == {"target": "lab-draft"}
+    play.choose(str(bad.resolve()))
+    assert loaded(play) == {"target": "lab-draft"} and play.names == {"target": "lab-draft"}
+    assert play.trouble and "\n" not in play.trouble and "Traceback" not in play.trouble
+
+
+def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(SHIPPED / "lab-draft", tmp_path / "models--some--tiny" / "snapshots" / "0123abc")
+    (tmp_path / "models--no--thing").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    play = Play("lab", None, tmp_path)
+    (offer,) = [x for x in play.offers() if x.source == "hub"]
+    assert offer.name == "some/tiny"
+    play.choose(offer.key)
+    assert loaded(play) == {"target": "some/tiny"}
+
+
+# ---- examples
+
+
+def test_examples_open_agree_with_themselves_and_are_small() -> None:
+    assert len(examples()) >= 2 and examples()[0].name == "first-rejection"
+    assert len({x.run for x in examples()}) == len(examples())
+    for example in examples():
+        assert example.path.stat().st_size <= 300_000 and example.about.endswith(".")
+        trace = open_trace(example.path, verify=True)
+        assert trace.header.run == example.run and len(trace.steps) > 3 and not trace.damage
+        assert check(trace).ok
+        trace.close()
+
+
+def test_an_example_is_found_like_a_run_and_needs_no_model(tmp_path: Path) -> None:
+    play = Play("lab", "lab-draft", tmp_path)
+    channel = play.find(examples()[0].run)
+    assert channel is not None and channel.over and channel.count > 3 and not play.models
+    assert not play.act(channel, "stop")
+
+
+def test_a_package_without_examples_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "FOLDER", tmp_path)
+    assert shown.examples.__wrapped__() == ()
+
+
+# ---- room on the disk
+
+
+def test_the_oldest_unstarred_traces_go(tmp_path: Path) -> None:
+    for i in range(6):
+        path = tmp_path / f"{i}.dstrace"
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (i, i))
+    (tmp_path / "0.dstrace.star").touch()
+    (tmp_path / "7.dstrace.partial").write_bytes(b"x" * 1000)
+    (tmp_path / "notes.txt").write_bytes(b"x" * 1000)
+    assert [x.name for x in tidy(tmp_path, 400)] == ["1.dstrace", "2.dstrace"]
+    assert tidy(tmp_path, 400) == []
+    assert [x.name for x in tidy(tmp_path, 0)] == ["3.dstrace", "4.dstrace"], "the newest and the starred stay"
+    assert sorted(x.name for x in tmp_path.iterdir()) == [
+        *("0.dstrace", "0.dstrace.star", "5.dstrace", "7.dstrace.partial", "notes.txt"),
+    ]
+
+
+def test_room_is_made_when_a_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = toy_play(tmp_path)
+    first = finished(play)
+    monkeypatch.setattr("decodescope.app.places.tidy.__defaults__", (1,))
+    second = finished(play)
+    assert not first.path.exists() and second.path.exists()
+    play.close()
+
+
+def test_sizes_are_short() -> None:
+    assert [shelf._short(x) for x in (999, 1500, 11_800_000, 3.2e9)] == ["999 ", "1.5 k", "11.8 M", "3.2 G"]

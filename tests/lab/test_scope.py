@@ -1,0 +1,204 @@
+"""The widget: what is sent, when, and what a reopened notebook holds; and two of them under one cursor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ipywidgets
+import pytest
+import toys
+from decodescope.engine.trace import Trace
+from decodescope.lab import Scope, compare, open_trace, show
+from decodescope.lab import scope as module
+from decodescope.lab.compare import differences
+from decodescope.lab.wire import Wire, encode
+from toylab import HOSTILE
+
+from .runs import known, run
+
+
+class Clock:
+    """A clock that is set by hand, in the place of the `time` module."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Heard(Scope):
+    """A scope that remembers what it sent."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self.sent: list[Any] = []
+        super().__init__(*args, **more)
+
+    def send(self, content: Any, buffers: Any = None) -> None:
+        self.sent.append(content)
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [x for one in self.sent if one["kind"] == "batch" for x in one["messages"] if x["kind"] == "step"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def test_a_shown_trace_lies_whole_in_one_trait() -> None:
+    trace = known("chain")
+    made = show(trace, 3)
+    kinds = [message["kind"] for message in made.messages]
+    assert kinds == ["head", *["step"] * len(trace.steps), "end"] and made.step == 3
+    assert not any(message.get("brief") for message in made.messages[1:-1])
+    assert made.get_state()["messages"] == made.messages, "a reopened notebook draws from the state alone"
+
+
+def test_a_long_trace_comes_with_trees_first_and_then_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    from decodescope.lab import messages
+
+    monkeypatch.setattr(messages.messages, "__kwdefaults__", {**messages.messages.__kwdefaults__, "plenty": 20_000})
+    steps = [m for m in show(known("chain")).messages if m["kind"] == "step"]
+    assert not steps[0].get("brief") and steps[-1].get("brief") and len(steps) == len(known("chain").steps)
+
+
+def test_streamed_steps_go_in_batches_ten_times_a_second_at_most(clock: Clock) -> None:
+    trace, made = run("chain", count=120), Heard()
+    for record in trace.records():
+        made.write(record)
+        clock.now += 0.01
+    batches = [one for one in made.sent if one["kind"] == "batch"]
+    assert [s["i"] for s in made.steps] == list(range(len(trace.steps))), "each once, in order"
+    assert len(batches) <= len(trace.steps) * 0.01 / module.EVERY + 3
+    assert all(len(encode(one)) <= 1.2 * module.MOST for one in batches)
+    assert made.trace is not None and [m["kind"] for m in made.messages][-1] == "end"
+
+
+def test_a_backlog_is_sent_without_its_oldest_trees(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 20_000)
+    trace, made = run("tree", count=150), Heard()
+    made._begin(trace.header)
+    made._sent = clock.now
+    for step in trace.steps:
+        made._take(step)
+    assert not made.steps, "the last message was just now"
+    made.flush()
+    assert [s["i"] for s in made.steps] == list(range(len(trace.steps)))
+    assert made.steps[0].get("brief") and not made.steps[-1].get("brief")
+    assert max(len(encode(one)) for one in made.sent) <= 1.2 * module.MOST
+
+
+def test_push_alone_shows_steps_of_a_run_that_told_no_header(clock: Clock) -> None:
+    trace, made = known("chain"), Heard()
+    for step in trace.steps:
+        made.push(step)
+    made.flush()
+    assert [s["i"] for s in made.steps] == list(range(len(trace.steps)))
+    assert made.steps[0]["nodes"][0][1] == "…", "what stands before the first step is not known"
+    assert made.show(trace).messages[0]["kind"] == "head"
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["alone", "beside a trace"])
+def test_a_watched_session_is_shown_and_kept(kept: bool, clock: Clock) -> None:
+    session = toys.Session(toys.target(), toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=12)
+    session.sink = Trace() if kept else None
+    first, made = session.sink, Heard()
+    made.watch(session)
+    assert [s["i"] for s in made.steps] == list(range(12)) and made.trace is not None and made.trace.end is not None
+    assert not kept or [s.emitted for s in first.steps] == [s.emitted for s in made.trace.steps]
+
+
+def test_a_gap_is_filled_with_whole_steps(clock: Clock) -> None:
+    made = Heard(known("tree"))
+    made._asked(made, {"kind": "gap", "from": 2, "to": 5}, [])
+    made.flush()
+    assert [s["i"] for s in made.steps] == [2, 3, 4] and all("nodes" in s and "cut" not in s for s in made.steps)
+    for content in ({"kind": "gap", "from": -5, "to": 10**9}, {"kind": "other"}, {"kind": "gap"}, "text"):
+        made._asked(made, content, [])  # type: ignore[arg-type]
+
+
+def test_selection_explains_the_node_that_was_clicked() -> None:
+    trace = known("chain")
+    made = show(trace)
+    step = next(s for s in trace.steps if s.draft is not None and len(s.draft.tokens) > 1 and s.extra is not None)
+    made.selection = {"step": step.step, "node": 1}
+    assert made.explain().where.startswith("node 0")
+    made.selection = {"step": step.step, "node": len(step.draft.tokens) + 1}  # type: ignore[union-attr]
+    assert made.explain().status in ("bonus", "resample")
+
+
+def test_hostile_tokens_stay_data_in_the_traits() -> None:
+    made = show(run("chain", hostile=True, count=40))
+    back = json.loads(json.dumps(made.messages))
+    texts = {row[1] for m in back if m["kind"] == "step" for row in m["nodes"] if row}
+    assert len(texts & set(HOSTILE)) > 5
+
+
+def test_compared_scopes_move_to_the_step_that_wrote_the_same_token() -> None:
+    a, b = run("plain greedy", count=60), run("greedy", count=60)
+    made = compare(a, b)
+    left, right = made.scopes
+    for at in (0, 7, len(a.steps) - 1):
+        left.step = at
+        written = sum(len(s.emitted) for s in b.steps[: right.step])
+        assert written <= at < written + len(b.steps[right.step].emitted)
+        assert left.step == at, "the cursor that was moved stays"
+    right.step = 3
+    assert left.step == sum(len(s.emitted) for s in b.steps[:4]) - 1
+
+
+def test_differences_name_settings_figures_and_the_first_other_token() -> None:
+    a, b = run("plain", count=40), run("chain", count=40, seed=1)
+    rows = {row.what: row for row in differences(a, b)}
+    assert (rows["drafter"].a, rows["drafter"].b) == ("none", "draft_model")
+    assert rows["draft_model.length"].b == "3" and (rows["seed"].a, rows["seed"].b) == ("0", "1")
+    assert "model" not in rows and "sampler" not in rows, "what is equal is left out"
+    assert rows["tokens per target pass (tau)"].a == "1.00" and rows["trials accepted"].a == "no trials"
+    made, other = a.tokens[len(a.header.prompt) :], b.tokens[len(b.header.prompt) :]
+    first = next(i for i, (x, y) in enumerate(zip(made, other, strict=True)) if x != y)
+    assert f"first difference, token {first}" in rows
+    same = {row.what: row for row in differences(run("plain greedy"), run("greedy"))}
+    assert same["first difference"].a == "none"
+
+
+def test_compare_shows_text_in_labels_only() -> None:
+    """A Label's text is not read as markup; HTML widgets have no place there."""
+    made = compare(run("plain", hostile=True, count=20), run("chain", hostile=True, count=20))
+    open_, plain = [made], (ipywidgets.HBox, ipywidgets.VBox, ipywidgets.GridBox, ipywidgets.Label, Scope)
+    while open_:
+        one: Any = open_.pop()
+        assert isinstance(one, plain), type(one)
+        open_ += getattr(one, "children", ())
+    assert "tokens per target pass" in str(made)
+
+
+def test_an_unknown_trace_is_refused_with_the_known_ones(tmp_path: Any) -> None:
+    from decodescope.engine.trace import TraceError
+
+    with pytest.raises(TraceError, match="examples: "):
+        open_trace("no_such_example")
+    path = known("chain").save(tmp_path / "one.dstrace")
+    assert len(open_trace(path).steps) == len(known("chain").steps)
+
+
+def test_a_scope_without_a_trace_says_so() -> None:
+    for call in (Scope().explain, Scope().freeze):
+        with pytest.raises(ValueError, match="Nothing is shown yet"):
+            call()
+
+
+def test_the_stream_is_the_wire_s(clock: Clock) -> None:
+    trace, made = known("chain"), Heard()
+    wire = Wire(trace.header)
+    for record in trace.records():
+        made.write(record)
+        clock.now += 1
+        if record is trace.prefill or record in trace.steps:
+            wire.learn(record)
+    assert made.steps[-1] == wire.step(trace.steps[-1])
+    assert isinstance(made.trace, Trace)
