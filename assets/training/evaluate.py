@@ -3,9 +3,9 @@
     python assets/training/evaluate.py
 
 Losses are over windows of 1024 tokens of documents that no training saw. Bits a byte divide by the mean bytes a token
-of such text, so they compare across tokenizers. Agreement is what speculative decoding lives on: at how many positions of held-out
-text draft and target rank the same token first, and how much of their two laws overlaps, the sum over tokens of
-min(p, q), which is the chance that a drafted token is accepted.
+of such text, so they compare across tokenizers. Agreement is what speculative decoding lives on: at how many positions
+of held-out text draft and target rank the same token first, and how much of their two laws overlaps, the sum over tokens
+of min(p, q), which is the chance that a drafted token is accepted.
 """
 
 from __future__ import annotations
