@@ -4,8 +4,8 @@
 
 Losses are over windows of 1024 tokens of documents that no training saw. Bits a byte divide by the mean bytes a token
 of such text, so they compare across tokenizers. Agreement is what speculative decoding lives on: at how many positions
-of held-out text draft and target rank the same token first, and how much of their two laws overlaps, the sum over tokens
-of min(p, q), which is the chance that a drafted token is accepted.
+of held-out text draft and target rank the same token first, and how much of their two laws overlaps, the sum over
+tokens of min(p, q), which is the chance that a drafted token is accepted.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def card(found: dict) -> str:
         size, tokens = found["size"][n], r["tokens"] / 1e6
         out.append(f"| `{n}` | {size:,} | {tokens:.2f} M | {r['steps']:,} | {r['minutes']:.0f} | {loss:.3f} | "
                    f"{bits:.3f} |")
-    out.append("\nMinutes are compute minutes on two shared CPU cores in bfloat16 autocast. Commands:\n\n```")
+    out.append(MAKING + "```")
     for n, r in record.items():
         s = r["settings"]
         options = ["tokens", "lr", "embed_lr", *(["teacher", "distil", "share"] if s["teacher"] else [])]
@@ -157,8 +157,17 @@ Two small Llama-shaped models that were trained here, from nothing, on text that
 installed. They are for watching decoding methods at work without a network. They are no assistants.
 
 Both share one tokenizer: byte-level BPE, 4096 entries, each digit a token of its own, no token added at the start. It
-is final; ids 0 to 13 are `<|end|> <|pad|> <|user|> <|assistant|> <|system|> <|mask|>` and eight reserved ones, ids 14 to
-269 the 256 bytes. The weights are stored in bfloat16, the tied embedding once.
+is final; ids 0 to 13 are `<|end|> <|pad|> <|user|> <|assistant|> <|system|> <|mask|>` and eight reserved ones, ids 14
+to 269 the 256 bytes. The weights are stored in bfloat16, the tied embedding once.
+"""
+
+MAKING = """
+Minutes are those spent in steps, on two CPU cores in bfloat16 autocast that other programs used at the same time; with
+the cores to itself the target took 2,000 tokens a second. Its run was stopped and resumed several times, its budget
+lowered while the rate was constant, its first 0.2 M tokens came in another order, and a few steps had 8192 tokens, not
+4096: a new run gives the like, not the same.
+Commands:
+
 """
 
 AGREEMENT = """
@@ -171,13 +180,16 @@ first, and the mean of the sum over tokens of min(p, q), the chance that one dra
 WEAKNESSES = """\
 ## Known weaknesses
 
-- Both saw well under one pass over a small corpus. They write plausible Python by its looks; names, calls and logic are
-  often wrong, and greedy text falls into loops.
+- Both are undertrained: each read about a tenth of the corpus, once. Their Python has the looks of Python only for a
+  few lines; names, calls and logic are wrong, and greedy code falls into loops, as the samples show.
+- Greedy text of `lab` swaps names in its own stories: it has learnt the plots, but looks back unreliably.
 - The stories, chats, lists and sums come from a small grammar. The models know its few plots and names and hardly any
   other English; outside of it a chat answer is a guess at the form, not at the matter.
 - Arithmetic beyond what the grammar draws is wrong. Facts are not to be trusted anywhere.
 - Most training windows were 256 and 512 tokens long, the last fifth 1024 and 2048. The table by position shows what the
   long context is worth.
+- The agreement is that of a draft which learnt from its target's logits on the same kind of text. On stories and chats
+  it is far higher than on code, since the small grammar leaves little to guess.
 - Python is the only programming language, English the only tongue. Other scripts come out as bytes without sense.
 """
 

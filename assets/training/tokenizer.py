@@ -79,8 +79,8 @@ def learn() -> Tokenizer:
 def save(tokenizer: Tokenizer, folder: Path) -> None:
     """Write the two tokenizer files of a model folder."""
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT, "clean_up_tokenization_spaces": False,
-        "eos_token": END, "pad_token": PAD, "mask_token": "<|mask|>",
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False, "eos_token": END, "pad_token": PAD, "mask_token": "<|mask|>",
         "additional_special_tokens": [s for s in SPECIALS if s not in (END, PAD, "<|mask|>")],
         "chat_template": CHAT,
     }

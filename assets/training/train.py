@@ -36,7 +36,7 @@ SHAPES = {
     "lab-draft": dict(num_hidden_layers=2, hidden_size=128, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
                       intermediate_size=384),
 }
-TOKENS = {"lab": 9.0, "lab-draft": 6.0}  # millions
+TOKENS = {"lab": 2.4, "lab-draft": 2.0}  # millions
 
 # share of all tokens, window, tokens a step: attention is cheap on short windows, the last tokens teach the long ones
 STAGES = [(0.50, 256, 4096), (0.30, 512, 4096), (0.12, 1024, 4096), (0.08, 2048, 8192)]
@@ -139,7 +139,7 @@ class Run:
             self.resume()
 
     def resume(self) -> None:
-        """Go on from the checkpoint if it belongs to the same settings, or to another budget and is still at full rate."""
+        """Go on from the checkpoint if it has the same settings, or another budget and is still at full rate."""
         saved = torch.load(self.file)
         same = saved["settings"] | {"tokens": 0} == self.settings | {"tokens": 0}
         early = saved["tokens"] <= HOLD * 1e6 * min(saved["settings"]["tokens"], self.settings["tokens"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
+
+import orjson
 
 from .frame import raw_array, split
 
@@ -23,29 +24,28 @@ class ContentHash:
         self._hash = hashlib.sha256()
 
     def add(self, body: bytes) -> dict[str, Any]:
-        """Count one record in. Returns its JSON, times included, arrays as dtype, shape and hash."""
+        """Count one record in. Returns its JSON."""
         head, base = split(body)
-        times: dict[str, Any] = {}
+        record: dict[str, Any] = orjson.loads(head)
 
-        def keep(found: dict[str, Any]) -> dict[str, Any]:
-            if "$array" in found:
-                raw = raw_array(found, body, base)
-                return {"$array": [*found["$array"][:2], hashlib.sha256(raw).hexdigest()]}
-            times.clear()  # the outermost object is the last one to come here
-            kept: dict[str, Any] = {}
-            for key, value in found.items():
-                (times if key.endswith("_us") else kept)[key] = value
-            return kept
+        def kept(value: Any) -> Any:
+            if isinstance(value, dict):
+                if "$array" in value:
+                    raw = raw_array(value, body, base)
+                    return {"$array": [*value["$array"][:2], hashlib.sha256(raw).hexdigest()]}
+                return {key: kept(inner) for key, inner in value.items() if not key.endswith("_us")}
+            if isinstance(value, list):
+                return [kept(inner) if isinstance(inner, dict | list) else inner for inner in value]
+            return value
 
-        record: dict[str, Any] = json.loads(head, object_hook=keep)
-        kept = record
+        content = kept(record)
         if record.get("kind") == "header":
-            kept = {key: value for key, value in record.items() if key not in VARYING}
-            if isinstance(kept.get("parent"), dict):
-                kept["parent"] = {key: value for key, value in kept["parent"].items() if key != "run"}
-        self._hash.update(json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+            content = {key: value for key, value in content.items() if key not in VARYING}
+            if isinstance(content.get("parent"), dict):
+                content["parent"] = {key: value for key, value in content["parent"].items() if key != "run"}
+        self._hash.update(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
         self._hash.update(b"\n")
-        return {**record, **times}
+        return record
 
     def hexdigest(self) -> str:
         """The hash of what was added so far."""
