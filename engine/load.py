@@ -65,11 +65,16 @@ def load(name_or_path: str | Path, dtype: str | torch.dtype | None = None, devic
 def models() -> list[dict[str, Any]]:
     """The shipped models, largest first: name, path, params, context. No weights are read."""
     found = []
-    for folder in sorted(SHIPPED.iterdir()) if SHIPPED.is_dir() else []:
+    for folder in _shipped():
         if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
             spec = describe(folder, folder.name)
             found.append({"name": folder.name, "path": folder, "params": spec.params, "context": spec.max_positions})
     return sorted(found, key=lambda x: -x["params"])
+
+
+def _shipped() -> list[Path]:
+    """The folders of the models in the package."""
+    return sorted(x for x in SHIPPED.iterdir() if x.is_dir()) if SHIPPED.is_dir() else []
 
 
 def find(name_or_path: str | Path) -> tuple[str, Path]:
@@ -108,7 +113,7 @@ def fetch(name: str) -> Path:
 
 
 def _ways() -> str:
-    names = ", ".join(x.name for x in sorted(SHIPPED.iterdir())) if SHIPPED.is_dir() else "none"
+    names = ", ".join(x.name for x in _shipped()) or "none"
     return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
 
 
