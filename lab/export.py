@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ..engine.trace.summary import summarise
 from .messages import messages
 from .style import STATUS_OF_ORIGIN, WORDS, count, percent
 from .tokens import escaped, shown_id
+from .wire import encode as as_json
 
 WEB = Path(__file__).resolve().parent / "web"
 POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
@@ -73,17 +73,7 @@ class Frozen:
 
 def _data(value: Any) -> str:
     """JSON that no HTML parser can leave: what could end the element is written as codes."""
-    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace").decode("utf-8").translate(_AS_CODES)
-
-
-def _finite(value: Any) -> Any:
-    """The same data with null in the place of numbers that JSON has no word for."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
+    return as_json(value).decode().translate(_AS_CODES)
 
 
 def _method(trace: Trace) -> str:

@@ -10,7 +10,7 @@ import torch
 import toys
 from decodescope.engine import Method, Session
 from decodescope.engine.feed import Feed
-from decodescope.engine.load import SHIPPED, Model, load
+from decodescope.engine.load import Model, load
 
 SETTINGS = {
     "lookup": dict(drafter=("prompt_lookup", {"length": 8})),
@@ -85,18 +85,11 @@ def compare(count: int, tokens: int) -> Tally:
     return tally
 
 
-shipped = pytest.mark.skipif(
-    not all((SHIPPED / name / "model.safetensors").exists() for name in ("lab", "lab-draft")), reason="models not built"
-)
-
-
-@shipped
 def test_on_the_shipped_model_the_text_is_greedy_up_to_ties() -> None:
     tally = compare(8, 24)
     assert tally.failures == 0, tally
 
 
-@shipped
 @pytest.mark.identity
 def test_on_the_shipped_model_over_all_prompts(capsys: pytest.CaptureFixture[str]) -> None:
     tally = compare(200, 64)
