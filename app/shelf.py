@@ -183,7 +183,7 @@ def _fits(offers: list[Offer]) -> None:
     there, so their memory does not count as free."""
     import torch
 
-    from ..engine.load import _free_bytes as free_bytes
+    from ..engine.load import free_bytes
 
     free = free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     needed = sum(x.size for x in offers)

@@ -148,7 +148,7 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
 
 def _fits(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
     """LoadError if the weights alone do not fit into the memory that is free."""
-    needed, free = spec.params * dtype.itemsize, _free_bytes(device)
+    needed, free = spec.params * dtype.itemsize, free_bytes(device)
     if free is not None and needed > free:
         raise LoadError(
             f"{spec.name} needs {needed / 2**30:.1f} GiB as {str(dtype).removeprefix('torch.')} and {free / 2**30:.1f} GiB are "
@@ -156,7 +156,8 @@ def _fits(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
         )
 
 
-def _free_bytes(device: torch.device) -> int | None:
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes of memory that are free on `device`; None where the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:

@@ -58,7 +58,7 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, 
     for wrong in ("/etc", "../lab", "nobody/nothing", ""):
         with pytest.raises(Refused, match="not offered here"):
             play.choose(wrong)
-    monkeypatch.setattr(sys.modules["decodescope.engine.load"], "_free_bytes", lambda device: 1000)
+    monkeypatch.setattr(sys.modules["decodescope.engine.load"], "free_bytes", lambda device: 1000)
     with pytest.raises(Refused, match=r"^lab and lab-draft would take .* are free: choose a smaller model\.$"):
         play.choose("lab", "lab-draft")
     assert play.models == {} and not play.trouble and play._loading is None

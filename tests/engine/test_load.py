@@ -383,7 +383,7 @@ def test_types_and_devices_that_are_not_there_are_refused(tmp_path: Path, monkey
     for device in ("cuda:99", "nonsense"):
         with pytest.raises(LoadError, match="use 'cpu'"):
             load(folder, device=device)
-    monkeypatch.setattr(loading, "_free_bytes", lambda device: 1000)
+    monkeypatch.setattr(loading, "free_bytes", lambda device: 1000)
     refused(folder, "GiB are free on cpu; use a smaller type")
 
 
