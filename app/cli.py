@@ -41,6 +41,17 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def number(low: float, high: float) -> Callable[[str], float]:
+    """A type for argparse: a number from low to high."""
+
+    def read(text: str) -> float:
+        if not re.fullmatch(r"\+?(\d{1,9}(\.\d{0,9})?|\.\d{1,9})", text) or not low <= float(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number from {low:g} to {high:g}")
+        return float(text)
+
+    return read
+
+
 def device(text: str) -> str:
     """A type for argparse: cpu, cuda, cuda:N or mps."""
     if not re.fullmatch(r"cpu|mps|cuda(:\d{1,2})?", text):
@@ -90,7 +101,7 @@ def parser() -> Parser:
     made.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
     made.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
     _json(made)
-    _bench(command("bench", "bench", "bench", "measure the methods on this machine, beside transformers"))
+    _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top
 
 
@@ -165,17 +176,36 @@ def _run(made: Parser) -> None:
 
 
 def _bench(made: Parser) -> None:
-    made.add_argument("what", nargs="?", choices=("decode",), default="decode", help="what to measure (default: decode)")
+    made.add_argument(
+        "what", nargs="?", choices=("decode", "labbench"), default="decode", help="what to measure (default: decode)"
+    )
     made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
     made.add_argument("--draft", metavar="M", help="draft model, or none (default for lab: lab-draft)")
     _place(made)
-    made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads of both sides (default: as torch has it)")
-    made.add_argument("--new-tokens", type=whole(2, 4096), default=128, metavar="N", help="tokens of a text (default: 128)")
-    made.add_argument("--repeats", type=whole(1, 1000), default=5, metavar="N", help="rounds (default: 5)")
-    made.add_argument("--prompt-file", metavar="F", help="a prompt of yours in the place of ours")
+    made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
     made.add_argument(
-        "--level", choices=("none", *LEVELS), default="counts", metavar="LEVEL", help="what our side records (default: counts)"
+        "--new-tokens",
+        type=whole(2, 4096),
+        metavar="N",
+        help="tokens of a text (default: 128); of labbench: the most, for all kinds (default: by kind)",
     )
+    made.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode: rounds (default: 5)")
+    made.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
+    made.add_argument(
+        "--level", choices=("none", *LEVELS), metavar="LEVEL", help="decode: what our side records (default: counts)"
+    )
+    made.add_argument("--questions", metavar="F", help="labbench: questions in Spec-Bench's format (default: ours)")
+    made.add_argument("--short", action="store_true", default=None, help="labbench: the first 8 questions of each kind")
+    made.add_argument(
+        "--method",
+        action="append",
+        metavar="NAME[=RECIPE]",
+        help="labbench: one to compare, by name or with the words, link or JSON of a recipe (default: eight); repeatable",
+    )
+    made.add_argument("--temperature", type=number(0, 5), metavar="T", help="labbench: of all methods (default: 0, greedy)")
+    made.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="labbench: of every random draw (default: 0)")
+    made.add_argument("--out", metavar="OUT", help="labbench: write the result to this file, as JSON")
+    made.add_argument("--resume", action="store_true", default=None, help="labbench: go on with what OUT.partial holds")
     _json(made)
 
 

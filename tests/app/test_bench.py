@@ -1,14 +1,25 @@
-"""The benchmark: both sides write the same, take turns, and the figures follow from the times."""
+"""The benchmarks: both sides write the same, take turns, and the figures follow from the times; LabBench by its command."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from decodescope.app.bench import page
+import toys
+from decodescope.app.bench import method_of, page
 from decodescope.app.cli import main
+from decodescope.app.play import Choice
+from decodescope.app.recipe import as_json, recipe
+from decodescope.app.refusal import Refusal
 from decodescope.engine import bench
+from decodescope.engine.labbench import compositions
 
 
 def pretend(name: str, side: str, seconds: dict[str, list[float]]) -> bench.Contestant:
@@ -95,3 +106,181 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert main(["bench", "decode", "--json", "--threads", "2", "--level", "none", "--draft", "none"]) == 0
     assert json.loads(capsys.readouterr().out) == {"ratios": []}
     assert asked["models"] == ("lab", None) and asked["threads"] == 2 and asked["level"] is None
+
+
+# ---- LabBench
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTIONS = (
+    {"question_id": 1, "category": "copy", "turns": ["Say this again:\na b a b a b"], "reference": ["a b"], "scorer": "exact"},
+    {"question_id": 2, "category": "copy", "turns": ["Say this again:\nc d"], "reference": ["c d"], "scorer": "exact"},
+    {"question_id": "open", "category": "talk", "turns": ["Who?", "Why?"]},
+)
+SHORT = ["--model", "lab-draft", "--new-tokens", "8", "--method", "prompt_lookup", "--method", "near=--policy window", "--json"]
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """A small file of questions."""
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(x) + "\n" for x in QUESTIONS), encoding="utf-8")
+    return path
+
+
+def test_labbench_measures_the_named_methods_and_writes_its_result(
+    questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found.json"
+    assert main(["bench", "labbench", "--questions", str(questions), "--out", str(out), *SHORT]) == 0
+    printed, remarks = capsys.readouterr()
+    found = json.loads(printed)
+    assert json.loads(out.read_text()) == found and remarks == ""
+    assert list(found["methods"]) == ["autoregressive", "prompt_lookup", "near"] and found["kinds"] == {"copy": 2, "talk": 1}
+    assert found["methods"]["prompt_lookup"]["identity"]["parted"] == 0
+    assert found["methods"]["autoregressive"]["tau"] == 1 and found["methods"]["autoregressive"]["ratio"] == 1
+    assert all(row["tokens"] <= 8 * len(row["said"]) for row in found["rows"]) and len(found["rows"]) == 9
+    assert found["settings"]["draft"] is None and found["settings"]["questions"]["short"] is False
+    tables = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "labbench.py"), str(out)], capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search(r"(?m)^\| near \| 0 % \| 1\.00 \|", tables) and "| copy (2) | 0 % | 0 % | 0 % |" in tables
+
+
+def test_the_text_of_labbench_names_methods_kinds_and_targets(questions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "labbench", "--questions", str(questions), "--threads", "1", *SHORT[:-1]]) == 0
+    printed, remarks = capsys.readouterr()
+    assert re.search(r"(?m)^near +0 % +1\.00 ", printed) and re.search(r"(?m)^prompt_lookup +0 % +\d", printed)
+    assert re.search(r"(?m)^talk \(1\) +- +- +-$", printed) and "3 of 3 questions of questions.jsonl" in printed
+    assert re.search(r"(?m)^copy and edit, similarity +90 % +0 % +not met +2$", printed)
+    assert "question 3 of 3: talk" in remarks
+
+
+def test_labbench_is_interrupted_and_goes_on(
+    questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decodescope.engine.labbench import Bench
+
+    def interrupted(self: Bench, question: Any, turn: int = 0) -> Any:
+        if question.id == 2:
+            raise KeyboardInterrupt
+        return honest(self, question, turn)
+
+    honest, out = Bench.rows, tmp_path / "found.json"
+    asked = ["bench", "labbench", "--questions", str(questions), "--out", str(out), *SHORT]
+    monkeypatch.setattr(Bench, "rows", interrupted)
+    assert main(asked) == 130
+    printed, remarks = capsys.readouterr()
+    assert json.loads(printed)["complete"] is False and f"{out}.partial holds what was measured" in remarks
+    monkeypatch.setattr(Bench, "rows", honest)
+    assert main([*asked, "--resume"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["complete"] and [x["question"] for x in found["rows"]] == [1, 1, 1, 2, 2, 2, "open", "open", "open"]
+
+
+def test_the_short_form_asks_the_first_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decodescope.engine import labbench
+
+    given: list[int] = []
+
+    def measured(made: Any, questions: Any, **more: Any) -> Any:
+        given.extend(x.id for x in questions)
+        raise KeyboardInterrupt
+
+    path = tmp_path / "questions.jsonl"
+    lines = ({"question_id": i, "category": "ab"[i % 2], "turns": ["x"]} for i in range(30))
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    monkeypatch.setattr(labbench, "labbench", measured)
+    assert main(["bench", "labbench", "--short", "--questions", str(path), *SHORT]) == 130
+    assert given == list(range(16))
+
+
+def test_the_shipped_questions_are_forty_of_a_kind() -> None:
+    from decodescope.engine.labbench import LONGEST, QUESTIONS
+    from decodescope.engine.questions import kinds, read_questions
+
+    found, _ = read_questions(QUESTIONS)
+    assert set(kinds(found)) == set(LONGEST) and min(kinds(found).values()) >= 40
+    assert all(x.scorer for x in found)
+
+
+def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
+    known = compositions()
+    choice = Choice("a prompt", {"drafter": "prompt_lookup"}, {"drafter": {"length": 6}}, max_new=9)
+    wanted = toys.method(drafter=("prompt_lookup", {"length": 6}))
+    command = recipe(choice, {"target": "lab"}, "command")
+    assert command.startswith("decodescope run --model lab --drafter")
+    for text in (
+        "--drafter prompt_lookup --set drafter.length=6",
+        command,
+        as_json(choice),
+        "http://127.0.0.1:7860/" + recipe(choice, {}, "link"),
+    ):
+        assert method_of(f"six={text}", known) == ("six", wanted)
+    assert method_of("jacobi", known) == ("jacobi", toys.method(strategy="jacobi"))
+    assert method_of("h2o", known) == ("h2o", known["h2o"]) and method_of("x = h2o", known) == ("x", known["h2o"])
+
+
+BAD_METHODS = {
+    "unknown": ("nobody", "there is no 'nobody'; take autoregressive, prompt_lookup"),
+    "no name": ("=--drafter none", "has no name"),
+    "unknown drafter": ("x=--drafter nobody", "no drafter is called 'nobody'"),
+    "sampler": ("x=--sampler temperature", "all methods share one: leave it out and give --temperature"),
+    "quotes": ("x=--drafter 'a", "its quotes do not match"),
+    "no link": ("x=#set=abc", "cannot be read"),
+    "no recipe": ("x={}", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("word", "why"), BAD_METHODS.values(), ids=BAD_METHODS)
+def test_a_bad_method_is_refused_in_a_sentence(word: str, why: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(why)):
+        method_of(word, compositions())
+
+
+BAD_OPTIONS = {
+    "option of the other": (["labbench", "--repeats", "3"], "--repeats is an option of bench decode"),
+    "the other way round": (["decode", "--short"], "--short is an option of bench labbench"),
+    "resume without a file": (["labbench", "--resume"], "--resume goes on with a file: give --out"),
+    "no such file": (["labbench", "--questions", "nowhere"], "The questions nowhere cannot be read"),
+    "twice": (["labbench", "--method", "h2o", "--method", "h2o"], "--method h2o stands there twice"),
+    "temperature": (["labbench", "--temperature", "-1"], "must be a number from 0 to 5"),
+    "hot": (["labbench", "--temperature", "5.1"], "must be a number from 0 to 5"),
+    "Jacobi draws": (["labbench", "--method", "j=--strategy jacobi", "--temperature", "1"], "jacobi solves for the greedy"),
+    "no draft": (["labbench", "--draft", "none", "--method", "draft_model"], "draft_model needs a model in the role 'draft'"),
+    "plain": (["labbench", "--method", "autoregressive=h2o"], "The name autoregressive is that of plain decoding"),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_bad_options_are_refused_in_a_sentence(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and why in err and err.count("\n") == 1
+
+
+def test_options_of_decode_keep_their_usual_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(bench, "decode", lambda *args, **more: asked.update(more) or {"ratios": []})
+    assert main(["bench", "--json"]) == 0
+    assert (asked["new_tokens"], asked["repeats"], asked["level"], asked["prompts"]) == (128, 5, "counts", None)
+
+
+def script() -> ModuleType:
+    """benchmarks/labbench.py as a module."""
+    spec = importlib.util.spec_from_file_location("labbench_script", ROOT / "benchmarks" / "labbench.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_markdown_cells_cannot_be_ended_by_a_name() -> None:
+    text = script().table(("a|b", "c"), [["x\n| y |", "z"]])
+    assert text == "| a/b | c |\n| --- | --- |\n| x / y / | z |"
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "no JSON", '{"labbench": 99, "rows": []}'])
+def test_the_script_refuses_what_is_no_result(tmp_path: Path, text: str) -> None:
+    (tmp_path / "found.json").write_text(text)
+    with pytest.raises(SystemExit, match=r"give the file of decodescope bench labbench --out\."):
+        script().read(tmp_path / "found.json")

@@ -1,0 +1,237 @@
+"""Score: how right an answer is, 0 to 1, against a reference. Any text may come in: every rule has a limit on its work."""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+CHARS = 20_000  # of an answer that are compared; what is behind them counts as wrong
+JSON_CHARS = 200_000
+EXPRESSION_CHARS = 400
+LEAVES = 10_000  # values of a JSON text that are compared
+BITS = 4096  # of a number inside an expression
+
+_NUMBER = re.compile(r"(?<![\w.])[-\u2212]?(?:\d{1,3}(?:,\d{3})+|\d{1,400})(?:\.\d{1,400})?(?!\d)")
+_ARITHMETIC = re.compile(r"[0-9+\-*/%().\s]+")
+_FENCE = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
+_BULLET = re.compile(r"(?:[-*\u2022]|\d{1,4}[.)])\s+")
+
+
+def score(scorer: str, said: str, reference: str) -> float:
+    """What the rule `scorer` gives the answer `said`, 0 to 1. Raises ValueError if no rule is called so."""
+    if scorer not in SCORERS:
+        raise ValueError(f"no scorer is called {scorer[:40]!r}; there are {', '.join(SCORERS)}.")
+    return SCORERS[scorer](said, reference)
+
+
+def exact(said: str, reference: str) -> float:
+    """1 if the texts are equal, but for white space and one full stop at the end."""
+    return float(_bare(said) == _bare(reference))
+
+
+def _bare(text: str) -> str:
+    return " ".join(text.split()).removesuffix(".").rstrip()
+
+
+def span_f1(said: str, reference: str) -> float:
+    """F1 of the words that both have, as often as both have them; case, punctuation and articles do not count.
+
+    Source: Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1.
+    """
+    a, b = _words(said), _words(reference)
+    if not a or not b:
+        return float(a == b)
+    both = (Counter(a) & Counter(b)).total()
+    return 2 * both / (len(a) + len(b))
+
+
+def _words(text: str) -> list[str]:
+    found = re.findall(r"\w+(?:['\u2019]\w+)*", text.casefold())
+    return [x for x in found if x not in ("a", "an", "the")]
+
+
+def edit_distance(said: str, reference: str) -> float:
+    """1 minus the edits (insert, delete, replace a character) that turn one text into the other, as a share of the longer
+    text's length. White space at both ends does not count."""
+    a, b = said.strip(), reference.strip()
+    longest = max(len(a), len(b))
+    if not longest:
+        return 1.0
+    edits = distance(a[:CHARS], b[:CHARS]) + max(0, longest - CHARS)
+    return max(0.0, 1 - edits / longest)
+
+
+def distance(a: str, b: str) -> int:
+    """Levenshtein distance: a column of the table at a time, as the bits of whole numbers.
+
+    Source: Myers 1999, J. ACM 46(3), 395-415, in the form of Hyyrö 2003, Nordic J. of Computing 10(1), figure 3.
+    """
+    if not a:
+        return len(b)
+    all_rows, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
+    rows_of: dict[str, int] = {}
+    for i, letter in enumerate(a):
+        rows_of[letter] = rows_of.get(letter, 0) | 1 << i
+    up, down, count = all_rows, 0, len(a)  # rows where the column grows by one, or falls by one
+    for letter in b:
+        same = rows_of.get(letter, 0)
+        free = ((same & up) + up) ^ up | same | down
+        right, left = down | ~(free | up) & all_rows, up & free  # rows where the table grows or falls to the right
+        count += bool(right & last) - bool(left & last)
+        right, left = right << 1 | 1, left << 1
+        up, down = (left | ~(same | down | right)) & all_rows, right & (same | down) & all_rows
+    return count
+
+
+def list_correct(said: str, reference: str) -> float:
+    """1 if both name the same items in the same order. Items stand between commas, semicolons or lines, else between
+    spaces; brackets, quotes, bullets and a full stop at the end do not count."""
+    return float(items(said) == items(reference))
+
+
+def shuffled(said: str, reference: str) -> float:
+    """1 if the answer has the items of the reference, the list as it was given, in another order."""
+    told, given = items(said), items(reference)
+    return float(told != given and sorted(told) == sorted(given))
+
+
+def items(text: str) -> list[str]:
+    """The items of a list in words."""
+    bare = text.strip().removesuffix(".").strip()
+    if bare[:1] + bare[-1:] in ("[]", "()", "{}"):
+        bare = bare[1:-1]
+    cut = re.split(r"[,;\n]", bare) if re.search(r"[,;\n]", bare) else bare.split()
+    found = [_BULLET.sub("", x.strip(), count=1).strip("\"'` \t") for x in cut]
+    return [" ".join(x.split()) for x in found if x]
+
+
+def json_right(said: str, reference: str) -> float:
+    """0 if the answer is no JSON; else the share of values that stand at the same place in both, as F1. Without a reference
+    1 for any JSON."""
+    told = parsed(said)
+    if told is None:
+        return 0.0
+    due = parsed(reference)
+    if due is None:
+        return 1.0
+    a, b = Counter(islice(leaves(told[0]), LEAVES)), Counter(islice(leaves(due[0]), LEAVES))
+    return 2 * (a & b).total() / (a.total() + b.total())
+
+
+def parsed(text: str) -> tuple[Any] | None:
+    """The value that a JSON text stands for, alone in a tuple, since it may be null; None if it is none. One fence of
+    Markdown around it does not count."""
+    bare = text.strip()
+    fenced = _FENCE.fullmatch(bare) if len(bare) <= JSON_CHARS else None
+    if len(bare) > JSON_CHARS:
+        return None
+    try:
+        return (json.loads(fenced[1] if fenced else bare, parse_constant=_refuse),)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def leaves(value: Any) -> Iterator[tuple[Any, ...]]:
+    """(path, kind, value) of every value that holds no others; empty lists and objects are such values too."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while waiting:
+        path, x = waiting.pop()
+        if isinstance(x, dict) and x:
+            waiting += [((*path, key), inner) for key, inner in x.items()]
+        elif isinstance(x, list) and x:
+            waiting += [((*path, i), inner) for i, inner in enumerate(x)]
+        else:
+            kind = "number" if isinstance(x, (int, float)) and not isinstance(x, bool) else type(x).__name__
+            yield path, kind, str(x) if isinstance(x, (dict, list)) else x
+
+
+def expression(said: str, reference: str) -> float:
+    """1 if both are arithmetic and have the same value; an answer that is an equation counts by its last side."""
+    due = value_of(reference)
+    return float(due is not None and value_of(said) == due)
+
+
+def value_of(text: str) -> Fraction | None:
+    """The value of an arithmetic expression of whole and decimal numbers with + - * / // % ** and brackets; None if the
+    text is none, divides by zero or grows beyond the limits. Nothing is executed."""
+    last = _plain_signs(text).strip().removesuffix(".").rpartition("=")[2].strip()
+    if not last or len(last) > EXPRESSION_CHARS or _ARITHMETIC.fullmatch(last) is None:
+        return None
+    try:
+        return _value(ast.parse(last, mode="eval").body)
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+        return None
+
+
+def _plain_signs(text: str) -> str:
+    return text.replace("\u00d7", "*").replace("\u00f7", "/").replace("\u2212", "-")
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def _value(node: ast.expr) -> Fraction:
+    """The value of a parsed expression; ValueError for what is no arithmetic or too large."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        made = Fraction(str(node.value))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
+        inner = _value(node.operand)
+        made = -inner if isinstance(node.op, ast.USub) else inner
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        base, power = _value(node.left), _value(node.right)
+        if power.denominator != 1 or abs(power) * max(1, _bits(base)) > BITS:
+            raise ValueError("the power is too large")
+        made = base ** int(power)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        made = Fraction(_OPERATIONS[type(node.op)](_value(node.left), _value(node.right)))
+    else:
+        raise ValueError("no arithmetic")
+    if _bits(made) > BITS:
+        raise ValueError("the number is too large")
+    return made
+
+
+def _bits(x: Fraction) -> int:
+    return max(x.numerator.bit_length(), x.denominator.bit_length())
+
+
+def number(said: str, reference: str) -> float:
+    """1 if the last number of the answer equals the last number of the reference; 1,234 is one number."""
+    due = last_number(reference)
+    return float(due is not None and last_number(said) == due)
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number that stands in the last CHARS characters, or None."""
+    found = deque(_NUMBER.finditer(text[-CHARS:]), maxlen=1)
+    return Fraction(found[0][0].replace(",", "").replace("\u2212", "-")) if found else None
+
+
+SCORERS: dict[str, Callable[[str, str], float]] = {
+    "exact": exact,
+    "span_f1": span_f1,
+    "edit_distance": edit_distance,
+    "list": list_correct,
+    "shuffled": shuffled,
+    "json": json_right,
+    "expression": expression,
+    "number": number,
+}
