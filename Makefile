@@ -39,9 +39,16 @@ bench:
 nightly identity soak gpu:
 	@$(IN) -m pytest -m $@ $(ARGS)
 
+# from nothing; ARGS="--tokens 8 --cooldown 3" is a run that two cores finish in a few hours, without ARGS it takes a day
+models: TRAIN = $(IN) assets/training/train.py
+models: AMOUNT = $(or $(ARGS),--tokens 60 --cooldown 20)
 models:
-	@$(IN) assets/training/train.py lab $(ARGS)
-	@$(IN) assets/training/train.py lab-draft --teacher lab $(ARGS)
+	@$(IN) assets/training/corpus.py
+	@$(TRAIN) lab $(AMOUNT)
+	@$(TRAIN) lab-draft --teacher assets/models/lab $(AMOUNT)
+	@$(TRAIN) lab-draft-plain $(AMOUNT)
+	@for kind in medusa hydra eagle kangaroo; do $(IN) assets/training/heads.py $$kind || exit 1; done
+	@$(IN) assets/training/evaluate.py
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted
 clean:

@@ -1,68 +1,260 @@
-"""Token ids of the corpus: one long training stream, and the held-out documents by kind."""
+"""Token ids of the corpus by split and kind, and training windows mixed from them in fixed shares.
+
+A chat document is never cut: its question and its answer stand in one window, or it waits for a longer window. Plain text
+(code, documentation, stories) is cut where a window ends and goes on in a later one, so that no window has padding.
+Documents that share a window can see each other; <|end|> stands between them.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+from zlib import crc32
 
 import numpy as np
 import torch
-from corpus import BUILD, ROOT, load
 from tokenizers import Tokenizer
 from torch import Tensor
 
-END = 0  # <|end|> stands after every document
+END, USER, ASSISTANT, SYSTEM = 0, 2, 3, 4
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "training"
 TOKENIZER = ROOT / "assets" / "models" / "lab" / "tokenizer.json"
+CORPUS, TOKENS = BUILD / "corpus.jsonl", BUILD / "tokens.npz"
+PIECE = 2048  # plain documents are shuffled in pieces of so many tokens
+LANES = 4  # so many pieces of a plain kind are open at a time: neighbouring windows come from different files
 
 
-def encode() -> None:
-    """Write `train.npy` (uint16, all training documents in a row) and `valid.json` (kind, text, ids) once."""
-    text, chat = Tokenizer.from_file(str(TOKENIZER)), Tokenizer.from_file(str(TOKENIZER))
-    text.encode_special_tokens = True  # "<|user|>" in somebody's source is plain text, in a chat it is the mark
-    train, valid, documents = [], [], load()
-    for kind, coder in (("chat", chat), (None, text)):
-        some = [(i, d) for i, d in enumerate(documents) if (d["kind"] == "chat") == (kind == "chat")]
+@dataclass(frozen=True)
+class Text:
+    """The documents of one kind and split: ids uint16 [n] in a row, where each document ends, and their bytes."""
+
+    ids: np.ndarray
+    ends: np.ndarray  # int64 [documents]
+    size: int  # bytes of UTF-8
+    chat: bool
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """int64 [documents, 2]: start and end of every document."""
+        return np.stack((np.concatenate(([0], self.ends[:-1])), self.ends), 1)
+
+
+def encoded(documents: Iterable[dict]) -> dict[tuple[str, str], Text]:
+    """(split, kind) -> text. In documents with "chat" the special tokens count, in others they are plain characters."""
+    chat, plain = Tokenizer.from_file(str(TOKENIZER)), Tokenizer.from_file(str(TOKENIZER))
+    plain.encode_special_tokens = True
+    grouped: dict[tuple[str, str], list[dict]] = {}
+    for d in documents:
+        grouped.setdefault((d["split"], d["kind"]), []).append(d)
+    out = {}
+    for key, some in grouped.items():
+        is_chat = bool(some[0].get("chat"))
+        if any(bool(d.get("chat")) != is_chat for d in some):
+            raise ValueError(f"Some documents of the kind {key[1]!r} are chats and some are not: give them two kinds.")
+        parts = []
         for at in range(0, len(some), 2000):
-            part = some[at : at + 2000]
-            for (i, d), coded in zip(part, coder.encode_batch([d["text"] for _, d in part]), strict=True):
-                ids = [*coded.ids, END]
-                if d["split"] == "train":
-                    train.append((i, np.array(ids, dtype=np.uint16)))
-                else:
-                    valid.append({"kind": d["kind"], "origin": d["origin"], "text": d["text"], "ids": ids})
-    train.sort(key=lambda pair: pair[0])
-    (BUILD / "valid.json").write_text(json.dumps(valid))
-    np.save(BUILD / "train.npy", np.concatenate([ids for _, ids in train]))
+            coded = (chat if is_chat else plain).encode_batch([d["text"] for d in some[at : at + 2000]])
+            parts += [np.array([*c.ids, END], dtype=np.uint16) for c in coded]
+        out[key] = Text(np.concatenate(parts), np.cumsum([len(p) for p in parts]),
+                        sum(len(d["text"].encode()) for d in some), is_chat)
+    return out
 
 
-def training_stream() -> np.ndarray:
-    """uint16 [n]: the training documents in the corpus's random order, each closed by <|end|>."""
-    if not (BUILD / "train.npy").exists():
-        encode()
-    return np.load(BUILD / "train.npy", mmap_mode="r")
+def write(texts: dict[tuple[str, str], Text], file: BinaryIO, stamp: int = 0) -> None:
+    """Write the texts' arrays, and of which corpus they are."""
+    arrays = {"stamp": np.array(stamp)}
+    for (split, kind), text in texts.items():
+        arrays |= {f"{split}/{kind}/ids": text.ids, f"{split}/{kind}/ends": text.ends,
+                   f"{split}/{kind}/about": np.array([text.size, text.chat])}
+    np.savez(file, **arrays)
 
 
-def held_out() -> list[dict]:
-    """The held-out documents: kind, origin, text, ids."""
-    if not (BUILD / "valid.json").exists():
-        encode()
-    return json.loads((BUILD / "valid.json").read_text())
+def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str], Text]:
+    """(split, kind) -> text of a file that `write` wrote; those of one split where one is given."""
+    with np.load(file) as arrays:
+        keys = [(k.split("/")[0], k.split("/")[1]) for k in sorted(arrays) if k.endswith("/ids")]
+        return {(s, k): Text(arrays[f"{s}/{k}/ids"], arrays[f"{s}/{k}/ends"], int(arrays[f"{s}/{k}/about"][0]),
+                             bool(arrays[f"{s}/{k}/about"][1])) for s, k in keys if split in (None, s)}
+
+
+def save(texts: dict[tuple[str, str], Text], path: Path = TOKENS, stamp: int = 0) -> None:
+    """Write the texts whole under another name, then in one move. `stamp` tells the corpus they were made from."""
+    with open(path.with_suffix(".partial"), "wb") as f:
+        write(texts, f, stamp)
+    path.with_suffix(".partial").rename(path)
+
+
+def load(split: str, file: Path = TOKENS) -> dict[str, Text]:
+    """Kind -> text of a split; encodes the corpus first where that was not done since it was built."""
+    if file == TOKENS and CORPUS.exists() and (stamp := CORPUS.stat().st_mtime_ns) != stamped(file):
+        with open(CORPUS, encoding="utf-8") as f:
+            save(encoded(json.loads(line) for line in f), stamp=stamp)
+    if not file.exists():
+        raise FileNotFoundError(f"There is no {file}: build the corpus first, with python assets/training/corpus.py.")
+    return {kind: text for (_, kind), text in read(file, split).items()}
+
+
+def stamped(file: Path) -> int | None:
+    """The stamp that `file` was saved with; None where there is no such file."""
+    if not file.exists():
+        return None
+    with np.load(file) as arrays:
+        return int(arrays["stamp"]) if "stamp" in arrays else 0
+
+
+def shares(texts: dict[str, Text], mixture: dict[str, float]) -> dict[str, float]:
+    """Kind -> share of the tokens. `mixture` names kinds, "tasks" for all other chats and "stories" for all other text.
+
+    Within "tasks" every kind has the same share of the tokens; within "stories" it is that of the corpus.
+    """
+    raw = {}
+    for group, kinds in groups(texts, mixture).items():
+        weight = {k: 1.0 if group == "tasks" else float(len(texts[k].ids)) for k in kinds}
+        raw |= {k: mixture.get(group, 0.0) * w / sum(weight.values()) for k, w in weight.items()}
+    return {k: share / sum(raw.values()) for k, share in raw.items() if share > 0}
+
+
+def groups(texts: dict[str, Text], mixture: dict[str, float]) -> dict[str, list[str]]:
+    """Name in `mixture` -> the kinds that it stands for."""
+    out: dict[str, list[str]] = {}
+    for kind, text in texts.items():
+        out.setdefault(kind if kind in mixture else "tasks" if text.chat else "stories", []).append(kind)
+    return out
+
+
+@dataclass
+class Stream:
+    """The units of text of one kind and size in random order, read again in another order when they are used up."""
+
+    name: str
+    ids: np.ndarray
+    units: np.ndarray  # int64 [n, 2]: start and end in ids
+    share: float
+    whole: bool  # units are not cut
+    largest: int
+    seed: int
+    epoch: int = 0
+    cursor: int = 0
+    offset: int = 0  # of the open unit, tokens that were read
+    taken: int = 0  # tokens read in all
+    order: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shuffle()
+
+    def shuffle(self) -> None:
+        """The order of this epoch."""
+        self.order = np.random.default_rng([self.seed, crc32(self.name.encode()), self.epoch]).permutation(len(self.units))
+
+    def take(self, room: int) -> np.ndarray | None:
+        """At most `room` ids of the open unit; None if it must stay whole and does not fit."""
+        start, end = self.units[self.order[self.cursor]]
+        if self.whole and end - start > room:
+            return None
+        start += self.offset
+        stop = min(end, start + room)
+        self.offset += int(stop - start)
+        self.taken += int(stop - start)
+        if stop == end:
+            self.cursor, self.offset = self.cursor + 1, 0
+            if self.cursor == len(self.units):
+                self.cursor, self.epoch = 0, self.epoch + 1
+                self.shuffle()
+        return self.ids[start:stop]
+
+
+class Mixer:
+    """Windows in which the kinds have their shares of the tokens, always going on with the kind furthest behind.
+
+    A kind whose next document does not fit is passed over and catches up later; documents are sorted by the window they
+    need, so that long ones do not hold up short ones.
+    """
+
+    def __init__(self, texts: dict[str, Text], mixture: dict[str, float], lengths: Sequence[int], seed: int) -> None:
+        self.streams: list[Stream] = []
+        for kind, share in shares(texts, mixture).items():
+            text = texts[kind]
+            for name, units, largest in by_length(text, lengths) if text.chat else lanes(text):
+                part = share * float((units[:, 1] - units[:, 0]).sum()) / len(text.ids)
+                self.streams.append(Stream(f"{kind}/{name}", text.ids, units, part, text.chat, largest, seed))
+        if all(s.whole for s in self.streams):
+            raise ValueError("The mixture has no plain text, and windows are filled up with that: give code, docs or stories.")
+
+    def rows(self, length: int, count: int) -> Tensor:
+        """int64 [count, length + 1]: the next windows; the last token of each is only predicted."""
+        return torch.from_numpy(np.stack([self.row(length + 1) for _ in range(count)]).astype(np.int64))
+
+    def row(self, size: int) -> np.ndarray:
+        """uint16 [size]: one window, filled to the end."""
+        fitting = [s for s in self.streams if s.largest <= size]
+        parts, room = [], size
+        while room:
+            fitting.sort(key=lambda s: s.taken / s.share)
+            for stream in fitting:
+                if (part := stream.take(room)) is not None:
+                    break
+            parts.append(part)
+            room -= len(part)
+        return np.concatenate(parts)
+
+    def state(self) -> dict[str, tuple[int, int, int, int]]:
+        """Where every stream stands."""
+        return {s.name: (s.epoch, s.cursor, s.offset, s.taken) for s in self.streams}
+
+    def load_state(self, state: dict[str, tuple[int, int, int, int]]) -> None:
+        """Go on from `state`. A stream that it does not know, or whose text has shrunk since, begins anew."""
+        for s in self.streams:
+            epoch, cursor, offset, taken = state.get(s.name, (0, 0, 0, 0))
+            known = cursor < len(s.units)
+            s.epoch, s.cursor, s.offset, s.taken = (epoch, cursor, offset, taken) if known else (epoch, 0, 0, taken)
+            s.shuffle()
+            start, end = s.units[s.order[s.cursor]]
+            s.offset = s.offset if s.offset < end - start else 0
+
+
+def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:
+    """Name, units and longest unit by the shortest window that a document fits; documents longer than all are left out."""
+    sizes, out, below = np.diff(text.bounds, axis=1)[:, 0], [], 0
+    for length in sorted(lengths):
+        some = text.bounds[(sizes > below) & (sizes <= length + 1)]
+        if len(some):
+            out.append((str(length), some, int((some[:, 1] - some[:, 0]).max())))
+        below = length + 1
+    return out
+
+
+def lanes(text: Text) -> list[tuple[str, np.ndarray, int]]:
+    """Name, units (documents cut to `PIECE` tokens) and 0, since a piece may be cut again."""
+    pieces = np.array([(at, min(at + PIECE, end)) for start, end in text.bounds for at in range(start, end, PIECE)])
+    return [(str(i), pieces[i::LANES], 0) for i in range(LANES) if len(pieces[i::LANES])]
+
+
+def answers(rows: Tensor) -> Tensor:
+    """bool, as rows int64 [B, T]: the tokens of an assistant's turn, the closing <|end|> included."""
+    marks = (rows == END) | (rows == USER) | (rows == ASSISTANT) | (rows == SYSTEM)
+    place = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
+    last = torch.where(marks, place, -1).cummax(1).values  # [B, T]: the last mark up to here
+    before = torch.cat((last.new_full((len(rows), 1), -1), last[:, :-1]), 1)
+    return (before >= 0) & (rows.gather(1, before.clamp(min=0)) == ASSISTANT)
+
+
+def windows(texts: dict[str, Text], length: int, count: int, kind: str | None = None) -> Tensor:
+    """int64 [count or fewer, length]: windows of the documents of a kind (or all) in a row, spread evenly."""
+    ids = np.concatenate([t.ids for k, t in texts.items() if kind in (None, k)]).astype(np.int64)
+    rows = torch.from_numpy(ids[: len(ids) // length * length]).view(-1, length)
+    return rows[:: max(1, len(rows) // count)][:count]
 
 
 def held_out_windows(length: int, count: int, kind: str | None = None) -> Tensor:
-    """int64 [count or fewer, length]: windows of the held-out documents in a row, spread evenly."""
-    ids = torch.tensor([i for d in held_out() if kind in (None, d["kind"]) for i in d["ids"]])
-    windows = ids[: len(ids) // length * length].view(-1, length)
-    return windows[:: max(1, len(windows) // count)][:count]
+    """int64 [count or fewer, length]: windows of the held-out documents of a kind, or of all."""
+    return windows(load("valid"), length, count, kind)
 
 
-class Windows:
-    """The windows of `length` tokens of a stream (uint16 [n]), in seeded order, over again when all were seen."""
-
-    def __init__(self, stream: np.ndarray, length: int, seed: int) -> None:
-        self.stream, self.length = stream, length
-        self.order = np.random.default_rng(seed).permutation((len(stream) - 1) // length)
-
-    def rows(self, first: int, count: int) -> Tensor:
-        """int64 [count, length + 1]: windows `first` to `first + count`, with the token after each."""
-        begins = [int(self.order[i % len(self.order)]) * self.length for i in range(first, first + count)]
-        return torch.from_numpy(np.stack([self.stream[b : b + self.length + 1] for b in begins]).astype(np.int64))
+def training_stream(seed: int = 0) -> np.ndarray:
+    """uint16 [n]: all training documents in random order, each closed by <|end|>."""
+    parts = [t.ids[start:end] for t in load("train").values() for start, end in t.bounds]
+    return np.concatenate([parts[i] for i in np.random.default_rng(seed).permutation(len(parts))])

@@ -1,251 +1,349 @@
-"""Train one of the shipped models from nothing, on any machine, with one command.
+"""Train one of the shipped models, from nothing or further, on a processor or a CUDA device.
 
-    python assets/training/train.py lab
-    python assets/training/train.py lab-draft --teacher lab
+    python assets/training/train.py lab --from assets/models/lab      at a constant rate, until it is stopped
+    python assets/training/train.py lab --cooldown 2                  from its checkpoint: 2 M tokens at a falling rate
+    python assets/training/train.py lab --from assets/models/lab --within 9     both, in nine minutes
+    python assets/training/train.py lab-draft --teacher assets/models/lab --tokens 4 --cooldown 2
 
-builds corpus and token ids where they are missing, trains, and writes `assets/models/<name>/`. An interrupted training
-goes on from its last checkpoint in `build/training/` when the same command is given again. The schedule counts tokens,
-not time: a busy machine takes longer and learns the same. While the learning rate is still constant `--tokens` may be
-changed on the way; that is the same as having asked for it from the start.
+The rate rises, stays, and falls straight to nothing. The constant part can be as long as one likes: it stops at `--tokens`,
+at `--minutes` or by a signal (SIGTERM), keeps its state in `build/training/<name>.pt` and goes on from it when the same
+command is given again. A cooldown begins from that state and leaves it as it is, in `<name>-cooldown.pt`, so the constant
+part can go on afterwards. Its end writes the model folder. A state that is lost is replaced by `--from FOLDER`: weights in
+bfloat16, fresh optimizers, a short rise of the rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import shutil
+import signal
 import statistics
-import tempfile
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from random import Random
 
-import corpus
+import data
 import torch
-import torch.nn.functional as F
-from data import Windows, held_out_windows, training_stream
+from data import BUILD, ROOT
+from losses import Objective, dropout_rates, kept, loss_of, own_text, teacher_of, token_loss
+from net import Net, Shape, matrices, others
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-BUILD, MODELS = corpus.BUILD, corpus.ROOT / "assets" / "models"
-VOCABULARY, CONTEXT = 4096, 2048
+MODELS = ROOT / "assets" / "models"
+RECORDS = ROOT / "assets" / "training" / "records"  # how the shipped models were made; the model card is written from it
+DRAFT = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
+SHAPES = {"lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
+          "lab-draft": DRAFT, "lab-draft-plain": DRAFT}
+RATES = {"lab": (0.006, 0.004), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008)}  # Muon's, AdamW's
+OBJECTIVES = {"lab": Objective(exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
+              "lab-draft-plain": Objective()}
+MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # shares of the training tokens
 
-SHAPES = {
-    "lab": dict(num_hidden_layers=8, hidden_size=384, num_attention_heads=6, num_key_value_heads=2, head_dim=64,
-                intermediate_size=768),
-    "lab-draft": dict(num_hidden_layers=2, hidden_size=128, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-                      intermediate_size=384),
+
+@dataclass(frozen=True)
+class Plan:
+    """What a kind of machine trains with: tokens a step, and how often it takes which window, steady and cooling.
+
+    Attention is cheap on short windows, and most tasks fit them; the cooldown teaches the long ones. A GPU has one length a
+    phase, since each is compiled once.
+    """
+
+    batch: int
+    steady: dict[int, float]
+    cooling: dict[int, float]
+    warmup: int = 20  # steps after fresh optimizers
+    check: float = 0.5  # million tokens between two looks at the held-out text
+    prompt: float = 0.25  # part of a window after which a draft goes on by itself; writing is slow beside a GPU's steps
+
+
+PLANS = {
+    "cpu": Plan(4096, {256: 0.40, 512: 0.40, 1024: 0.15, 2048: 0.05}, {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25}),
+    "cuda": Plan(131_072, {1024: 1.0}, {2048: 1.0}, warmup=40, check=100.0, prompt=0.875),
 }
-TOKENS = {"lab": 2.4, "lab-draft": 2.0}  # millions
-
-# share of all tokens, window, tokens a step: attention is cheap on short windows, the last tokens teach the long ones
-STAGES = [(0.50, 256, 4096), (0.30, 512, 4096), (0.12, 1024, 4096), (0.08, 2048, 8192)]
-WARMUP = 60_000  # tokens over which the learning rates rise
-HOLD = 0.5  # share of all tokens up to which they are constant; then straight down to nothing
+STEADY_SHARE = 0.55  # of the minutes of `--within`
+SAVE = 180  # seconds between two checkpoints
 
 
-def config(name: str) -> LlamaConfig:
-    """The Llama configuration of a model of ours."""
-    return LlamaConfig(
-        **SHAPES[name], vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
-        rms_norm_eps=1e-5, rope_theta=10000.0, attention_bias=False, mlp_bias=False, bos_token_id=None, eos_token_id=0,
-        pad_token_id=1, dtype="bfloat16",
-    )
+def rate(warm: int, warmup: int, left: float) -> float:
+    """The factor on the learning rates: rises over `warmup` steps, then is `left`, the share of a cooldown still to come."""
+    return min(1.0, (warm + 1) / warmup) * max(0.0, left)
 
 
-def new_model(name: str, seed: int) -> LlamaForCausalLM:
-    """A model with fresh float32 weights; what writes into the residual stream starts small."""
-    torch.manual_seed(seed)
-    shape = config(name)
-    model = LlamaForCausalLM(shape).float()
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if key.endswith(("o_proj.weight", "down_proj.weight")):
-                weight.mul_((2 * shape.num_hidden_layers) ** -0.5)
-    return model
-
-
-def rate(tokens: int, total: int) -> float:
-    """The factor on the learning rates after `tokens` of `total`."""
-    return min(1.0, (tokens + 1) / WARMUP, max(0.0, (1 - tokens / total) / (1 - HOLD)))
-
-
-def optimizers(model: LlamaForCausalLM, lr: float, embed_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for embeddings and norms."""
-    matrices = [p for key, p in model.named_parameters() if p.ndim == 2 and "embed" not in key]
-    rest = [p for key, p in model.named_parameters() if p.ndim == 1 or "embed" in key]
+def optimizers(net: Net, lr: float, embed_lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for embedding and norms."""
     return [
-        torch.optim.Muon(matrices, lr=lr, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(rest, lr=embed_lr, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.Muon(matrices(net), lr=lr, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others(net), lr=embed_lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 
-def logits_of(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
-    """float32 [B, T, V] for ids int64 [B, T], computed in bfloat16."""
-    with torch.autocast("cpu", torch.bfloat16):
-        return model(ids, use_cache=False).logits.float()
+class Training:
+    """A training that can stop and go on: net, optimizers, place in the text, what was spent and what was reached."""
 
+    PLAIN = ("step", "warm", "tokens", "cooldown", "cooled", "minutes", "history", "place", "origin", "source")
 
-def loss_of(model: LlamaForCausalLM, rows: Tensor, teacher: LlamaForCausalLM | None, share: float) -> Tensor:
-    """Cross-entropy of the next token, mixed with KL(teacher || model) by `share` where there is a teacher."""
-    logits = logits_of(model, rows[:, :-1]).flatten(0, 1)  # [B * T, V]
-    loss = F.cross_entropy(logits, rows[:, 1:].flatten())
-    if teacher is None:
-        return loss
-    with torch.no_grad():
-        wanted = logits_of(teacher, rows[:, :-1]).flatten(0, 1).log_softmax(1)
-    distance = F.kl_div(logits.log_softmax(1), wanted, log_target=True, reduction="batchmean")
-    return (1 - share) * loss + share * distance
+    def __init__(self, net: Net, texts: dict[str, data.Text], plan: Plan, objective: Objective, rates: tuple[float, float],
+                 seed: int = 0, teacher: Net | None = None, mixture: dict[str, float] | None = None) -> None:
+        self.net, self.plan, self.objective, self.rates, self.seed, self.teacher = net, plan, objective, rates, seed, teacher
+        self.device = next(net.parameters()).device
+        self.optimizers = optimizers(net, *rates)
+        lengths = sorted({*plan.steady, *plan.cooling})
+        self.mixer = data.Mixer(texts, mixture or MIXTURE, lengths, seed)
+        self.place = self.mixer.state()
+        self.chance = torch.Generator().manual_seed(seed)
+        self.dropout = dropout_rates(net.shape.layers, objective.dropout)
+        self.loss_of = loss_of
+        self.step = self.warm = self.tokens = 0
+        self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
+        self.minutes, self.history = 0.0, []
+        self.origin, self.source = f"{time.time():.0f}", None  # tells this training from others; the folder it began with
+        self.worker, self.coming = ThreadPoolExecutor(1), None
+
+    def state(self) -> dict:
+        """All that is needed to go on."""
+        return {"net": self.net.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers],
+                "chance": self.chance.get_state(), **{k: getattr(self, k) for k in self.PLAIN}}
+
+    def load_state(self, state: dict) -> None:
+        """Go on from `state`."""
+        self.net.load_state_dict(state["net"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        for key in self.PLAIN:
+            setattr(self, key, state[key])
+        self.chance.set_state(state["chance"].cpu())
+        self.mixer.load_state(self.place)
+
+    def batch(self, step: int, cooling: bool) -> tuple[Tensor, dict]:
+        """The windows int64 [B, T + 1] of a step, and the place in the text after them."""
+        windows = self.plan.cooling if cooling else self.plan.steady
+        length = Random(f"{self.seed}/{step}").choices(list(windows), list(windows.values()))[0]
+        return self.mixer.rows(length, max(1, self.plan.batch // length)), self.mixer.state()
+
+    def next_rows(self, cooling: bool) -> Tensor:
+        """The windows of this step; those of the next are mixed while it computes."""
+        rows, place = (self.coming or self.worker.submit(self.batch, self.step, cooling)).result()
+        self.place = place
+        self.coming = self.worker.submit(self.batch, self.step + 1, cooling)
+        return rows.to(self.device)
+
+    def update(self, left: float = 1.0, cooling: bool = False) -> tuple[Tensor, int]:
+        """One step at the share `left` of the full rate; float [3] figures of `loss_of`, and the tokens it took."""
+        rows = self.next_rows(cooling)
+        objective, shape, wanted, own = self.objective, self.net.shape, None, 0
+        if self.teacher is not None:
+            chance = self.chance if self.device.type == "cpu" else None
+            rows, own = own_text(self.net, rows, objective.on_policy, self.plan.prompt, chance)
+            wanted = teacher_of(self.teacher, rows)
+        weights = 1 + (objective.answers - 1) * data.answers(rows)[:, 1:]  # [B, T]
+        if own:
+            weights[len(rows) - own :] = 0  # what the draft wrote itself is no text to learn by heart
+        keep = kept(self.dropout, len(rows), self.chance).to(self.device) if objective.dropout else None
+        exit_at = torch.randint(max(1, shape.layers - 1), (), generator=self.chance).to(self.device)
+        loss, figures = self.loss_of(self.net, rows, weights, exit_at, keep, wanted, objective)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        for optimizer, base in zip(self.optimizers, self.rates, strict=True):
+            optimizer.param_groups[0]["lr"] = base * rate(self.warm, self.plan.warmup, left)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step, self.warm = self.step + 1, self.warm + 1
+        size = rows[:, 1:].numel()
+        self.tokens += size
+        self.cooled += size if self.cooldown else 0
+        return figures, size
+
+    def left(self) -> float:
+        """The share of the cooldown that is still to come; 1 without one."""
+        return 1 - self.cooled / self.cooldown if self.cooldown else 1.0
 
 
 @torch.no_grad()
-def held_out_loss(model: LlamaForCausalLM, windows: Tensor, rows: int = 8) -> float:
-    """Mean loss in nats a token over int64 [N, T] windows."""
-    model.eval()
-    losses = [F.cross_entropy(logits_of(model, part[:, :-1]).flatten(0, 1), part[:, 1:].flatten(), reduction="sum")
-              for part in windows.split(rows)]
-    model.train()
-    return float(sum(losses)) / windows[:, 1:].numel()
+def held_out_loss(net: Net, windows: Tensor, rows: int = 8) -> float:
+    """Mean loss in nats a token over windows int64 [N, T]."""
+    device, total = next(net.parameters()).device, 0.0
+    for part in windows.split(rows):
+        with torch.autocast(device.type, torch.bfloat16):
+            logits = net(part[:, :-1].to(device))
+        total += float(token_loss(logits, part.to(device)).sum())
+    return total / windows[:, 1:].numel()
 
 
-def export(model: LlamaForCausalLM, name: str) -> None:
-    """Write the model folder: each file whole under another name first, then in one move."""
-    folder = MODELS / name
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = LlamaForCausalLM(config(name)).to(torch.bfloat16)
-    kept.load_state_dict(model.state_dict())
-    kept.generation_config = GenerationConfig(eos_token_id=0, pad_token_id=1)
-    with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
-        kept.save_pretrained(scratch)
-        file = Path(scratch) / "config.json"
-        said = json.loads(file.read_text()) | {"rope_theta": 10000.0}  # readers differ in where they look for it
-        file.write_text(json.dumps(dict(sorted(said.items())), indent=2) + "\n")
-        for part in ("config.json", "generation_config.json", "model.safetensors"):
-            os.replace(Path(scratch) / part, folder / part)
+class Stop:
+    """Whether a signal asked to end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.ask)
+
+    def ask(self, *_: object) -> None:
+        """Remember it until the step is done."""
+        self.asked = True
 
 
-class Run:
-    """A training that can stop and go on: model, optimizers, tokens and minutes so far."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.name, self.total = args.name, int(args.tokens * 1e6)
-        self.model = new_model(args.name, args.seed)
-        self.optimizers = optimizers(self.model, args.lr, args.embed_lr)
-        self.base = [args.lr, args.embed_lr]
-        self.step, self.tokens, self.minutes, self.history = 0, 0, 0.0, []
-        self.settings = {k: v for k, v in vars(args).items() if k not in ("fresh", "trial", "threads", "compile")}
-        self.file = BUILD / f"{args.name}.pt"
-        if self.file.exists() and not args.fresh and not args.trial:
-            self.resume()
-
-    def resume(self) -> None:
-        """Go on from the checkpoint if it has the same settings, or another budget and is still at full rate."""
-        saved = torch.load(self.file)
-        same = saved["settings"] | {"tokens": 0} == self.settings | {"tokens": 0}
-        early = saved["tokens"] <= HOLD * 1e6 * min(saved["settings"]["tokens"], self.settings["tokens"])
-        if not same or not (early or saved["settings"]["tokens"] == self.settings["tokens"]):
-            return
-        self.model.load_state_dict(saved["model"])
-        for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        for key in ("step", "tokens", "minutes", "history"):
-            setattr(self, key, saved[key])
-
-    def save(self) -> None:
-        """Write the checkpoint."""
-        part = self.file.with_suffix(".partial")
-        torch.save({"settings": self.settings, "model": self.model.state_dict(), "step": self.step,
-                    "optimizers": [o.state_dict() for o in self.optimizers], "tokens": self.tokens,
-                    "minutes": self.minutes, "history": self.history}, part)
-        part.rename(self.file)
-
-    def update(self, loss: Tensor) -> None:
-        """One step of both optimizers at the rate of the schedule."""
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for optimizer, base in zip(self.optimizers, self.base, strict=True):
-            optimizer.param_groups[0]["lr"] = base * rate(self.tokens, self.total)
-            optimizer.step()
-            optimizer.zero_grad()
-        self.step += 1
+def save(training: Training, file: Path) -> None:
+    """Write the checkpoint whole under another name, then in one move."""
+    torch.save(training.state(), file.with_suffix(".partial"))
+    file.with_suffix(".partial").rename(file)
 
 
-def stages(total: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Number, start, stop, window and tokens a step of every stage, in tokens."""
-    at = 0.0
-    for number, (share, length, batch) in enumerate(STAGES):
-        yield number, round(at * total), round((at + share) * total), length, batch
-        at += share
+def look(training: Training, check: dict[str, Tensor]) -> None:
+    """Measure the held-out text and note it: tokens so far, nats a token by kind."""
+    found = {kind: round(held_out_loss(training.net, windows), 4) for kind, windows in check.items()}
+    training.history.append((training.tokens, found))
+    print(f"held out at {training.tokens / 1e6:.2f}M: " + " ".join(f"{k} {v:.3f}" for k, v in found.items()), flush=True)
 
 
-def train(run: Run, args: argparse.Namespace) -> None:
-    """Train to the end of the token budget, reporting every twenty steps."""
-    stream = training_stream()
-    check = held_out_windows(512, 32)
-    teacher = None
-    if args.teacher:
-        teacher = AutoModelForCausalLM.from_pretrained(MODELS / args.teacher, dtype=torch.float32).eval()
-    loss_now = torch.compile(loss_of, dynamic=False) if args.compile else loss_of
-    durations, recent, saved, checked = [], [], time.time(), run.tokens
-    for number, start, stop, length, batch in stages(run.total):
-        # every stage has its own quarter of the text, so that little is read twice
-        part = (len(stream) - 1) // len(STAGES)
-        windows = Windows(stream[number * part : (number + 1) * part + 1], length, seed=args.seed + number)
-        while run.tokens < stop:
-            began = time.time()
-            rows = windows.rows((run.tokens - start) // length, batch // length)
-            late = run.tokens >= (1 - args.distil) * run.total
-            loss = loss_now(run.model, rows, teacher if late else None, args.share)
-            run.update(loss)
-            run.tokens += batch
-            durations = [*durations[-50:], time.time() - began]
-            run.minutes += min(durations[-1], 3 * statistics.median(durations)) / 60  # a pause from outside is no work
-            recent.append(loss.item())
-            if run.step % 20 == 0:
-                speed = batch / statistics.median(durations)
-                print(f"step {run.step} tokens {run.tokens / 1e6:.2f}M loss {statistics.mean(recent):.3f} "
-                      f"rate {rate(run.tokens, run.total):.2f} window {length} {speed:.0f} tokens/s", flush=True)
-                recent = []
-            if args.trial and run.minutes > args.trial:
-                return
-            if run.tokens - checked > run.total / 8:
-                checked = run.tokens
-                run.history.append((run.tokens, round(held_out_loss(run.model, check), 4)))
-                print(f"held-out loss {run.history[-1][1]:.3f} after {run.minutes:.1f} minutes", flush=True)
-            if time.time() - saved > 180 and not args.trial:
-                run.save()
-                saved = time.time()
-    run.history.append((run.tokens, round(held_out_loss(run.model, check), 4)))
-    run.save()
+def run(training: Training, args: argparse.Namespace, file: Path | None, check: dict[str, Tensor]) -> bool:
+    """Train until tokens, minutes, cooldown or a signal end it, with checkpoints in `file`; whether the end was reached."""
+    stop, begun, saved, checked = Stop(), time.time(), time.time(), training.tokens
+    durations, recent = [], []
+    look(training, check)
+    while True:
+        at, spent = time.time(), (time.time() - begun) / 60
+        cooling, left = bool(training.cooldown), training.left()
+        if args.within:
+            left = min(1.0, (1 - spent / args.within) / (1 - STEADY_SHARE))
+            cooling = left < 1
+        ended = left <= 0 or (not cooling and args.tokens is not None and training.tokens >= args.tokens * 1e6)
+        if ended or stop.asked or (args.minutes and spent >= args.minutes):
+            break
+        figures, size = training.update(left, cooling)
+        recent.append(figures)
+        durations = [*durations[-50:], time.time() - at]
+        training.minutes += min(durations[-1], 3 * statistics.median(durations)) / 60  # a pause from outside is no work
+        if training.step % 20 == 0:
+            nats, told, early = torch.stack(recent).mean(0).tolist()
+            print(f"step {training.step} tokens {training.tokens / 1e6:.2f}M loss {nats:.3f} answers {told:.3f} "
+                  f"exit {early:.3f} rate {rate(training.warm, training.plan.warmup, left):.2f} "
+                  f"{size / statistics.median(durations):.0f} tokens/s", flush=True)
+            recent = []
+        if training.tokens - checked >= training.plan.check * 1e6:
+            checked = training.tokens
+            look(training, check)
+        if file and time.time() - saved > SAVE:
+            save(training, file)
+            saved = time.time()
+    look(training, check)
+    if file:
+        save(training, file)
+    return ended
+
+
+def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Training, Path]:
+    """The training that the arguments ask for, from its checkpoint where there is one, and the file of its checkpoints."""
+    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    torch.manual_seed(args.seed)
+    net = Net.from_folder(args.source) if args.source else Net(SHAPES[args.name])
+    objective = Objective(**asdict(OBJECTIVES[args.name]) | {k: v for k in asdict(Objective())
+                                                           if (v := getattr(args, k)) is not None})
+    teacher = Net.from_folder(args.teacher).to(device).eval() if args.teacher else None
+    if teacher is None and objective.distil:
+        raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or --distil 0.")
+    rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
+    plan = replace(PLANS[device.type], **({"batch": args.batch} if args.batch else {}))
+    training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher)
+    if args.compile if args.compile is not None else device.type == "cuda":
+        training.loss_of = torch.compile(loss_of, dynamic=False)
+    steady, cool = BUILD / f"{args.as_name}.pt", BUILD / f"{args.as_name}-cooldown.pt"
+    if args.fresh:
+        steady.unlink(missing_ok=True)
+        cool.unlink(missing_ok=True)
+    begun = torch.load(steady, map_location="cpu")["tokens"] if args.cooldown and cool.exists() and steady.exists() else None
+    if args.cooldown and resumed(training, cool, args, lambda s: s["cooled"] < s["cooldown"] == int(args.cooldown * 1e6)
+                                 and begun in (None, s["tokens"] - s["cooled"])):  # not an older branch
+        return training, cool
+    if not resumed(training, steady, args):
+        training.source = args.source
+        print(f"begins with {args.source or 'fresh weights'}", flush=True)
+    return training, steady
+
+
+def resumed(training: Training, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True) -> bool:
+    """Whether the training now goes on from `file`: that it exists, is ours and fits."""
+    if args.trial or not file.exists():
+        return False
+    state = torch.load(file, map_location=training.device)
+    if not {"net", "origin"} <= state.keys():
+        raise SystemExit(f"{file} was written by an earlier version of this script: move it away, or give --fresh.")
+    if not fits(state):
+        return False
+    training.load_state(state)
+    print(f"goes on from {file.name} at {training.tokens / 1e6:.2f}M tokens", flush=True)
+    return True
 
 
 def main() -> None:
     """Train, write the folder, and note how it was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=SHAPES)
-    parser.add_argument("--tokens", type=float, help="training tokens in millions")
-    parser.add_argument("--lr", type=float, default=0.006, help="of the matrices (Muon)")
-    parser.add_argument("--embed-lr", type=float, default=0.004, help="of embeddings and norms (AdamW)")
-    parser.add_argument("--teacher", choices=SHAPES, help="distil from this model's logits")
-    parser.add_argument("--distil", type=float, default=0.5, help="the last share of the tokens has the teacher")
-    parser.add_argument("--share", type=float, default=0.9, help="of the teacher's divergence in the loss then")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing")
+    parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
+    parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
+    parser.add_argument("--cooldown", type=float, help="millions of tokens over which the rate falls; then write the folder")
+    parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
+    parser.add_argument("--teacher", metavar="FOLDER", help="the target of a draft")
+    for name, default in asdict(Objective()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), help="see losses.Objective")
+    parser.add_argument("--lr", type=float, help="of the matrices (Muon)")
+    parser.add_argument("--embed-lr", type=float, help="of embedding and norms (AdamW)")
+    parser.add_argument("--batch", type=int, help="tokens a step")
+    parser.add_argument("--text", type=Path, default=data.TOKENS, help="token ids of the corpus")
+    parser.add_argument("--out", metavar="FOLDER", help="model folder to write; assets/models/NAME without it")
+    parser.add_argument("--as", dest="as_name", help="name of the checkpoints; NAME without it")
+    parser.add_argument("--device", choices=["cpu", "cuda"])
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="the loss; by default on CUDA alone")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--compile", action="store_true", help="a fifth faster; needs a C++ compiler")
-    parser.add_argument("--fresh", action="store_true", help="ignore a checkpoint")
-    parser.add_argument("--trial", type=float, default=0, help="stop after so many minutes and write nothing")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true", help="forget the checkpoints")
+    parser.add_argument("--trial", action="store_true", help="read and write no checkpoint and no folder")
     args = parser.parse_args()
-    args.tokens = args.tokens or TOKENS[args.name]
+    args.as_name = args.as_name or args.name
     torch.set_num_threads(args.threads)
-    if not (BUILD / "corpus.jsonl").exists():
-        corpus.write(*corpus.build(scale=1.0, seed=0))
-    run = Run(args)
-    train(run, args)
-    if not args.trial:
-        export(run.model, args.name)
-        record = {"settings": run.settings, "steps": run.step, "tokens": run.tokens, "minutes": round(run.minutes, 1),
-                  "held_out": run.history}
-        (BUILD / f"{args.name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    try:
+        training, file = begin(args, data.load("train", args.text))
+    except (OSError, ValueError) as error:
+        raise SystemExit(str(error)) from None
+    valid = data.load("valid", args.text)
+    check = {kind: data.windows({k: t for k, t in valid.items() if k in kinds}, 512, 8)
+             for kind, kinds in data.groups(valid, MIXTURE).items()}
+    at_end = True
+    if not training.cooldown and (args.tokens is not None or args.within or not args.cooldown):
+        at_end = run(training, args, None if args.trial else file, check)
+    if at_end and args.cooldown:
+        if not training.cooldown:
+            training.cooldown, training.cooled = int(args.cooldown * 1e6), 0
+        at_end = run(training, args, None if args.trial else BUILD / f"{args.as_name}-cooldown.pt", check)
+    if at_end and not args.trial and (args.cooldown or args.within):
+        write(training, args)
+
+
+def write(training: Training, args: argparse.Namespace) -> None:
+    """Write the model folder, with the tokenizer where it lacks it, and the record that the model card is made from."""
+    folder = Path(args.out or MODELS / args.name)
+    training.net.to_folder(folder)
+    for part in ("tokenizer.json", "tokenizer_config.json"):
+        if not (folder / part).exists():
+            shutil.copy(data.TOKENIZER.parent / part, folder / part)
+    note(training, args)
+
+
+def note(training: Training, args: argparse.Namespace) -> None:
+    """Add this training to the model's record, behind those that made the weights it began with."""
+    run = {"origin": training.origin, "source": training.source, "command": " ".join(sys.argv[1:]), "steps": training.step,
+           "tokens": training.tokens, "minutes": round(training.minutes, 1), "device": training.device.type,
+           "batch": training.plan.batch, "rates": training.rates, "objective": asdict(training.objective),
+           "teacher": args.teacher, "mixture": MIXTURE, "held_out": training.history}
+    file = RECORDS / f"{args.as_name}.json"
+    before = json.loads(file.read_text()) if training.source and file.exists() else []
+    RECORDS.mkdir(exist_ok=True)
+    file.write_text(json.dumps([*(r for r in before if r["origin"] != training.origin), run], indent=2) + "\n")
 
 
 if __name__ == "__main__":
