@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .refusal import Refusal, is_refusal, sentence
@@ -50,6 +51,14 @@ def number(low: float, high: float) -> Callable[[str], float]:
         return float(text)
 
     return read
+
+
+def named(text: str) -> tuple[str, Path]:
+    """A type for argparse: NAME=PATH."""
+    name, sign, path = text.partition("=")
+    if not (name and sign and path):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be NAME=PATH, such as medusa=./heads/medusa")
+    return name, Path(path).expanduser()
 
 
 def device(text: str) -> str:
@@ -145,7 +154,7 @@ def _place(made: Parser) -> None:
 def _run(made: Parser) -> None:
     made.add_argument("--model", required=True, metavar="M", help=MODEL)
     made.add_argument("--draft", metavar="M", help="draft model, for methods that use one")
-    made.add_argument("--head", action="append", metavar="NAME=PATH", help="draft heads, for drafters that read some")
+    made.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
     for kind, what in (
         ("drafter", "what is guessed"),
         ("acceptance", "how much of a guess is kept"),

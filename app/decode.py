@@ -33,8 +33,6 @@ def run(args: argparse.Namespace) -> int:
     """Decode as asked; the exit code."""
     prompt = args.prompt if args.prompt is not None else read_prompt(args.prompt_file)
     target = None if args.trace is None else free_place(args.trace)
-    if args.head:
-        raise Refusal("No drafter of this version reads heads: leave --head out, or draft with --drafter draft_model.")
     for text in args.stop:
         if re.search("[\ud800-\udfff]", text):
             raise Refusal("A text of --stop is not UTF-8: type it in the terminal's own encoding.")
@@ -211,8 +209,11 @@ def models(args: argparse.Namespace, method: Method) -> tuple[Model, Model | Non
     if given and "draft" not in roles:
         note("Note: this method needs no draft model, so --draft is ignored; --drafter draft_model uses it.")
     name, folder = find(args.model)
-    method.check(describe(folder, name), given)
-    model = load(args.model, args.dtype, args.device)
+    heads = dict(args.head or [])
+    method.check(describe(folder, name, heads), given)
+    if unread := [x for x in heads if x != method.drafter.name or "drafter" not in method.strategy.uses]:
+        note(f"Note: this method does not read {unread[0]} heads, so --head {unread[0]}=... is ignored.")
+    model = load(args.model, args.dtype, args.device, heads)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
     return model, load(args.draft, args.dtype, args.device) if given and "draft" in roles else None

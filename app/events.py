@@ -43,6 +43,7 @@ class Channel:
         self.end: End | None = None
         self.job: Job | None = None
         self.readers = 0
+        self.estimate = ""  # of its memory, before it began
         self._ring: deque[Step] = deque(maxlen=RING)
         self._lock = threading.Lock()
 

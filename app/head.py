@@ -10,6 +10,7 @@ HEAD = b"""
 <link rel="stylesheet" href="/ds/web/scope.css">
 <link rel="stylesheet" href="/ds/web/page.css">
 <link rel="modulepreload" href="/ds/web/scope.js">
+<link rel="modulepreload" href="/ds/web/runs.js">
 <script type="module">import("/ds/web/page.js").then((page) => page.early());</script>
 """
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import gradio as gr
 
+from ..engine.trace import open_trace
 from . import controls
+from .examples import examples
 from .play import Choice, Play, Refused, told
 from .presets import PRESETS, matching
-from .recipe import WAYS, as_json, from_json, recipe
+from .recipe import WAYS, as_json, from_json, recipe, recorded
 
 # Again behind the library's own styles, so that ours win; the first time they come with head.py.
 STYLES = """
@@ -22,6 +24,13 @@ STYLES = """
 TOP = "import('/ds/web/page.js').then((page) => page.top(element));"
 VIEW = "import('/ds/web/page.js').then((page) => page.view(element));"
 TRANSPORT = "import('/ds/web/page.js').then((page) => page.transport(element));"
+MORE = "import('/ds/web/page.js').then((page) => page.more(element));"
+SET = """
+import('/ds/web/page.js').then((page) => page.setter((text) => {
+  props.value = text;
+  trigger('input');
+}));
+"""
 MODELS = """
 const tell = () => import('/ds/web/page.js').then((page) => page.models(element, props.value));
 tell();
@@ -32,6 +41,10 @@ const tell = () => import('/ds/web/page.js').then((page) => page.answer(element,
 tell();
 watch('value', tell);
 """
+STARTED = """
+const tell = () => import('/ds/web/page.js').then((page) => page.started(props.value));
+watch('value', tell);
+"""
 COPIED = """
 const tell = () => import('/ds/web/page.js').then((page) => page.copied(element, props.value));
 tell();
@@ -39,8 +52,8 @@ watch('value', tell);
 """
 KEPT = "() => import('/ds/web/page.js').then((page) => page.settings())"
 EMPTY = "<div></div>"
-PROMPT = "Once upon a time, there was a little"
 FIRST = "tree"  # the preset that the controls begin with
+OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
 COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
 MOST_KEPT = 4 << 20  # characters of settings that are read
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
@@ -48,6 +61,7 @@ PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
 
 def page(play: Play) -> gr.Blocks:
     """The page over `play`."""
+    begin = opening()
     with gr.Blocks(title="DecodeScope", fill_width=True, analytics_enabled=False) as demo:
         gr.HTML(elem_id="ds-top", html_template=EMPTY, js_on_load=TOP, apply_default_css=False)
         with gr.Row(elem_id="ds-grid"):
@@ -58,8 +72,8 @@ def page(play: Play) -> gr.Blocks:
                     presets = [(x.title, name) for name, x in PRESETS.items()]
                     with gr.Row(elem_id="ds-presets"):
                         preset = gr.Dropdown(
-                            presets,
-                            value=FIRST if "draft" in play.names else None,
+                            [*presets, ("Own settings", OWN)],
+                            value=FIRST if "draft" in play.names else OWN,
                             label="Method",
                             filterable=False,
                             interactive=True,
@@ -75,15 +89,22 @@ def page(play: Play) -> gr.Blocks:
                             min_width=120,
                             elem_id="ds-other",
                         )
-                    prompt = gr.Textbox(PROMPT, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
+                    gr.HTML(elem_id="ds-more", html_template=EMPTY, js_on_load=MORE, apply_default_css=False)
+                    prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
                         gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
                     answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
                     with gr.Row(elem_id="ds-numbers"):
-                        seed = gr.Number(7, label="Seed", precision=0, minimum=0, min_width=80, elem_id="ds-seed")
+                        seed = gr.Number(begin.seed, label="Seed", precision=0, minimum=0, min_width=80, elem_id="ds-seed")
                         new = gr.Number(
-                            64, label="New tokens", precision=0, minimum=1, maximum=4096, min_width=80, elem_id="ds-new"
+                            begin.max_new,
+                            label="New tokens",
+                            precision=0,
+                            minimum=1,
+                            maximum=4096,
+                            min_width=80,
+                            elem_id="ds-new",
                         )
                     with gr.Row(elem_id="ds-choose"):
                         named = [(x.label, x.key) for x in play.offers()]
@@ -96,14 +117,28 @@ def page(play: Play) -> gr.Blocks:
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
+        started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
+        given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
         first = [prompt, seed, new]
-        _runs(play, table, run, answer, other, first)
-        _settings(play, table, demo, answer, preset, kept, first)
+        _runs(play, table, run, started, other, first)
+        _settings(play, table, demo, answer, preset, kept, given, first)
         for way, button in zip(WAYS, ways, strict=True):
             _copy(play, table, button, way, copied, first)
-        _choosing(play, models, target, draft)
+        _choosing(play, models, target, draft, [prompt, new])
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
+
+
+def opening() -> Choice:
+    """What the controls begin with: prompt and numbers of the example that the page opens on, so that Run repeats it. (The
+    method of both is the preset FIRST.)"""
+    for example in examples():
+        trace = open_trace(example.path)
+        try:
+            return recorded(trace.header)
+        finally:
+            trace.close()
+    return Choice("Once upon a time, there was a little", seed=7)
 
 
 def _models(name: str, offered: list[tuple[str, str]], label: str, place: str) -> gr.Dropdown:
@@ -114,23 +149,24 @@ def _models(name: str, offered: list[tuple[str, str]], label: str, place: str) -
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, min_width=120, elem_id=place)
 
 
-def _runs(play: Play, table: controls.Controls, run: gr.Button, answer: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
-    """Run, one method or two, and the sentence why not."""
+def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
+    """Run, one method or two, and the sentence why not. (What is said of the settings goes elsewhere: the one would take
+    the place of the other before it was read.)"""
 
     def start(request: gr.Request, second: str | None, *values: Any) -> dict[str, Any]:
         try:
             choice, visitor = table.choice(*values), str(request.session_hash or "")
             if second not in PRESETS:
-                return {"run": play.start(choice, visitor).run}
+                return {"run": play.start(choice, visitor).run, "at": time.monotonic()}
             beside = PRESETS[second]
             found = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
             return {"run": found[0].run, "with": found[1].run}
         except Refused as no:
-            return {"refused": str(no)}
+            return {"refused": str(no), "at": time.monotonic()}
         except Exception as error:  # never a stack trace on the page
-            return {"refused": told(error)}
+            return {"refused": told(error), "at": time.monotonic()}
 
-    run.click(start, [other, *first, *table.inputs], answer, trigger_mode="once", concurrency_limit=4, **PRIVATE)
+    run.click(start, [other, *first, *table.inputs], started, trigger_mode="once", concurrency_limit=4, **PRIVATE)
 
 
 def _settings(
@@ -140,20 +176,24 @@ def _settings(
     answer: gr.HTML,
     preset: gr.Dropdown,
     kept: gr.Textbox,
+    given: gr.HTML,
     first: list[Any],
 ) -> None:
-    """Changed, checked and kept by the browser; put back by a preset, a link or the next visit."""
+    """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit."""
 
     def checked(*values: Any) -> list[Any]:
         choice = table.choice(*values)
         why = play.check(choice)
-        return [{"keep": as_json(choice), **({"refused": why} if why else {})}, matching(choice)]
+        told = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **({"refused": why} if why else {})}
+        return [told, matching(choice) or OWN]
 
     def chosen(*values: Any) -> list[Any]:
         return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
 
     def composed(name: str) -> list[Any]:
-        made = PRESETS.get(str(name), PRESETS[FIRST])
+        made = PRESETS.get(str(name))
+        if made is None:
+            return [gr.skip()] * len(knobs)
         return table.put(Choice("", made.names, made.settings))
 
     def restored(text: str) -> list[Any]:
@@ -164,7 +204,7 @@ def _settings(
         if choice is None:
             return [gr.skip()] * (len(first) + len(knobs) + 2)
         numbers = [max(0, choice.seed), min(4096, max(1, choice.max_new))]
-        return [choice.prompt, *numbers, *table.put(choice), gr.skip(), matching(choice)]
+        return [choice.prompt, *numbers, *table.put(choice), gr.skip(), matching(choice) or OWN]
 
     knobs = [*table.shown, *table.knobs.values()]
     everything, said = [*first, *table.inputs], [answer, preset]
@@ -173,7 +213,8 @@ def _settings(
     for box in (*first, *table.knobs.values()):
         box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
     preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    demo.load(restored, kept, [*first, *knobs, *said], js=KEPT, **PRIVATE)
+    demo.load(restored, kept, [*first, *knobs, *said], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    given.input(restored, given, [*first, *knobs, *said], **PRIVATE).then(checked, everything, said, **PRIVATE)
 
 
 def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:
@@ -188,15 +229,17 @@ def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, cop
     button.click(text, [*first, *table.inputs], copied, **PRIVATE)
 
 
-def _choosing(play: Play, models: gr.HTML, target: gr.Dropdown, draft: gr.Dropdown) -> None:
-    """Other models."""
+def _choosing(play: Play, models: gr.HTML, target: gr.Dropdown, draft: gr.Dropdown, asked: list[Any]) -> None:
+    """Other models. asked: prompt and number of new tokens, for which there must be room too."""
 
-    def choose(name: str, other: str | None) -> dict[str, Any]:
+    def choose(name: str, other: str | None, prompt: str, new: Any) -> dict[str, Any]:
         try:
-            play.choose(str(name), str(other or ""))
+            names = {"target": str(name), **({"draft": str(other)} if other else {})}
+            wanted = play.memory(Choice(str(prompt or ""), max_new=int(new or 0)), names)
+            play.choose(str(name), str(other or ""), wanted.tokens)
         except Exception as error:
             return {"refused": told(error), "at": time.monotonic()}
-        return {"at": time.monotonic()}
+        return {"memory": wanted.sentence, "at": time.monotonic()}
 
     for box in (target, draft):
-        box.input(choose, [target, draft], models, trigger_mode="always_last", **PRIVATE)
+        box.input(choose, [target, draft, *asked], models, trigger_mode="always_last", **PRIVATE)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .events import Channel
 from .examples import examples
+from .memory import BYTES_A_TOKEN, Estimate, short
 from .places import tidy
 from .refusal import sentence
 from .shelf import Refused, Shelf, told
@@ -20,12 +21,14 @@ from .shelf import Refused, Shelf, told
 if TYPE_CHECKING:
     from ..engine.method import Method
     from ..engine.runner import Job, Runner
+    from ..engine.session import Session
 
 LONGEST_S = 600.0  # of one run's computing
 FREE = 1 << 30  # bytes that must be left on the disk before a run begins
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
 PROMPT = 1 << 20  # characters of a prompt
+COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 RUN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -66,6 +69,17 @@ class Play(Shelf):
         except ValueError as error:
             return told(error)
         return ""
+
+    def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
+        """What a run of this choice will take, with these models (role -> key) or the present ones."""
+        return self.estimate(names or self.names, self._tokens(choice.prompt) + min(MOST_NEW, max(0, choice.max_new)))
+
+    def _tokens(self, prompt: str) -> int:
+        """Tokens of a prompt; about as many, where no model is there to count them."""
+        tokenizer = self.models["target"].tokenizer if self.models else None
+        if tokenizer is None or len(prompt) > COUNTED:
+            return -(-len(prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+        return len(tokenizer.encode(prompt))
 
     def method(self, choice: Choice) -> Method:
         """The method that the controls describe; raises ParamError or MethodError."""
@@ -126,6 +140,7 @@ class Play(Shelf):
                 max_new_tokens=choice.max_new,
                 seed=choice.seed,
             )
+            room = self._has_room(session)
             if self._runner is None:
                 self._runner = Runner(longest_s=LONGEST_S)
             channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
@@ -137,12 +152,24 @@ class Play(Shelf):
             raise Refused(sentence(error)) from None
         except (ValueError, OSError) as error:
             raise Refused(told(error)) from None
-        channel.job = job
+        channel.job, channel.estimate = job, room.sentence
         self._channels[job.id], self._jobs[job.id] = channel, job
         if visitor:
             self._own[visitor] = job.id
         self._forget()
         return channel
+
+    def _has_room(self, session: Session) -> Estimate:
+        """What the run will take. Raises Refused if its caches do not fit; a policy that evicts counts with the prompt."""
+        tokens = session.prompt + (session.max_new if session.method.policy.lossless else 0)
+        lanes = {role: self.names[role] for role in ("target", *session.lanes) if role in self.names}
+        wanted = self.estimate(lanes, tokens)
+        if not wanted.fits:
+            raise Refused(
+                f"The cache of {tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are free: ask "
+                "for fewer new tokens, or choose a cache policy that evicts."
+            )
+        return wanted
 
     def _forget(self) -> None:
         """Let go of the oldest runs that are over."""
@@ -156,7 +183,8 @@ class Play(Shelf):
         self._own = {visitor: run for visitor, run in self._own.items() if run in self._channels}
 
     def find(self, run: str) -> Channel | None:
-        """The run of that id: one of this server, one whose sealed trace lies in the folder, or an example."""
+        """The run of that id: one of this server, one whose sealed trace lies in the folder, or an example. Raises Refused
+        for a trace of which nothing can be shown."""
         if not RUN.fullmatch(run):
             return None
         with self._lock:
@@ -167,8 +195,8 @@ class Play(Shelf):
                 return None
             try:
                 channel = Channel.recorded(run, path)
-            except ValueError:
-                return None
+            except ValueError as error:
+                raise Refused(f"The trace of this run cannot be shown. {told(error)}") from None
             self._channels[run] = channel
             return channel
 

@@ -6,12 +6,17 @@ import json
 import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..engine.component import KINDS
 from ..engine.method import Method
+from ..engine.samplers.chain import Chain
+from ..engine.trace.events import Header
 from .play import Choice, Refused
+from .presets import PRESETS, matching
 
+SMALLER = ("plain", "h2o", "streaming")  # presets that hold less: no draft's tree, or a cache with a bound
 WAYS = ("command", "python", "link")
 LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
 
@@ -79,6 +84,34 @@ def _set(choice: Choice) -> dict[str, dict[str, Any]]:
         if changed:
             made[part] = changed
     return made
+
+
+def recorded(header: Header) -> Choice:
+    """The settings that a recorded run was made with."""
+    method = Method.from_record(header.method)
+    names: dict[str, Any] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for kind, part in method.parts().items():
+        if kind not in ("strategy", *method.strategy.uses):
+            continue
+        stages = part.stages if isinstance(part, Chain) else [part]
+        names[kind] = [x.name for x in stages] if kind == "sampler" else part.name
+        settings |= {x.name if kind == "sampler" else kind: x.knobs() for x in stages}
+    pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
+    told = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
+    return Choice(told.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens)
+
+
+def smaller(header: Header) -> list[dict[str, str]]:
+    """What to try with the same prompt after memory ran out: presets that hold less, title and settings."""
+    choice = recorded(header)
+    found = []
+    for name in SMALLER:
+        names, settings = PRESETS[name].names, PRESETS[name].settings
+        if matching(choice) != name:
+            lesser = as_json(replace(choice, names=names, settings=settings))
+            found.append({"title": PRESETS[name].title, "settings": lesser})
+    return found
 
 
 def as_json(choice: Choice) -> str:

@@ -19,15 +19,18 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
+from ..lab.bundle import bundle
 from . import files
 from .events import BATCH, stream
 from .guard import Guard
 from .late import Late
 from .places import traces
-from .play import Play
+from .play import Play, Refused
+from .recipe import smaller
 
 WEB = Path(__file__).resolve().parent.parent / "lab" / "web"
-FILES = {"scope.js": "text/javascript", "page.js": "text/javascript", "scope.css": "text/css", "page.css": "text/css"}
+SCRIPT, SHEET = "text/javascript", "text/css"
+FILES = {"scope.js": SCRIPT, "page.js": SCRIPT, "runs.js": SCRIPT, "scope.css": SHEET, "page.css": SHEET}
 NUMBER = re.compile(r"-?[0-9]{1,11}")
 STREAMS = 200  # open event streams in all
 PORT = 7860
@@ -50,10 +53,16 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def answer(data: Any) -> Response:
         return JSONResponse(data, headers={"cache-control": "no-store"})
 
+    @made.exception_handler(Refused)
+    def unreadable(request: Request, error: Exception) -> Response:
+        return refused(422, str(error))
+
     @made.get("/ds/web/{name}")
     def web(name: str) -> Response:
         if name not in FILES:
             return refused(404, "There is no such file.")
+        if name == "scope.js":
+            return Response(bundle(), media_type=FILES[name], headers=fresh)
         return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
 
     @made.get("/ds/state")
@@ -65,7 +74,10 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         channel = play.find(run)
         if channel is None:
             return refused(404, "This run is not here any more.")
-        return answer({**channel.state(), "ahead": play.ahead(channel)})
+        found = {**channel.state(), "ahead": play.ahead(channel)}
+        if channel.end is not None and channel.end.reason == "out_of_memory" and channel.wire is not None:
+            found |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
+        return answer(found)
 
     @made.get("/ds/run/{run}/events")
     async def events(run: str, request: Request) -> Response:

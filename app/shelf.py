@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .memory import Estimate, bytes_each, cache_bytes, free, short
 from .refusal import is_refusal, sentence
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from ..engine.spec import ModelSpec
 
 MOST_OFFERED = 200  # models in a list
-FREE_FOR_REST = 0.9  # of the memory that is free; the rest is for what runs beside
 
 
 class Refused(ValueError):
@@ -35,7 +36,7 @@ class Offer:
     @property
     def label(self) -> str:
         """Name and size, and where it comes from, as a list shows them."""
-        return f"{self.name}, {_short(self.spec.params).strip()}" + ("" if self.source == "shipped" else f" ({self.source})")
+        return f"{self.name}, {short(self.spec.params).strip()}" + ("" if self.source == "shipped" else f" ({self.source})")
 
 
 class Shelf:
@@ -55,6 +56,7 @@ class Shelf:
         self._loading: threading.Thread | None = None
         self._choosing = threading.Lock()
         self._titles: dict[str, str] = {}  # key -> what a model is called, where its folder says less
+        self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
 
     def load(self, names: dict[str, str] | None = None) -> None:
         """Begin to read the models, in the background: role -> name. The present ones stay until all are there."""
@@ -113,10 +115,31 @@ class Shelf:
         if self.more is not None and self.more.is_dir():
             found += [_offer(str(x.resolve()), x.name, "folder", x) for x in sorted(self.more.iterdir())]
         found += [_offer(str(x), name, "hub", x) for name, x in _cached()]
-        return [x for x in found if x is not None][:MOST_OFFERED]
+        offers = [x for x in found if x is not None][:MOST_OFFERED]
+        self._offered = {x.key: x for x in offers}
+        return offers
 
-    def choose(self, target: str, draft: str = "") -> None:
-        """Load these in the place of the present ones; raises Refused in one sentence if that cannot be."""
+    def estimate(self, names: Mapping[str, str], tokens: int) -> Estimate:
+        """What these models (role -> key) and the caches of a run of `tokens` tokens will take. The present models stay
+        until others are there, so their memory does not count as free."""
+        if not self._offered:
+            self.offers()
+        present = {key: model for model in self.models.values() for key in (model.name, str(model.path))}
+        weights, held, cache = {}, 0, 0
+        for name, role in {name: role for role, name in names.items()}.items():
+            model = self.models.get(role) if self.names.get(role) == name else present.get(name)
+            offer = self._offered.get(name)
+            if model is not None:
+                held += _held(model)
+                cache += cache_bytes(model.spec, tokens, model.decoder.dtype.itemsize)
+            elif offer is not None:
+                weights[offer.name] = offer.size
+                cache += cache_bytes(offer.spec, tokens, bytes_each())
+        return Estimate(weights, held, cache, tokens, free())
+
+    def choose(self, target: str, draft: str = "", tokens: int = 0) -> None:
+        """Load these in the place of the present ones; raises Refused in one sentence if that cannot be, also where
+        there is no room for the caches of a run of `tokens` tokens."""
         offers = {x.key: x for x in self.offers()}
         names = {"target": target, **({"draft": draft} if draft else {})}
         for name in names.values():
@@ -125,8 +148,12 @@ class Shelf:
         with self._choosing:
             if self._phase:
                 raise Refused("A model is being loaded: choose another one when it is there.")
-            present = {x.name for x in self.models.values()} | {str(x.path) for x in self.models.values()}
-            _fits([offers[x] for x in dict.fromkeys(names.values()) if x not in present])
+            wanted = self.estimate(names, tokens)
+            if not wanted.fits:
+                raise Refused(
+                    f"{' and '.join(offers[x].name for x in dict.fromkeys(names.values()))} would take {wanted.parts}, and "
+                    f"{short(wanted.free or 0)}B are free: choose a smaller model{', or fewer new tokens' if tokens else ''}."
+                )
             if len(names) == 2 and offers[target].spec.vocab != offers[draft].spec.vocab:
                 raise Refused(
                     f"{offers[draft].name} has {offers[draft].spec.vocab} tokens and {offers[target].name} has "
@@ -148,7 +175,7 @@ def _offer(key: str, name: str, source: str, folder: Path) -> Offer | None:
         spec = describe(folder, name)
     except (ValueError, OSError, KeyError, TypeError):
         return None
-    return Offer(key, name, source, spec, spec.params * _bytes_each())
+    return Offer(key, name, source, spec, spec.params * bytes_each())
 
 
 def _cached() -> list[tuple[str, Path]]:
@@ -169,35 +196,6 @@ def _cached() -> list[tuple[str, Path]]:
 def _held(model: Model) -> int:
     """Bytes of a loaded model's weights."""
     return int(model.spec.params * model.decoder.dtype.itemsize)
-
-
-def _bytes_each() -> int:
-    """Bytes of one weight where models are loaded here."""
-    import torch
-
-    return 2 if torch.cuda.is_available() else 4
-
-
-def _fits(offers: list[Offer]) -> None:
-    """Refused if what is to be loaded needs more memory than is free. The present models stay until the new ones are
-    there, so their memory does not count as free."""
-    import torch
-
-    from ..engine.load import free_bytes
-
-    free = free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    needed = sum(x.size for x in offers)
-    if free is not None and needed > FREE_FOR_REST * free:
-        names = " and ".join(x.name for x in offers)
-        raise Refused(f"{names} would take {_short(needed)}B of memory and {_short(free)}B are free: choose a smaller model.")
-
-
-def _short(count: float) -> str:
-    """A count with its thousands: 11.8 M."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} "
 
 
 def told(error: BaseException) -> str:

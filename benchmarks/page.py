@@ -1,9 +1,10 @@
 """Measure the page: how much of a run is shown while it arrives, what a drawing costs, how long a jump takes.
 
-    python benchmarks/page.py [--steps 300] [--rate 30] [--nodes 80]
+    python benchmarks/page.py [--panes 1 2] [--steps 300] [--rate 30] [--nodes 80]
 
-A run of the shipped model with draft trees is recorded first, then replayed to the page at a fixed rate, as if it were
-being made; so the engine takes no part in what is measured. Needs playwright and Chromium (DECODESCOPE_BROWSER names it).
+Runs of the shipped model with draft trees are recorded first, then replayed to the page at a fixed rate, as if they were
+being made; so the engine takes no part in what is measured. With two panes two runs arrive at once, side by side. Needs
+playwright and Chromium (DECODESCOPE_BROWSER names it); the browser's processor time is told on Linux only.
 """
 
 from __future__ import annotations
@@ -37,18 +38,24 @@ from decodescope.lab.wire import encode as as_json
 
 PROMPT = "def read(path):\n    with open(path) as file:\n        return file.read()\n\n\ndef write("
 COUNT = """
-window.drawn = []; window.shown = new Set();
+window.drawn = []; window.gaps = []; window.shown = [];
 const plain = requestAnimationFrame.bind(window);
 window.requestAnimationFrame = (f) => plain((t) => { const a = performance.now(); f(t); drawn.push(performance.now() - a); });
+let last = 0;
+const tick = (t) => { if (last) gaps.push(t - last); last = t; plain(tick); };
+plain(tick);
 """
-WATCH = """() => { drawn.length = 0; shown.clear();
-  const look = () => { const h = document.querySelector('.ds h1'); if (h) shown.add(h.textContent); };
-  new MutationObserver(look).observe(document.querySelector('.ds'), { subtree: true, childList: true, characterData: true });
+WATCH = """() => { drawn.length = gaps.length = 0; shown = [new Set(), new Set()];
+  const look = () => document.querySelectorAll('.ds-places h1').forEach((h, k) => shown[k].add(h.textContent));
+  const all = { subtree: true, childList: true, characterData: true };
+  new MutationObserver(look).observe(document.querySelector('.ds-places'), all);
 }"""
-SEEK = """async (i) => { const box = document.querySelector('.ds .scrub'), a = performance.now();
-  box.value = i; box.dispatchEvent(new Event('input'));
-  const there = () => document.querySelector('.ds h1').textContent === 'Step ' + i
-    && [...document.querySelectorAll('.ds .tree .node')].filter((x) => x.style.display !== 'none').length > 1;
+# One pane goes to a step; two go to a token, and wait for both steps that wrote it.
+SEEK = """async ([at, wanted]) => { const box = document.querySelector('.ds-places input[type=range]'), a = performance.now();
+  box.value = at; box.dispatchEvent(new Event('input'));
+  const there = () => [...document.querySelectorAll('.ds-places h1')].every((h, k) => h.textContent === 'Step ' + wanted[k])
+    && [...document.querySelectorAll('.ds-places .tree')].every((tree) =>
+      [...tree.querySelectorAll('.node')].filter((x) => x.style.display !== 'none').length > 1);
   while (!there() && performance.now() - a < 5000) await new Promise((f) => setTimeout(f, 1));
   return performance.now() - a; }"""
 
@@ -76,11 +83,11 @@ class Feed:
         return time.perf_counter() - begin
 
 
-def record(steps: int, nodes: int, path: Path) -> Trace:
+def record(steps: int, nodes: int, path: Path, seed: int) -> Trace:
     """A run of `steps` steps, in memory and on disk."""
     model, trace = load("lab", "float32", "cpu"), Trace()
     method = Method.named({"drafter": "token_recycling", "sampler": ["temperature"]}, {"drafter": {"nodes": str(nodes)}})
-    session = Session(model, method, encode(model, PROMPT), max_new_tokens=1500, seed=1, stop_tokens=[])
+    session = Session(model, method, encode(model, PROMPT), max_new_tokens=1500, seed=seed, stop_tokens=[])
     session.sink = Tee(LazyWriter(path), trace)
     session.start()
     while session.end is None:
@@ -107,39 +114,83 @@ def served(play: Play) -> Iterator[str]:
         thread.join(10)
 
 
-def measured(trace: Trace, channel: Channel, play: Play, rate: float) -> list[tuple[str, str]]:
-    """Rows of the table."""
+def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float) -> list[tuple[str, str]]:
+    """Rows of the table, for one run or two."""
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get("DECODESCOPE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
-    feed, steps = Feed(trace, channel, rate), len(trace.steps)
+    feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
     with served(play) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         page: Any = browser.new_page(viewport={"width": 1440, "height": 900})
         page.add_init_script(COUNT)
-        page.goto(f"{address}/#run={channel.run}")
+        page.goto(f"{address}/#run=" + "&with=".join(x.run for x in channels))
         page.wait_for_selector("#ds-run")
         page.wait_for_timeout(2000)
         page.evaluate(WATCH)
-        begin = time.process_time()
-        took = feed.play()
-        server = time.process_time() - begin
-        page.wait_for_selector(".ds .outcome:not(:empty)")
-        shown = page.evaluate("shown.size")
+        before, begin, start = _browser_s(), time.process_time(), time.perf_counter()
+        threads = [threading.Thread(target=feed.play) for feed in feeds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - start
+        server, after = time.process_time() - begin, _browser_s()
+        page.wait_for_function(f"document.querySelectorAll('.ds-places .outcome:not(:empty)').length == {len(feeds)}")
+        shown = page.evaluate("shown.map((x) => x.size)")[: len(feeds)]
         drawn = sorted(page.evaluate("drawn.filter((x) => x > 0.5)"))  # others had nothing to draw
-        seeks = sorted(page.evaluate(SEEK, i) for i in [(k * 37) % (steps - 1) for k in range(1, 25)])
+        gaps = sorted(page.evaluate("gaps"))
+        seeks = sorted(page.evaluate(SEEK, list(place)) for place in _places(traces))
         browser.close()
-    wire = Wire(trace.header)
-    for step in trace.steps:
-        wire.learn(step)
-    sizes = sorted(len(as_json(wire.step(step))) for step in trace.steps)
+    sizes = []
+    for trace in traces:
+        wire = Wire(trace.header)
+        for step in trace.steps:
+            wire.learn(step)
+        sizes += [len(as_json(wire.step(step))) for step in trace.steps]
+    steps = [len(trace.steps) for trace in traces]
+    told = " and ".join(f"{min(n, of) / took:.1f}" for n, of in zip(shown, steps, strict=True))
     return [
-        ("steps shown, per second", f"{min(shown, steps) / took:.1f} of {rate:g} ({min(shown, steps)} of {steps} steps)"),
+        ("steps shown, per second", f"{told} of {rate:g}"),
+        ("time from frame to frame, ms", _spread(gaps)),
         ("frames that drew something, ms", _spread(drawn)),
-        ("seek until the whole tree stands, ms", _spread(seeks)),
-        ("one step on the wire, bytes", _spread(sizes)),
+        ("seek until the whole trees stand, ms", _spread(seeks)),
+        ("one step on the wire, bytes", _spread(sorted(sizes))),
+        ("browser, cores while streaming", "not told here" if after is None else f"{(after - (before or 0)) / took:.2f}"),
         ("server process, cores while streaming", f"{server / took:.2f}"),
     ]
+
+
+def _places(traces: list[Trace]) -> Iterator[tuple[int, list[int]]]:
+    """Where to jump: what the scrubber is set to, and the step of each run that is shown then."""
+    ends = [[sum(len(x.emitted) for x in trace.steps[: i + 1]) for i in range(len(trace.steps))] for trace in traces]
+    most = min(len(trace.steps) - 1 for trace in traces) if len(traces) == 1 else min(x[-1] for x in ends)
+    for k in range(1, 25):
+        at = 1 + (k * 37) % (most - 1)
+        yield at, [at] if len(traces) == 1 else [next(i for i, n in enumerate(x) if n >= at) for x in ends]
+
+
+def _browser_s() -> float | None:
+    """Seconds of processor time that all processes under this one have used; None where the system does not tell."""
+    parents, used = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        pid = int(path.parent.name)
+        parents[pid], used[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
+    if not parents:
+        return None
+
+    def under(pid: int) -> bool:
+        while pid in parents:
+            pid = parents[pid]
+            if pid == os.getpid():
+                return True
+        return False
+
+    return sum(ticks for pid, ticks in used.items() if under(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 def _spread(values: list[float]) -> str:
@@ -150,22 +201,26 @@ def _spread(values: list[float]) -> str:
 def main() -> None:
     """Record, replay, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--panes", type=int, nargs="+", default=[1, 2], choices=(1, 2), help="runs that are shown at once")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=30.0, help="steps per second")
     parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        run = "0" * 16
-        channel = Channel(run, Path(folder) / f"{run}.dstrace")
-        trace = record(args.steps, args.nodes, channel.path)
-        play = Play("lab", None, Path(folder))
-        play._channels[run] = channel
-        rows = measured(trace, channel, play, args.rate)
+    tables = {}
+    for panes in args.panes:
+        with tempfile.TemporaryDirectory() as folder:
+            play = Play("lab", None, Path(folder))
+            channels = [Channel(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)]
+            traces = [record(args.steps, args.nodes, x.path, seed) for seed, x in enumerate(channels, 1)]
+            play._channels.update((x.run, x) for x in channels)
+            tables[panes] = measured(traces, channels, play, args.rate)
     print("python benchmarks/page.py " + " ".join(sys.argv[1:]))
     load_s = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {len(trace.steps)} steps\n")
-    for name, value in rows:
-        print(f"{name:38}  {value}")
+    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.steps} steps")
+    for panes, rows in tables.items():
+        print(f"\n{panes} {'pane' if panes == 1 else 'panes'}")
+        for name, value in rows:
+            print(f"{name:38}  {value}")
 
 
 if __name__ == "__main__":

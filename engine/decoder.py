@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,9 @@ from .norm import doubled, rms_norm, single
 from .probe import Probe
 from .rope import RopeTable, rotate_
 from .spec import ModelSpec
+
+if TYPE_CHECKING:
+    from .heads.base import Head
 
 TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
 
@@ -38,6 +41,8 @@ class Layer:
     out_bias: Tensor | None = None
     gate_up_bias: Tensor | None = None
     down_bias: Tensor | None = None
+    attn_post: Tensor | None = None
+    mlp_post: Tensor | None = None
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
         """The same layer with every tensor moved or cast, its matrices as plain rows."""
@@ -80,9 +85,13 @@ class Decoder:
     def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
         self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
         self.unembedding = head
-        self.rope = RopeTable(spec.rope, min(spec.max_positions, 8192), embed.dtype, embed.device)
+        positions = min(spec.max_positions, 8192)
+        self.rope = RopeTable(spec.rope, positions, embed.dtype, embed.device)
+        local = spec.local_rope
+        self.local_rope = self.rope if local is None else RopeTable(local, positions, embed.dtype, embed.device)
         self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
+        self.heads: dict[str, Head] = {}  # draft heads trained on this model, by name
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self
@@ -110,6 +119,10 @@ class Decoder:
         """Where the weights are."""
         return self.embed.device
 
+    def rope_of(self, layer: int) -> RopeTable:
+        """The rotation of `layer`: layers with a window may have their own."""
+        return self.rope if self.spec.window(layer) is None else self.local_rope
+
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Decoder:
         """The same model in another type or place."""
         where: dict[str, torch.dtype | torch.device | str] = {}
@@ -122,6 +135,7 @@ class Decoder:
         norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
         made = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
         made.usable = self.usable
+        made.heads = {name: head.moved(**where) for name, head in self.heads.items()}
         return made
 
     def packed(self) -> Decoder:
@@ -170,9 +184,19 @@ class Decoder:
             x = x[:, -1:] if feed.logits == "last" else x
         return self.unembed(x)
 
+    def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
+        """The states [B, T, d_model] that enter layer `until`; the layers below it run and append T pending rows each."""
+        x = self.embed_rows(feed)
+        job = _Pass(self, feed, cache, None)
+        for i in range(until):
+            x = self._ffn(i, job.attend(i, x))
+        return x
+
     def embed_rows(self, feed: Feed) -> Tensor:
         """float [B, T, d_model]: token embeddings, or the feed's own vectors where it gives some."""
         x = F.embedding(feed.tokens, self.embed)
+        if self.spec.embed_scale != 1:
+            x = x * x.new_tensor(self.spec.embed_scale)  # rounded to the model's type first, as it was trained
         if feed.embeds is not None and feed.embed_rows is not None:
             x = torch.where(feed.embed_rows[None, :, None], feed.embeds.to(x.dtype), x)
         return x
@@ -183,16 +207,26 @@ class Decoder:
 
     def unembed(self, feature: Tensor) -> Tensor:
         """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
-        return _widened(linear(feature, self.unembedding)[..., : self.usable])
+        return _capped(_widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
 
     def _ffn(self, i: int, x: Tensor) -> Tensor:
-        w = self.layers[i]
-        y = rms_norm(x, w.mlp_norm, self.spec.norm_eps)
+        s, w = self.spec, self.layers[i]
+        y = rms_norm(x, w.mlp_norm, s.norm_eps)
         gate, up = linear(y, w.gate_up, w.gate_up_bias).chunk(2, -1)
-        return linear(F.silu(gate).mul_(up), w.down, w.down_bias).add_(x)
+        gate = F.silu(gate) if s.act == "silu" else F.gelu(gate, approximate="tanh")
+        return self.added(x, linear(gate.mul_(up), w.down, w.down_bias), w.mlp_post)
+
+    def added(self, x: Tensor, y: Tensor, norm: Tensor | None) -> Tensor:
+        """x + y, the output of a block, normed before if its layer has a `norm` for it. y may be overwritten."""
+        return (y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
 
 
 _NOTHING = Skip()
+
+
+def _capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(x / cap), which bounds x softly; x itself without a cap."""
+    return x if cap is None else (x / cap).tanh_().mul_(cap)
 
 
 def _widened(x: Tensor) -> Tensor:
@@ -205,10 +239,16 @@ class _Pass:
 
     def __init__(self, decoder: Decoder, feed: Feed, cache: KVCache | None, probe: Probe | None):
         self.decoder, self.spec, self.feed, self.cache, self.probe = decoder, decoder.spec, feed, cache, probe
-        self.rotation: tuple[Tensor, Tensor] | None = None
+        self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
+        self.raw = cache is not None and cache.layers[0].raw_keys
         self.masks: dict[tuple[int, int], Tensor | None] = {}
-        if cache is None or not cache.layers[0].raw_keys:
-            self.rotation = decoder.rope.at(feed.positions, feed.highest)
+
+    def rotate(self, i: int, x: Tensor) -> None:
+        """Rotate x [B, T, heads, D] in place as layer i does at the fed positions."""
+        table = self.decoder.rope_of(i)
+        if table not in self.rotations:
+            self.rotations[table] = table.at(self.feed.positions, self.feed.highest)
+        rotate_(x, *self.rotations[table])
 
     def project(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
@@ -219,8 +259,8 @@ class _Pass:
         if w.q_norm is not None and w.k_norm is not None:
             qkv[:, :, : s.n_heads] = F.rms_norm(qkv[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
             qkv[:, :, s.n_heads : both] = F.rms_norm(qkv[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
-        if self.rotation is not None and i not in s.no_rope:
-            rotate_(qkv[:, :, :both], *self.rotation)
+        if not self.raw and i not in s.no_rope:
+            self.rotate(i, qkv[:, :, :both])
         return qkv
 
     def store_kv(self, i: int, qkv: Tensor) -> LayerStore | None:
@@ -244,52 +284,53 @@ class _Pass:
         else:
             k, v = store.k, store.v
             if store.raw_keys and i not in s.no_rope:
-                q, k = self._rotate_in_cache(q, k, store)
-        if self.probe is not None and self.probe.wants_attention(i):
+                q, k = self._rotate_in_cache(i, q, k, store)
+        if s.attn_cap is not None or (self.probe is not None and self.probe.wants_attention(i)):
             y = self._explicit(i, q, k, v, store)
         else:
             y = self._fused(i, q, k, v, store)
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
-        return linear(y, w.out, w.out_bias).add_(x)
+        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
 
     def _fused(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
-        B, H, g, T, D = q.shape
+        (B, H, g, T, D), scale = q.shape, self.spec.score_scale
         if T > 1 and self._plain_prefill(i, store):
-            y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, enable_gqa=g > 1)
+            y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=g > 1)
             return y.view(B, H, g, T, D)
         # the query heads of a group stand as further rows of one head: no key or value is repeated
         mask = self.mask(i, store)
         if mask is not None:
             mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
-        y = F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask)
+        y = F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale)
         return y.view(B, H, g, T, D)
 
     def _explicit(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
-        """Attention with its weights left in the probe: rows, or after a prefill their column sums, tile by tile."""
-        assert self.probe is not None
+        """Attention written out, tile by tile; a probe that asks gets its weights: rows, or a prefill's column sums."""
         B, H, g, T, D = q.shape
         mask = self.mask(i, store)
-        columns = self.probe.needs.attention == "columns" and self.feed.logits == "last"
+        probe = self.probe if self.probe is not None and self.probe.wants_attention(i) else None
+        columns = probe is not None and probe.needs.attention == "columns" and self.feed.logits == "last"
+        size = T if probe is not None and not columns else TILE
         # half types are widened as a whole: small batched products take three times as long in them on a CPU
         dtype, (q, k, v) = v.dtype, (_widened(x) for x in (q, k, v))
         sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
         parts = []
-        for at in range(0, T, TILE if columns else T):
-            tile = q[:, :, :, at : at + TILE] if columns else q
+        for at in range(0, T, size):
+            tile = q[:, :, :, at : at + size]
             rows = tile.shape[3]
             scores = tile.reshape(B, H, g * rows, D) @ k.mT  # [B, H_kv, g * rows, S]
-            scores = scores.view(B, H, g, rows, -1).mul_(D**-0.5)
+            scores = _capped(scores.view(B, H, g, rows, -1).mul_(self.spec.score_scale), self.spec.attn_cap)
             if mask is not None:
                 scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
             weights = scores.softmax(-1)
             if sums is not None:
                 sums += weights.sum((2, 3))
-            else:
-                self.probe.rows[i] = weights.float()
+            elif probe is not None:
+                probe.rows[i] = weights.float()
             part = weights.flatten(2, 3) @ v
             parts.append(part.to(dtype).view(B, H, g, rows, D))
-        if sums is not None:
-            self.probe.columns[i] = sums
+        if probe is not None and sums is not None:
+            probe.columns[i] = sums
         return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
 
     def _plain_prefill(self, i: int, store: LayerStore | None) -> bool:
@@ -337,7 +378,7 @@ class _Pass:
             return given[:, None]
         return F.pad(given, (n, 0), value=True)[:, None]
 
-    def _rotate_in_cache(self, q: Tensor, k: Tensor, store: LayerStore) -> tuple[Tensor, Tensor]:
+    def _rotate_in_cache(self, i: int, q: Tensor, k: Tensor, store: LayerStore) -> tuple[Tensor, Tensor]:
         """Rotate queries and stored raw keys by their place in the cache instead of their place in the text."""
         pending, n = store.pending_positions(), store.n
         assert pending is not None
@@ -348,7 +389,7 @@ class _Pass:
             ranks = store.positions().argsort(dim=2).argsort(dim=2)
         at = torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)  # [B, H_kv or 1, n + m]
         highest = n + store.m  # a chain is the deepest tree
-        rope = self.decoder.rope
+        rope = self.decoder.rope_of(i)
         k = k.clone()
         cos, sin = rope.at(at, highest)
         rotate_(k, cos.squeeze(-2), sin.squeeze(-2))

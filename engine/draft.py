@@ -30,6 +30,8 @@ class Draft:
     acceptable: N or None; False marks a passenger, which rides the pass and is never committed
     visible:    bool [N, N] or None; None: each node sees its ancestors and itself
     notes:      figures for the trace (matched span, template, ...)
+    enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
+                drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -42,6 +44,8 @@ class Draft:
     visible: Tensor | None = None
     source: str = ""
     notes: dict[str, Any] | None = None
+    enter: int = 0
+    states: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.tokens):
@@ -106,12 +110,14 @@ class Draft:
         tokens = torch.tensor([[root, *self.tokens]], device=device)
         n = len(self)
         if self.is_chain and self.visible is None:
-            return Feed(tokens, torch.arange(start, start + n + 1, device=device)[None], highest=start + n)
+            positions = torch.arange(start, start + n + 1, device=device)[None]
+            return Feed(tokens, positions, enter=self.enter, states=self.states, highest=start + n)
         positions = torch.tensor([[0, *self.depth]], device=device) + start
         visible = self.ancestry()
         if self.visible is not None:
             visible[1:, 1:] = self.visible
-        return Feed(tokens, positions, visible[None].to(device), highest=start + max(self.depth))
+        mask = visible[None].to(device)
+        return Feed(tokens, positions, mask, enter=self.enter, states=self.states, highest=start + max(self.depth))
 
 
 @dataclass

@@ -11,7 +11,13 @@ TOKENIZER_BYTES = 64 << 20
 
 
 class LoadError(ValueError):
-    """A model cannot be used. The message is one sentence: what, where, the limit, what to do next."""
+    """A model cannot be used. The message is one sentence: what, where, the limit, what to do next.
+
+    Names and values in it come from other people's files, so whatever does not print stands there as its escape.
+    """
+
+    def __init__(self, message: str):
+        super().__init__("".join(x if x.isprintable() else ascii(x)[1:-1] for x in message))
 
 
 def member(folder: Path, name: str) -> Path | None:
@@ -44,6 +50,8 @@ def read_text(folder: Path, name: str, limit: int = CONFIG_BYTES) -> str | None:
         raise LoadError(f"{path} has {size} bytes, more than the limit of {limit}; this is no file of a known model.")
     try:
         return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read ({error.strerror}); see who may read it.") from None
     except UnicodeDecodeError:
         raise LoadError(f"{path} is not UTF-8 text; download the file again.") from None
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .cache import KVCache
 from .decoder import Decoder, Skip
 from .depth.base import Depth
-from .execute import EngineFault, Executor
+from .execute import EngineFault, Executor, guarded
 from .feed import Feed
 from .policies.base import CachePolicy
 from .probe import Needs, Probe
@@ -81,6 +81,8 @@ class Lane:
         layers = self.decoder.spec.n_layers
         if skip is not None:
             record.attn, record.ffn = layers - len(skip.attn), layers - len(skip.ffn)
+        if feed.enter:
+            record.attn = record.ffn = layers - feed.enter
         left = None if depth is None else depth.took()
         if left is not None and left.depth < layers:
             record.attn = record.ffn = left.depth
@@ -88,6 +90,17 @@ class Lane:
         record.instrumented = True if self.probe is not None else None
         self.passes.append(record)
         return logits
+
+    @torch.inference_mode()
+    def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
+        """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
+        enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
+        cache, held = (None, 0) if alone else (self.cache, self.cache.held)
+        start = self.executor.mark()
+        states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)
+        us = self.executor.elapsed_us(start, self.executor.mark())
+        self.passes.append(Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until))
+        return states
 
     def _check(self, peak: Tensor, phase: str) -> None:
         """peak: the largest logit of each row, [B, rows]."""
@@ -150,17 +163,21 @@ class Lane:
         """Be at exactly `tokens` and return the logits float [V] after the last of them.
 
         What was read beyond the common prefix is forgotten, so a drafter may call this freely. At least the last token is
-        read anew.
+        read anew. The probe is left with the states of all that was read anew.
         """
         same = self.common(tokens)
         same = min(same, len(tokens) - 1)
         self.truncate(same)
         logits = None
+        hidden: list[dict[int | str, Tensor]] = []
         for at in range(same, len(tokens), CHUNK):
             chunk = tokens[at : at + CHUNK]
             feed = Feed.causal(chunk, at, self.decoder.device, logits="last")
             logits = self.forward(feed, phase)
+            hidden += [] if self.probe is None else [self.probe.hidden]
             self.commit(list(range(len(chunk))), compress=False)
+        if self.probe is not None and len(hidden) > 1:
+            self.probe.hidden = {place: torch.cat([x[place] for x in hidden], 1) for place in hidden[0]}
         self.policy.compress(self.cache)
         self.cache.shrink()
         assert logits is not None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ import torch
 
 from .configs import spec_from_config
 from .decoder import Decoder
+from .execute import EngineFault, guarded
 from .folder import LoadError, eos_ids, read_json
+from .heads.files import folders, read_heads
+from .linear import can_pack
 from .spec import ModelSpec
 from .tokenizer import Tokenizer
 from .weights import Weights, files
@@ -41,20 +45,31 @@ class Model:
     stop_tokens: list[int]
 
 
-def load(name_or_path: str | Path, dtype: str | torch.dtype | None = None, device: str | None = None) -> Model:
+def load(
+    name_or_path: str | Path,
+    dtype: str | torch.dtype | None = None,
+    device: str | None = None,
+    heads: Mapping[str, Path] | None = None,
+) -> Model:
     """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id.
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
-    Raises LoadError, whose message is one sentence.
+    `heads`: folders of draft heads by kind, beside those in the model's own folder. Raises LoadError, whose message is one
+    sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
     name, folder = find(name_or_path)
-    spec = describe(folder, name)
+    spec = describe(folder, name, heads)
     _fits(spec, kind, place)
     with Weights(folder) as weights:
         weights.check(spec)
-        decoder = weights.decoder(spec, kind, place)
+        try:
+            decoder = guarded(lambda: weights.decoder(spec, kind, place), place)
+        except EngineFault as error:
+            what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
+            raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
+    decoder.heads = read_heads(folder, spec, kind, place, heads)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
@@ -98,7 +113,7 @@ def fetch(name: str) -> Path:
     """The hub's snapshot of `name`, from the local cache where it lies there. Its config is judged before its weights
     are downloaded; nothing but safetensors and the texts beside them is."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
 
     texts = ["*.json", "chat_template.jinja"]
     try:
@@ -107,6 +122,11 @@ def fetch(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"]))
     except LoadError:
         raise
+    except GatedRepoError:
+        raise LoadError(
+            f"{name} is given only to those who accepted its licence; do so on its page of the hub, then log in there with "
+            "'hf auth login'."
+        ) from None
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         what = type(error).__name__
         raise LoadError(f"{name} could not be fetched from the hub ({what}); {_ways()}") from None
@@ -117,12 +137,12 @@ def _ways() -> str:
     return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
 
 
-def describe(folder: Path, name: str) -> ModelSpec:
-    """The spec of the model in `folder`."""
+def describe(folder: Path, name: str, heads: Mapping[str, Path] | None = None) -> ModelSpec:
+    """The spec of the model in `folder`, and the names of the draft heads in it or given."""
     config = read_json(folder, "config.json")
     if config is None:
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
-    return spec_from_config(config, name)
+    return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)))
 
 
 def _device(device: str | None) -> torch.device:
@@ -149,6 +169,8 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
 def _fits(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
     """LoadError if the weights alone do not fit into the memory that is free."""
     needed, free = spec.params * dtype.itemsize, free_bytes(device)
+    if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
+        needed += spec.vocab * spec.d_model * dtype.itemsize
     if free is not None and needed > free:
         raise LoadError(
             f"{spec.name} needs {needed / 2**30:.1f} GiB as {str(dtype).removeprefix('torch.')} and {free / 2**30:.1f} GiB are "

@@ -12,7 +12,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -99,6 +99,7 @@ def profile_key(dtype: torch.dtype | str, device: torch.device | str = "cpu", th
     }
 
 
+@lru_cache(maxsize=16)
 def machine(device: torch.device) -> str:
     """The processor's or GPU's name in its maker's words."""
     if device.type == "cuda":

@@ -13,8 +13,9 @@ rows that get logits m; w, a, k bytes per weight, activation, KV element.
     head on m rows         2 h V m B            h V w + (h + V) m a B
 
 The accounting begins after the embedding and goes straight from the last layer to the head: embedding gather, RoPE,
-final norm, biases, query-key norms and sampling are left out (docs/cost.md says what they would add). Sub-layers that
-did not run contribute nothing. This is the LLM-Viewer table (Yuan et al., arXiv 2402.16363) with its errors repaired.
+final norm, biases, query-key norms, the norms after a block and the soft caps of Gemma, and sampling are left out
+(docs/cost.md says what they would add). Sub-layers that did not run contribute nothing. This is the LLM-Viewer table
+(Yuan et al., arXiv 2402.16363) with its errors repaired.
 """
 
 from __future__ import annotations

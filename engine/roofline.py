@@ -68,11 +68,14 @@ class HardwareProfile:
 
     def __post_init__(self) -> None:
         peaks = self.peak_flops.values() if isinstance(self.peak_flops, Mapping) else [self.peak_flops]
-        for what, value in [("peak_flops", v) for v in peaks] + [("bandwidth", self.bandwidth)]:
+        cached = [] if self.cache_bandwidth is None else [("cache_bandwidth", self.cache_bandwidth)]
+        for what, value in [("peak_flops", v) for v in peaks] + [("bandwidth", self.bandwidth), *cached]:
             if not (math.isfinite(value) and value > 0):
-                raise ParamError(f"{self.name}: {what} = {value!r}: must be a number above 0, per second.")
+                raise ParamError(f"{self.name}: {what} = {value!r}: must be a number above 0.")
         if not (math.isfinite(self.launch_us) and self.launch_us >= 0):
             raise ParamError(f"{self.name}: launch_us = {self.launch_us!r}: must be 0 or more microseconds.")
+        if not 0 <= (self.cache_bytes or 0) < math.inf:
+            raise ParamError(f"{self.name}: cache_bytes = {self.cache_bytes!r}: must be 0 or more bytes.")
         if not peaks:
             raise ParamError(f"{self.name}: peak_flops is empty: give FLOP/s for one dtype at least.")
 

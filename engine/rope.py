@@ -13,7 +13,8 @@ from .spec import Rope
 def frequencies(rope: Rope) -> Tensor:
     """float64 [dim / 2]: radians per position of each feature pair, after the scaling that `rope` asks for.
 
-    "llama3" leaves short wavelengths alone, divides long ones by the factor and blends between (Llama 3.1's rule).
+    "llama3" leaves short wavelengths alone, divides long ones by the factor and blends between (Llama 3.1's rule). "yarn"
+    does so by the number of turns that a pair makes over the original length (Peng et al. 2023, arXiv:2309.00071, 3.2).
     """
     inv = rope.theta ** -(torch.arange(0, rope.dim, 2, dtype=torch.float64) / rope.dim)
     if rope.kind == "linear":
@@ -23,7 +24,18 @@ def frequencies(rope: Rope) -> Tensor:
         low, high = rope.low_freq_factor, rope.high_freq_factor
         blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(0, 1)  # 1: leave, 0: divide
         return inv * blend + inv / rope.factor * (1 - blend)
+    if rope.kind == "yarn":
+        low, high = max(_pair(rope, rope.beta_fast), 0), min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1)
+        ramp = torch.arange(rope.dim // 2, dtype=torch.float64) - low
+        blend = 1 - (ramp / (high - low if high != low else 0.001)).clamp(0, 1)  # as above
+        return inv * blend + inv / rope.factor * (1 - blend)
     return inv
+
+
+def _pair(rope: Rope, turns: float, *, up: bool = False) -> float:
+    """The feature pair, counted from 0, that makes so many turns over the original length."""
+    pair = rope.dim * math.log(rope.original_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+    return (math.ceil(pair) if up else math.floor(pair)) if rope.whole else pair
 
 
 class RopeTable:
@@ -36,7 +48,7 @@ class RopeTable:
 
     def _build(self, positions: int) -> None:
         angle = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies(self.rope)).float()  # [P, dim / 2]
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = angle.cos() * self.rope.amplitude, angle.sin() * self.rope.amplitude
         table = torch.stack([torch.cat([cos, cos], 1), torch.cat([-sin, sin], 1)], 1)
         self._table = table.to(self.device, self.dtype)  # [P, 2, dim]
 

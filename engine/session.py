@@ -13,7 +13,9 @@ import torch
 
 from .chance import Chance
 from .execute import EngineFault, Executor
+from .hardware import load_profile
 from .lane import Lane
+from .measure import profile_key
 from .method import Method, MethodError
 from .policies.keep_all import KeepAll
 from .record import Recorder
@@ -65,6 +67,7 @@ class Session(State):
         used = {role: models[role] for role in m.drafter.lanes} if "drafter" in m.strategy.uses else {}
         self._models = {"target": model, **used}
         vocab = self._common_vocabulary()
+        self._cut = vocab < model.decoder.vocab  # the target loses ids that the draft does not have: its law is another
         limit = self._limit(model, used, m, prompt, max_new_tokens, vocab)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         executor = Executor(model.decoder.device)
@@ -138,6 +141,11 @@ class Session(State):
         models = list(self._models.values())
         for role, other in self._models.items():
             first = models[0].tokenizer
+            if (first is None) != (other.tokenizer is None):
+                raise MethodError(
+                    f"{models[0].name} and {other.name} cannot be compared, since one of them has no tokenizer; add its "
+                    "tokenizer.json."
+                )
             if other.tokenizer is not None and first is not None and other.tokenizer is not first:
                 differs = first.same_ids(other.tokenizer)
                 if differs is not None:
@@ -167,7 +175,7 @@ class Session(State):
                     for role, x in self._models.items()
                     if role != "target"
                 },
-                lossless=self.method.lossless,
+                lossless=self.method.lossless and not self._cut,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=torch.get_num_threads(),
@@ -179,8 +187,15 @@ class Session(State):
                 chat=self._chat,
                 pieces=self.recorder.pieces(self.tokens[: self._begin]),
                 parent=self._parent,
+                machine=self._machine(),
             )
         return self._header
+
+    def _machine(self) -> dict[str, Any] | None:
+        """What was measured of the target's device before; None if nothing was."""
+        target = self._models["target"].decoder
+        kept = load_profile(profile_key(target.dtype, target.device))
+        return None if kept is None else kept.record()
 
     @property
     def done(self) -> bool:

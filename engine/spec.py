@@ -12,8 +12,11 @@ class Rope:
 
     theta:      base of the frequencies
     dim:        leading features of a head that are rotated (head_dim unless the rotation is partial)
-    kind:       "default", "linear" (positions divided by `factor`) or "llama3" (Llama 3.1's frequency bands)
-    factor, low_freq_factor, high_freq_factor, original_positions: the scaling's constants; unused by "default"
+    kind:       "default", "linear" (positions divided by `factor`), "llama3" (Llama 3.1's frequency bands) or "yarn"
+    factor, low_freq_factor, high_freq_factor, original_positions, beta_fast, beta_slow: the scaling's constants, as far
+                as its kind has them; unused by "default"
+    whole:      yarn's bands end at whole feature pairs
+    amplitude:  what cosines and sines are multiplied by
     """
 
     theta: float = 10_000.0
@@ -23,6 +26,10 @@ class Rope:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_positions: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    whole: bool = True
+    amplitude: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,13 @@ class ModelSpec:
     windows:  per layer, the sliding window in tokens (a query sees the last `window` positions, itself included),
               or None for full attention; an empty tuple means full attention everywhere
     no_rope:  layers that do not rotate queries and keys
+    local_rope: the rotation of layers with a window, where it differs from that of the others (Gemma 3)
+    act:      the gate's activation, "silu" or "gelu" (its tanh approximation)
+    post_norms: the outputs of attention and feed-forward block are normed before they are added
+    embed_scale: what a looked-up embedding is multiplied by
+    query_dim: attention scores are divided by its root; None: head_dim
+    attn_cap, logit_cap: scores or logits x become cap * tanh(x / cap); None: they stay as they are
+    heads:    draft heads that lie in the checkpoint's folder, by name
     """
 
     name: str
@@ -54,11 +68,24 @@ class ModelSpec:
     windows: tuple[int | None, ...] = ()
     no_rope: frozenset[int] = frozenset()
     causal: bool = True
+    local_rope: Rope | None = None
+    act: str = "silu"
+    post_norms: bool = False
+    embed_scale: float = 1.0
+    query_dim: float | None = None
+    attn_cap: float | None = None
+    logit_cap: float | None = None
+    heads: tuple[str, ...] = ()
 
     @property
     def group(self) -> int:
         """Query heads that share one KV head."""
         return self.n_heads // self.n_kv_heads
+
+    @property
+    def score_scale(self) -> float:
+        """What the product of a query and a key is multiplied by."""
+        return float((self.query_dim or self.head_dim) ** -0.5)
 
     def window(self, layer: int) -> int | None:
         """The sliding window of `layer` in tokens, or None."""
@@ -70,7 +97,7 @@ class ModelSpec:
         d, h, k, f = self.d_model, self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim, self.d_ff
         count = d * (h + 2 * k) + h * d + 3 * d * f + 2 * d
         count += (h + 2 * k) * self.qkv_bias + d * self.out_bias + (2 * f + d) * self.mlp_bias
-        return count + 2 * self.head_dim * self.qk_norm
+        return count + 2 * self.head_dim * self.qk_norm + 2 * d * self.post_norms
 
     @property
     def params(self) -> int:
@@ -85,5 +112,6 @@ class ModelSpec:
         """As plain data for a trace's header."""
         made = asdict(self)
         made["windows"], made["no_rope"] = list(self.windows), sorted(self.no_rope)
+        made["heads"] = list(self.heads)
         made["params"] = self.params
         return made

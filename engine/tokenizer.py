@@ -17,6 +17,7 @@ from .trace.events import Piece
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair is no text
 _BAD = re.compile("([\udc80-\udcff]+)")  # how bytes that are no UTF-8 come out of "surrogateescape"
+_MOST_IDS = 1 << 22  # the largest vocabularies stay below 2^19
 _MARKS = range(0xE000, 0xF8FF)  # private characters
 
 
@@ -35,12 +36,15 @@ class Tokenizer:
         self._plain.no_truncation()
         self._plain.encode_special_tokens = True  # a mark typed by a user is text
         table = json.loads(spec)
-        self._added: dict[int, str] = {x["id"]: x["content"] for x in table.get("added_tokens", [])}
-        self._special: dict[str, int] = {x["content"]: x["id"] for x in table.get("added_tokens", []) if x["special"]}
+        added = self._plain.get_added_tokens_decoder()
+        self._added: dict[int, str] = {at: x.content for at, x in added.items()}
+        self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
         self._byte_level = _uses(table.get("decoder"), "ByteLevel") or _uses(table.get("pre_tokenizer"), "ByteLevel")
         self._spaced = _uses(table, "Metaspace") or "▁" in json.dumps(table.get("decoder"), ensure_ascii=False)
         self._ids = self._plain.get_vocab(with_added_tokens=True)
         self.vocab = max(self._ids.values(), default=-1) + 1
+        if self.vocab > _MOST_IDS:
+            raise ValueError(f"its largest id is {self.vocab - 1}, more than the limit of {_MOST_IDS - 1}")
         self._tokens: list[str | None] = [None] * self.vocab
         for token, at in self._ids.items():
             self._tokens[at] = token
@@ -60,10 +64,14 @@ class Tokenizer:
         if isinstance(template, list):  # several by name
             named = {x.get("name"): x.get("template") for x in template if isinstance(x, dict)}
             template = named.get("default")
+        stops = eos_ids(folder)
         try:
-            return cls(spec, config, template if isinstance(template, str) else None, eos_ids(folder))
-        except Exception as error:  # the library raises bare Exception
-            raise LoadError(f"{folder / 'tokenizer.json'} cannot be read ({str(error)[:80]}); download it again.") from None
+            return cls(spec, config, template if isinstance(template, str) else None, stops)
+        except BaseException as error:  # the library raises bare Exception, and lets its panics through
+            if not isinstance(error, Exception) and not _panic(error):
+                raise
+            why = str(error).split(". ")[0][:80]
+            raise LoadError(f"{folder / 'tokenizer.json'} cannot be read ({why}); download it again.") from None
 
     def _mark(self, name: str) -> str:
         said = self._config.get(name)
@@ -84,8 +92,14 @@ class Tokenizer:
         """Ids of `text`, after those that this model puts in front. Marks like <|end|> in it are read as plain text."""
         return self.front + self._run(text)
 
-    def _run(self, text: str) -> list[int]:
-        return self._plain.encode(_HALF.sub("\ufffd", text), add_special_tokens=False).ids
+    def _run(self, text: str, *, marks: bool = False) -> list[int]:
+        by = self._marked if marks else self._plain
+        try:
+            return by.encode(_HALF.sub("\ufffd", text), add_special_tokens=False).ids
+        except BaseException as error:
+            if not _panic(error):
+                raise
+            raise LoadError(f"The tokenizer gave up on this text ({str(error)[:80]}); use another text or model.") from None
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids that stand for exactly `data`, whatever the bytes, with nothing in front.
@@ -116,7 +130,9 @@ class Tokenizer:
         if text is None:
             return f"<#{token}>".encode()
         if token in self._added:
-            return self._added[token].encode()
+            mark = self._added[token]
+            spaces = self._spaced and mark not in self._special  # Gemma adds runs of spaces and newlines as tokens
+            return (mark.replace("▁", " ") if spaces else mark).encode()
         if self._byte_level:
             table = _byte_of()
             return b"".join(table.get(x) or x.encode() for x in text)
@@ -152,7 +168,7 @@ class Tokenizer:
         said = "\0".join(x for message in messages for x in message.values())
         inside = [mark for mark in self._special if mark in said]
         if not inside:
-            return self._marked.encode(self._render(messages), add_special_tokens=False).ids
+            return self._run(self._render(messages), marks=True)
         # hide the marks that were typed until the template's own are known
         free = next(chr(c) for c in _MARKS if chr(c) not in said)
         hidden = {mark: f"{free}{i}{free}" for i, mark in enumerate(sorted(inside, key=len, reverse=True))}
@@ -184,6 +200,12 @@ class Tokenizer:
             return None
         ours, theirs = (x._tokens + [None] * (max(self.vocab, other.vocab) - x.vocab) for x in (self, other))
         return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+
+
+def _panic(error: BaseException) -> bool:
+    """Whether the tokenizers library broke down, as it does where a pattern goes back and forth without end. Such an error
+    is no Exception, so that nothing catches it by chance; the library itself is sound afterwards."""
+    return type(error).__name__ == "PanicException"
 
 
 def _uses(part: Any, kind: str) -> bool:

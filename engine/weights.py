@@ -18,6 +18,7 @@ from .spec import ModelSpec
 HEADER_BYTES = 16 << 20
 TENSORS = 10_000
 FLOATS = ("F64", "F32", "F16", "BF16")
+ZERO_NORMS = ("gemma2", "gemma3_text")  # families whose norm weights are stored less one
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 Shape = tuple[int, ...]
@@ -25,6 +26,8 @@ Shape = tuple[int, ...]
 
 def files(folder: Path) -> list[Path]:
     """The weight files of a folder; LoadError when it has none that we may open."""
+    if member(folder, "adapter_config.json") is not None:
+        raise LoadError(f"{folder} holds an adapter, which would be left out; merge it into the weights of its model first.")
     single = member(folder, "model.safetensors")
     if single is not None:
         return [single]
@@ -71,8 +74,11 @@ class Weights:
         self._files.close()
 
     def _add(self, path: Path) -> None:
-        with path.open("rb") as raw:
-            header = int.from_bytes(raw.read(8), "little")
+        try:
+            with path.open("rb") as raw:
+                header = int.from_bytes(raw.read(8), "little")
+        except OSError as error:
+            raise LoadError(f"{path} cannot be read ({error.strerror}); see who may read it.") from None
         if header > HEADER_BYTES:
             raise LoadError(f"{path} has a header of {header} bytes, more than the limit of {HEADER_BYTES}; it is damaged.")
         try:
@@ -85,6 +91,8 @@ class Weights:
         for name in names:
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # old checkpoints carry the frequencies, which follow from the config
+            if name in self.shapes:
+                raise LoadError(f"{path} holds {name} a second time; keep one of the two files and download the index again.")
             part = file.get_slice(name)
             if part.get_dtype() not in FLOATS:
                 raise LoadError(f"{path} stores {name} as {part.get_dtype()}; only {', '.join(FLOATS)} can be read.")
@@ -113,30 +121,46 @@ class Weights:
                     f"{self.folder}: {name} has the shape {list(shape)} and should have {list(wanted[name])}; get the "
                     "config.json of these weights."
                 )
+        if spec.tied and "lm_head.weight" in self.shapes and not self.same("lm_head.weight", "model.embed_tokens.weight"):
+            raise LoadError(
+                f"{self.folder}: config.json ties the head to the embedding, and lm_head.weight holds other numbers; set "
+                "tie_word_embeddings to false in config.json."
+            )
 
-    def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The tensors `names`, stacked along their first axis into memory of our own, cast once."""
+    def read(self, names: list[str], dtype: torch.dtype, device: torch.device, add: float = 0.0) -> Tensor:
+        """The tensors `names`, stacked along their first axis into memory of our own, cast once; `add` to each number.
+
+        LoadError where a number is not finite in `dtype`.
+        """
         parts = [self.shapes[name] for name in names]
         made = torch.empty(sum(x[0] for x in parts), *parts[0][1:], dtype=dtype, device=device)
         for name, part in zip(names, made.split([x[0] for x in parts]), strict=True):
-            part.copy_(self._open[name].get_tensor(name))
+            stored = self._open[name].get_tensor(name)
+            part.copy_(stored.double() + add if add else stored)
+            if not torch.stack(part.aminmax()).isfinite().all():
+                raise LoadError(
+                    f"{self.folder}: {name} holds numbers that are not finite as {str(dtype).removeprefix('torch.')}; use a "
+                    "type of wider range (bfloat16, float32), or download the weights again."
+                )
         return made
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether two tensors hold the same numbers."""
+        return torch.equal(self._open[one].get_tensor(one), self._open[other].get_tensor(other))
 
     def decoder(self, spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decoder:
         """Read everything, and lay the matrices out for the processor."""
         plan = layer_plan(spec)
-        layers = [
-            Layer(
-                **{
-                    place: self.read([f"model.layers.{i}.{name}" for name in parts], dtype, device)
-                    for place, parts in plan.items()
-                }
-            ).packed()
-            for i in range(spec.n_layers)
-        ]
+        extra = 1.0 if spec.family in ZERO_NORMS else 0.0
+
+        def take(i: int, place: str) -> Tensor:
+            names = [f"model.layers.{i}.{name}" for name in plan[place]]
+            return self.read(names, dtype, device, extra if names[0].endswith("norm.weight") else 0.0)
+
+        layers = [Layer(**{place: take(i, place) for place in plan}).packed() for i in range(spec.n_layers)]
         embed = self.read(["model.embed_tokens.weight"], dtype, device)
         head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
-        return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device), head).packed()
+        return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head).packed()
 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
@@ -154,6 +178,10 @@ def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
     if spec.family == "phi3":  # stored as we stack them
         plan["qkv"] = {"self_attn.qkv_proj.weight": (h + 2 * k, d)}
         plan["gate_up"] = {"mlp.gate_up_proj.weight": (2 * f, d)}
+    if spec.post_norms:
+        plan["attn_post"] = {"post_attention_layernorm.weight": (d,)}
+        plan["mlp_norm"] = {"pre_feedforward_layernorm.weight": (d,)}
+        plan["mlp_post"] = {"post_feedforward_layernorm.weight": (d,)}
     if spec.qkv_bias:
         plan["qkv_bias"] = {f"self_attn.{x}_proj.bias": (n,) for x, n in qkv.items()}
     if spec.out_bias:

@@ -1,20 +1,23 @@
-"""Compare: two runs side by side under one cursor, and what differs between them."""
+"""Compare: two runs side by side under one scrubber, and what differs between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
-import ipywidgets
+import anywidget
+import traitlets
 
 from ..engine.trace import Trace
 from ..engine.trace.summary import summarise
-from .scope import Scope
+from .bundle import WEB, bundle
+from .messages import messages, wire_of
 from .style import percent, size
 from .tokens import shown_id
+from .wire import Wire
 
-VIEWS = ("tree", "text", "time")
+VIEWS = ("tree", "text")
 
 
 class Difference(NamedTuple):
@@ -26,39 +29,43 @@ class Difference(NamedTuple):
     ratio: str = ""
 
 
-class Comparison(ipywidgets.VBox):
-    """Two scopes, A left and B right, and a table of differences. Moving one cursor moves the other to the step that
-    wrote the same token."""
+class Comparison(anywidget.AnyWidget):
+    """Two traces side by side, A left and B right, under one scrubber; `print` gives the table of differences.
+
+    token: the place that is shown, as a trait, counted from 1: each run shows the step that wrote it
+    align: "token", or "clock": each run shows the step in progress at the same time
+    steps: [step of A, step of B] that are shown, told by the view;  rows: the differences
+    """
+
+    _esm = property(lambda self: bundle())  # read when the first widget is made
+    _css = WEB / "scope.css"
+    runs: Any = traitlets.List([]).tag(sync=True)  # the messages of both: a reopened notebook draws from them
+    views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
+    token = traitlets.Int(1).tag(sync=True)
+    align = traitlets.Enum(("token", "clock"), default_value="token").tag(sync=True)
+    steps: Any = traitlets.List([]).tag(sync=True)
 
     def __init__(self, a: Trace, b: Trace, views: Sequence[str] = VIEWS):
-        self.rows = differences(a, b)
-        self.scopes = Scope(a, views), Scope(b, views)
-        wide = ipywidgets.Layout(width="50%", min_width="380px", padding="12px 16px 0 0")
-        columns = [
-            ipywidgets.VBox([_label(f"{letter}: {_named(trace)}", strong=True), scope], layout=wide)
-            for letter, trace, scope in zip("AB", (a, b), self.scopes, strict=True)
-        ]
-        super().__init__([_grid(self.rows), ipywidgets.HBox(columns)])
-        self._moving = False
-        for one, other, there in ((0, 1, _partners(a, b)), (1, 0, _partners(b, a))):
-            self.scopes[one].observe(self._mover(self.scopes[other], there), "step")
+        self.traces, self.rows = (a, b), differences(a, b)
+        self._wires: dict[int, Wire] = {}
+        super().__init__(views=list(views), runs=[list(messages(a)), list(messages(b))])
+        self.on_msg(self._asked)
 
     def __str__(self) -> str:
         table = [("", "A", "B", "B / A"), *self.rows]
         wide = [max(len(row[k]) for row in table) for k in range(4)]
         return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in table)
 
-    def _mover(self, scope: Scope, there: list[int]) -> Any:
-        def move(change: Any) -> None:
-            if self._moving or not there or change["new"] < 0:
-                return
-            self._moving = True
-            try:
-                scope.step = there[min(change["new"], len(there) - 1)]
-            finally:
-                self._moving = False
-
-        return move
+    def _asked(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The view shows a step whose tree was left out."""
+        if not isinstance(content, dict) or content.get("kind") != "gap" or content.get("which") not in (0, 1):
+            return
+        which = int(content["which"])
+        trace = self.traces[which]
+        wire = self._wires.setdefault(which, wire_of(trace))
+        first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps))
+        steps = trace.steps[first : min(last, first + 16)]
+        self.send({"which": which, "messages": [wire.step(step, whole=True) for step in steps]})
 
 
 def compare(a: Trace, b: Trace, views: Sequence[str] = VIEWS) -> Comparison:
@@ -120,36 +127,5 @@ def _texts(a: Trace, b: Trace) -> Difference:
     return Difference("first difference", "none", f"the {len(one)} tokens are equal")
 
 
-def _partners(a: Trace, b: Trace) -> list[int]:
-    """Per step of `a`, the step of `b` that wrote the same last token, by its place in the text."""
-    ends = list(accumulate(len(s.emitted) for s in b.steps))
-    made, at = [], 0
-    for written in accumulate(len(s.emitted) for s in a.steps):
-        while at < len(ends) - 1 and ends[at] < written:
-            at += 1
-        made.append(at)
-    return made if ends else []
-
-
 def _model(spec: dict[str, Any]) -> str:
     return f"{spec.get('name', '?')} ({str(spec.get('fingerprint', '?'))[:8]})"
-
-
-def _named(trace: Trace) -> str:
-    usual = {"draft_verify", "none", "lossless", "keep_all", "all_layers"}
-    parts = [str(part.get("name")) for part in trace.header.method.values()]
-    return " + ".join(part.replace("_", " ") for part in parts if part not in usual) or "plain decoding"
-
-
-def _label(text: str, strong: bool = False) -> ipywidgets.Label:
-    """Text as text: a Label reads no markup."""
-    style = {"font_weight": "600"} if strong else {}
-    return ipywidgets.Label(text, style=style, layout=ipywidgets.Layout(margin="0", height="22px"))
-
-
-def _grid(rows: list[Difference]) -> ipywidgets.GridBox:
-    cells = [_label(x, strong=True) for x in ("", "A", "B", "B / A")]
-    for row in rows:
-        cells += [_label(cell) for cell in row]
-    columns = "minmax(160px, auto) minmax(120px, 1fr) minmax(120px, 1fr) 80px"
-    return ipywidgets.GridBox(cells, layout=ipywidgets.Layout(grid_template_columns=columns, grid_gap="0 24px"))

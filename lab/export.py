@@ -6,16 +6,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..engine.hardware import HardwareProfile
 from ..engine.trace import Trace
 from ..engine.trace.summary import summarise
-from .messages import messages
+from .bundle import WEB, bundle
+from .messages import PLENTY, messages
 from .style import STATUS_OF_ORIGIN, WORDS, count, percent
 from .tokens import escaped, shown_id
 from .wire import encode as as_json
 
-WEB = Path(__file__).resolve().parent / "web"
 POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
-VIEWS = ("strip", "tree", "card", "text", "cache", "time")
+VIEWS = ("strip", "tree", "card", "text", "cache", "time", "roof")
 ROWS = 2000  # steps in the table for readers without JavaScript
 _AS_CODES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
@@ -29,25 +30,41 @@ def export_html(
     text: bool = True,
     views: tuple[str, ...] = VIEWS,
     step: int | None = None,
+    profile: HardwareProfile | None = None,
+    beside: Trace | None = None,
 ) -> str:
     """One HTML file with module, styles and steps inside; written to `path` if given, and returned.
 
     Steps `first` to `last` have their trees; those before are there without, so that the text is whole, those after are
     left out. Without `text` it holds token ids only, which the model's tokenizer can still turn back into text. It opens
-    at `step`, by default the first one with a tree.
+    at `step`, by default the first one with a tree. With the `profile` of the machine that ran it, it draws the roofline.
+    With another run `beside` it shows both under one scrubber, all steps of them; the table is that of `trace`.
     """
+    if beside is not None and (first, last, step) != (None, None, None):
+        raise ValueError("A file of two runs holds all their steps: leave first, last and step out, or export one run.")
     first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
     title = f"{trace.header.model.get('name', 'model')}, {_method(trace)}"
-    module = (WEB / "scope.js").read_text(encoding="utf-8")
+    module = bundle()
     assert "</script" not in module.lower() and "<!--" not in module
-    told = list(messages(trace, first=first, last=last, text=text))
+    told = list(messages(trace, first=first, last=last, text=text, profile=profile))
+    shown: dict[str, Any] = {
+        "without": _without(first, last, len(trace.steps), told),
+        "views": list(views),
+        "step": first if step is None else step,
+        "messages": told,
+    }
+    cards = _card(trace, first, last)
+    if beside is not None:
+        title = f"{title}, beside {_method(beside)}"
+        shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
+        cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{_card(beside, 0, len(beside.steps) - 1)}"
     parts = {
         "POLICY": POLICY,
         "TITLE": escaped("DecodeScope: " + title),
         "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE,
-        "CARD": _card(trace, first, last),
+        "CARD": cards,
         "TABLE": _table(trace, last, text),
-        "DATA": _data({"views": list(views), "step": first if step is None else step, "messages": told}),
+        "DATA": _data(shown),
         "MODULE": module,
         "START": _START,
     }
@@ -69,6 +86,13 @@ class Frozen:
             f'<iframe sandbox="allow-scripts" style="width:100%;height:{int(self.height)}px;border:0" title="decoding run" '
             f'srcdoc="{escaped(self.page)}"></iframe>'
         )
+
+
+def _without(first: int, last: int, count: int, told: list[dict[str, Any]]) -> str:
+    """Why trees are missing from a file, in a sentence."""
+    if any(message.get("brief") for message in told[first + 1 :]):
+        return f"With all trees the file would be larger than {PLENTY >> 20} MiB."
+    return "" if (first, last) == (0, count - 1) else f"The file was cut to steps {first} to {last} of {count}."
 
 
 def _data(value: Any) -> str:
@@ -140,10 +164,12 @@ main > * { margin-bottom: 24px; }
 .card-of-run th { opacity: .7; white-space: nowrap; }
 """
 _START = """
-const { views, step, messages } = JSON.parse(document.getElementById("data").textContent);
-const replay = mount(document.getElementById("scope"), { views, label: "recorded run" });
-for (const message of messages) replay.push(message);
-replay.seek(step);
+const { views, step, messages, runs, without } = JSON.parse(document.getElementById("data").textContent);
+const place = document.getElementById("scope");
+const replay = runs ? pair(place) : mount(place, { views, without, label: "recorded run" });
+for (const message of messages || []) replay.push(message);
+(runs || []).forEach((told, which) => told.forEach((message) => replay.views[which].push(message)));
+replay.seek(runs ? { token: 1 } : step);
 """
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..engine.hardware import HardwareProfile
 from ..engine.trace import SUFFIX, Trace, TraceError
 from ..engine.trace import open_trace as open_file
 from .compare import Comparison, compare
@@ -28,9 +29,10 @@ __all__ = [
 EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "traces"
 
 
-def show(trace: Trace, step: int | None = None, views: Sequence[str] = VIEWS) -> Scope:
-    """The trace step by step; begins at `step`, else at its last one."""
-    made = Scope(trace, views)
+def show(trace: Trace, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None) -> Scope:
+    """The trace step by step; begins at `step`, else at its last one. With the `profile` of the machine that ran it there
+    is a roofline."""
+    made = Scope(trace, views, profile)
     if step is not None:
         made.step = range(len(trace.steps))[step]
     return made

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 
 from ..engine.cost import DTYPE_BITS, Cost, cost_of
 from ..engine.hardware import HardwareProfile, roof
-from ..engine.spec import ModelSpec, Rope
+from ..engine.spec import ModelSpec
 from ..engine.trace import Trace
 from ..engine.trace.events import Pass
 from .chart import ACCEPT, INK, MUTED, TARGET, chart
+from .passes import spec_of
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,6 @@ def points(trace: Trace) -> list[Point]:
     kinds = [(f"prompt, {max(p.tokens for p in prefill)} tokens at once", prefill)] if prefill else []
     kinds += [(f"decoding, {n} token{'s' if n > 1 else ''} at once", [p for p in verify if p.tokens == n]) for n in sizes]
     return [_point(name, spec, passes, bits) for name, passes in kinds]
-
-
-def spec_of(record: Mapping[str, Any]) -> ModelSpec:
-    """The shape of a model from what a trace's header says of it."""
-    known = {f.name: record[f.name] for f in fields(ModelSpec) if f.name in record}
-    made = {**known, "rope": Rope(**record.get("rope", {})), "windows": tuple(record.get("windows", ()))}
-    return ModelSpec(**{**made, "no_rope": frozenset(record.get("no_rope", ()))})
 
 
 def _point(name: str, spec: ModelSpec, passes: list[Pass], bits: float) -> Point:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import numpy as np
 import traitlets
 
+from ..engine.hardware import HardwareProfile
 from ..engine.trace import End, Header, Prefill, Record, Step, Trace
+from .bundle import WEB, bundle
 from .explain import Explanation, explain
 from .export import Frozen, export_html
 from .messages import messages
-from .wire import Wire, encode, end_message
+from .wire import Wire, drafted, encode, end_message
 
-WEB = Path(__file__).resolve().parent / "web"
 VIEWS = ("strip", "tree", "card", "text", "time")
 EVERY = 0.1  # s between two messages to the browser, at least
 MOST = 50_000  # bytes of one message: with EVERY at most 500 kB a second
@@ -29,18 +29,26 @@ class Scope(anywidget.AnyWidget):
 
     step: number of the step that is shown, as a trait: set it, or observe it;  selection: {"step", "node"}, a click in the
     tree. The module numbers nodes with the root as 0; `explain()` speaks of the one that is selected.
-    trace: what is shown, once it is known as a whole
+    trace: what is shown, once it is known as a whole;  profile: of the machine that ran it: then there is a roofline
     """
 
-    _esm = WEB / "scope.js"
+    _esm = property(lambda self: bundle())  # read when the first widget is made
     _css = WEB / "scope.css"
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
     messages: Any = traitlets.List([]).tag(sync=True)  # a finished trace, set once: a reopened notebook draws from it
     step = traitlets.Int(-1).tag(sync=True)
     selection = traitlets.Dict(None, allow_none=True).tag(sync=True)
 
-    def __init__(self, trace: Trace | None = None, views: Sequence[str] = VIEWS, **traits: Any):
-        super().__init__(views=list(views), **traits)
+    def __init__(
+        self,
+        trace: Trace | None = None,
+        views: Sequence[str] = VIEWS,
+        profile: HardwareProfile | None = None,
+        **traits: Any,
+    ):
+        roofed = [] if profile is None or "roof" in views else ["roof"]
+        super().__init__(views=[*views, *roofed], **traits)
+        self.profile = profile
         self.trace: Trace | None = None
         self._growing: Trace | None = None
         self._wire: Wire | None = None
@@ -55,7 +63,7 @@ class Scope(anywidget.AnyWidget):
         self._waiting.clear()
         self.trace = trace
         self._growing = self._wire = None
-        self.messages = list(messages(trace))
+        self.messages = list(messages(trace, profile=self.profile))
         return self
 
     # ---- a run while it goes: the calls of a trace's sink, and `push` for run(..., on_step=scope.push)
@@ -99,7 +107,7 @@ class Scope(anywidget.AnyWidget):
 
     def _begin(self, header: Header) -> None:
         self._waiting.clear()
-        self.trace, self._growing, self._wire = None, Trace([header]), Wire(header)
+        self.trace, self._growing, self._wire = None, Trace([header]), Wire(header, self.profile)
         self.messages = []
         self.send({"kind": "clear"})
         if header is not _UNTOLD:
@@ -162,7 +170,7 @@ class Scope(anywidget.AnyWidget):
         if wire is None:
             from .messages import wire_of
 
-            wire = self._wire = wire_of(trace)
+            wire = self._wire = wire_of(trace, profile=self.profile)
         first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps), wire.count)
         self._waiting.extend(wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)])
         self._soon()
@@ -177,16 +185,15 @@ class Scope(anywidget.AnyWidget):
         chosen = self.selection
         if not chosen:
             return explain(trace, max(0, self.step))
-        step, at = trace.steps[chosen["step"]], chosen["node"] - 1  # the root is 0 in the module, -1 in traces
-        drafted = 0 if step.draft is None else len(step.draft.tokens)
-        return explain(trace, step.step, at if 0 <= at < drafted else None)
+        step = trace.steps[chosen["step"]]
+        return explain(trace, step.step, drafted(step, chosen["node"]))
 
     def freeze(self, height: int = 640) -> Frozen:
         """The same picture without a kernel: a sandboxed frame that holds everything. Survives any conversion."""
         trace = self.trace or self._growing
         if trace is None:
             raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
-        return Frozen(export_html(trace, views=tuple(self.views), step=max(0, self.step)), height)
+        return Frozen(export_html(trace, views=tuple(self.views), step=max(0, self.step), profile=self.profile), height)
 
 
 class _Both:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.hardware import HardwareProfile
 from ..engine.trace.events import CacheChange, End, Header, Piece, Prefill, Step
+from .passes import Passes, machine_of
 from .style import STATUS_OF_ORIGIN
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
@@ -37,10 +39,14 @@ class Wire:
     rest adds up to one. The trace keeps these in single precision; they are sent with as many digits as that needs.
     Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
     row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
+    passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/passes.py`).
+    The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 
-    def __init__(self, header: Header):
+    def __init__(self, header: Header, profile: HardwareProfile | None = None):
         self.header = header
+        self.profile = profile or _measured(header)
+        self._passes = Passes(header)
         self.pieces: dict[str, Piece] = dict(header.pieces)
         self.prefill: Prefill | None = None
         self._sums: list[tuple[float, ...]] = []  # per step: the counters after it
@@ -84,10 +90,15 @@ class Wire:
             "seed": h.seed,
             "max_new": h.max_new_tokens,
             "created": h.created,
+            "dtype": h.dtype,
+            "device": h.device,
+            "threads": h.threads,
             "levels": h.levels,
             "prompt": [[token, self.text(token)] for token in prompt[-PROMPT:]],
             "prompt_tokens": len(prompt),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
+            "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
+            "machine": None if self.profile is None else machine_of(self.profile, h.dtype),
         }
 
     def step(self, step: Step, *, whole: bool = False) -> dict[str, Any]:
@@ -96,6 +107,7 @@ class Wire:
         one place, where a reader looks first, and "few" says so; evictions in large numbers are "lost"."""
         made = self.brief(step)
         del made["brief"]
+        made["passes"] = self._passes.rows(step.passes, step.draft)
         made["nodes"] = self._nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
         trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
@@ -256,6 +268,20 @@ class Wire:
     def _root(self, step: int) -> int:
         """The token that a step starts from."""
         return self._last[step - 1] if step else int(self.header.prompt[-1])
+
+
+def _measured(header: Header) -> HardwareProfile | None:
+    """The machine of a run by its header; None if it says nothing that can be read."""
+    try:
+        return None if header.machine is None else HardwareProfile.from_record(header.machine)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def drafted(step: Step, node: int) -> int | None:
+    """The drafted node of the trace that a view calls `node`; None for the root and for the target's own token."""
+    count = 0 if step.draft is None else len(step.draft.tokens)
+    return node - 1 if 1 <= node <= count else None
 
 
 def end_message(end: End) -> dict[str, Any]:

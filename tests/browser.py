@@ -1,4 +1,4 @@
-"""The headless browser of the tests that drive a page, and a server for them to drive."""
+"""The headless browser of the tests that drive a page, a server for them to drive, and the lab that they look at."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
+STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
+# a refusal, which the page answers; and what the page library says when a page is left while it asks
+EXPECTED = ("Failed to load resource", "AbortError", "Connection errored out")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 ARGUMENTS = [
     "--no-sandbox",
@@ -75,3 +79,44 @@ def served(app_of: Any) -> Iterator[str]:
         server.should_exit = True
         thread.join(20)
         listening.close()
+
+
+class Lab:
+    """A served page, every request that its visitors made, and what went wrong on it."""
+
+    closing = False  # what a page says while it is being closed does not count
+
+    def __init__(self, driver: Any, address: str, play: Any):
+        self.driver, self.address, self.play = driver, address, play
+        self.requests: list[str] = []
+        self.troubles: list[str] = []
+
+    def open(self, path: str = "/", width: int = 1440, height: int = 900, **more: Any) -> Any:
+        """A page of a new visitor, whose inputs answer. Examples stand still unless `reduced_motion` says otherwise."""
+        settings = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **more}
+        page = self.driver.new_context(**settings).new_page()
+        page.set_default_timeout(LONG)
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self._heard(str(error)))
+        page.on("console", lambda said: said.type == "error" and self._heard(said.text))
+        page.goto(self.address + path)
+        self.ready(page)
+        return page
+
+    def _heard(self, what: str) -> None:
+        if not self.closing and not any(x in what for x in EXPECTED):
+            self.troubles.append(what)
+
+    def ready(self, page: Any) -> None:
+        """Wait until the inputs answer."""
+        page.wait_for_selector(".ds-button.stop", state="attached")
+        page.wait_for_selector("#ds-view .ds", state="attached")
+        page.wait_for_selector("#ds-run")
+
+
+def seek(page: Any, i: int) -> None:
+    """Move the scrubber to step i and wait until the whole step is drawn."""
+    page.evaluate(
+        "i => { const s = document.querySelector('.ds .scrub'); s.value = i; s.dispatchEvent(new Event('input')); }", i
+    )
+    page.wait_for_function(f"{STEP} == {i} && document.querySelectorAll('.ds .node').length > 1")

@@ -55,7 +55,7 @@ def test_wheel_holds_every_data_file_and_no_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = [
         f"decodescope/{p.relative_to(ROOT).as_posix()}"
-        for pattern in ("assets/**/*", "notebooks/*.ipynb", "lab/web/*")
+        for pattern in ("assets/**/*", "notebooks/*.ipynb", "lab/web/**/*")
         for p in ROOT.glob(pattern)
         if p.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts)
     ]

@@ -12,6 +12,8 @@ from decodescope.engine.cache import KVCache
 from decodescope.engine.component import registry
 from decodescope.engine.decoder import Decoder, Layer
 from decodescope.engine.feed import Feed
+from decodescope.engine.heads.base import Head
+from decodescope.engine.heads.files import HEADS
 from decodescope.engine.lane import Lane
 from decodescope.engine.load import Model
 from decodescope.engine.spec import ModelSpec, Rope
@@ -20,8 +22,9 @@ from decodescope.engine.trace import Trace
 torch.set_num_threads(1)  # a toy's products are too small to share
 
 SPEC = ModelSpec(
-    "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8)
-)
+    "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8),
+    heads=tuple(HEADS),
+)  # fmt: skip
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 3, 1, 4]
 
 
@@ -45,7 +48,28 @@ def decoder(spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.fl
         for _ in range(spec.n_layers)
     ]
     embed = w(spec.vocab, d) * d**0.5
-    return Decoder(spec, embed, layers, torch.ones(d, dtype=dtype), w(spec.vocab, d) * sharp)
+    made = Decoder(spec, embed, layers, torch.ones(d, dtype=dtype), w(spec.vocab, d) * sharp)
+    made.heads = {kind: heads(kind, d, seed).moved(dtype=dtype) for kind in spec.heads}
+    return made
+
+
+# sizes of the toy's draft heads, but for the width
+SHAPES = {
+    "medusa": dict(heads=3),
+    "hydra": dict(heads=3, rank=8),
+    "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
+    "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=2, head_dim=8),
+}
+
+
+def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
+    """Random draft heads: nobody trained them, so they are right by chance alone."""
+    g = torch.Generator().manual_seed(seed)
+    made = HEADS[kind](d=d, **{**SHAPES[kind], **changes})
+    with torch.no_grad():
+        for p in made.parameters():
+            p.copy_(torch.randn(p.shape, generator=g) * (p.shape[-1] ** -0.5 if p.ndim > 1 else 0.3) + (p.ndim == 1))
+    return made
 
 
 def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
@@ -102,6 +126,10 @@ def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "draft_model": [dict(length=3), dict(length=8), dict(length=3, width=3)],
     "layer_skip": [dict(ratio=0.5, stop=0.0), dict(ratio=0.9, stop=0.3, length=6), dict(skip="a1", siblings=True)],
+    "medusa": [dict(nodes=8), dict(nodes=1)],
+    "hydra": [dict(nodes=8), dict(nodes=20)],
+    "eagle": [dict(nodes=8), dict(nodes=1), dict(nodes=25, depth=2)],
+    "kangaroo": [dict(length=4, stop=0.0), dict(length=5, stop=0.5)],
     "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],
     "token_recycling": [dict(nodes="16"), dict(nodes="80", from_prompt=False)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],

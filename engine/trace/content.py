@@ -10,7 +10,7 @@ import orjson
 from .frame import raw_array, split
 
 # What may differ between the headers of equal runs: when, under which name, and with what.
-VARYING = ("created", "run", "project", "torch", "threads")
+VARYING = ("created", "run", "project", "torch", "threads", "machine")
 
 
 class ContentHash:

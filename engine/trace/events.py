@@ -45,6 +45,7 @@ class Header:
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
     parent:  {"run": id, "step": k} where this run was branched off, or None
+    machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     """
 
     kind: ClassVar[str] = "header"
@@ -70,6 +71,7 @@ class Header:
     forced: bool = False
     pieces: dict[str, Piece] = field(default_factory=dict)
     parent: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
 
 
 @dataclass

@@ -1,188 +1,30 @@
-/* page: what the app's page does around the drawing: a run, or two side by side, their streams, buttons, refusals.
- * Each export is handed the element of one part of the page; the parts share this module, so they share the run. */
-import { h, icon, mount } from "./scope.js";
+/* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
+ * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
+import { h, icon } from "./scope.js";
+import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
 
-const panes = []; // what is shown: one run, or two; the first one is the page's own
-let places = null; // the element that holds their pictures
-let listed = []; // the recorded examples, first the one that the page opens on
-const listeners = new Set(); // of status
-const PACE = 900; // ms a step when a run is shown again
 const THEME = "decodescope-theme";
 const KEPT = "decodescope-settings";
-const tell = () => listeners.forEach((listener) => listener());
-const ended = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
-const over = () => panes.every(ended);
-/** The run that works, or will: the one that the buttons are for. */
-const active = () => panes.find((pane) => !ended(pane)) || panes[0];
 const place = (element) => element.firstElementChild || element;
-
-async function ask(path, options) {
-  const answer = await fetch(path, options);
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.error || `The server answered ${answer.status}.`);
-  return body;
-}
-
-// ---- the run -------------------------------------------------------------------------------------------------------
-
-const ALONE = ["strip", "tree", "card", "text", "cache", "time"];
-const BESIDE = ["strip", "tree", "text", "time"];
-
-/** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
-function open(id, { quiet = false, other = null } = {}) {
-  replay.stop();
-  for (const pane of panes.splice(0)) close(pane);
-  for (const run of other ? [id, other] : [id]) panes.push(pane(run, other ? BESIDE : ALONE));
-  places.classList.toggle("two", !!other);
-  places.replaceChildren(...panes.map((x) => x.host));
-  if (!quiet) history.replaceState(null, "", `#run=${id}` + (other ? `&with=${other}` : ""));
-  panes.forEach(connect);
-  tell();
-}
-
-function pane(id, views) {
-  const made = { id, host: h("div"), status: id ? "queued" : "", last: -1, source: null };
-  const empty = "Choose a method and press Run: every step is shown here while the model decodes.";
-  const label = views === BESIDE && panes.length ? "the second run" : "the run";
-  made.view = mount(made.host, { views, label, empty, onGap: (from, to) => fill(made, from, to), onSeek: (i) => sought(made, i) });
-  return made;
-}
-
-function close(pane) {
-  pane.source?.close();
-  pane.view.destroy();
-}
-
-function connect(pane) {
-  const { id, view } = pane;
-  const source = (pane.source = new EventSource(`/ds/run/${id}/events?after=${pane.last}`));
-  source.addEventListener("head", (event) => view.push(JSON.parse(event.data)));
-  source.addEventListener("step", (event) => {
-    const step = JSON.parse(event.data);
-    pane.last = Math.max(pane.last, step.i);
-    view.note("");
-    view.push(step);
-    if (step.i === 0 && example(id)) replay.show(0);
-  });
-  source.addEventListener("state", (event) => {
-    const state = JSON.parse(event.data);
-    pane.status = state.status;
-    view.note(state.status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : "");
-    tell();
-  });
-  source.addEventListener("end", (event) => {
-    source.close();
-    if (!ended(pane)) pane.status = "done";
-    view.note("");
-    view.push(JSON.parse(event.data));
-    tell();
-    if (example(id)) fill(pane, 0, view.store.count).then(() => panes[0] === pane && !matchMedia("(prefers-reduced-motion: reduce)").matches && replay.start());
-  });
-  source.onerror = () => {
-    if (!panes.includes(pane) || ended(pane)) return;
-    view.note(pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
-    if (source.readyState === EventSource.CLOSED) reopen(pane, 1000);
-  };
-}
-
-/** The stream was refused: ask whether the run is still there, and go on with it. */
-async function reopen(pane, wait) {
+const kept = (name) => {
   try {
-    await ask(`/ds/run/${pane.id}`);
-    if (panes.includes(pane)) connect(pane);
-  } catch (error) {
-    if (!panes.includes(pane)) return;
-    if (error instanceof TypeError) return setTimeout(() => reopen(pane, Math.min(2 * wait, 15000)), wait); // no server
-    pane.status = "";
-    pane.id = null;
-    history.replaceState(null, "", location.pathname);
-    pane.view.note(String(error.message));
-    tell();
-  }
-}
-
-async function fill(pane, from, to) {
-  try {
-    while (from < to && panes.includes(pane)) {
-      const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
-      for (const step of part.steps) pane.view.push(step);
-      if (part.next <= from) break;
-      from = part.next;
-    }
+    return localStorage.getItem(name);
   } catch {
-    setTimeout(() => panes.includes(pane) && pane.view.retry(), 2000);
+    return null; // forbidden
   }
-}
-
-// ---- two runs, one place in the text ---------------------------------------------------------------------------------
-
-let linking = false;
-
-/** A reader went to a step of one run: the other goes to the step that wrote the same token. */
-function sought(pane, i) {
-  if (pane === panes[0]) replay.sought();
-  const other = panes.find((x) => x !== pane);
-  if (!other || linking || !other.view.store.count) return;
-  linking = true;
-  other.view.seek(writer(other.view.store, written(pane.view.store, i)));
-  linking = false;
-}
-
-/** How many tokens the text has after step i. */
-export function written(store, i) {
-  let n = 0;
-  for (let k = 0; k <= i; k++) n += store.steps[k]?.made.length || 0;
-  return n;
-}
-
-/** The step that wrote token number n, counted from 1; the last one if none did. */
-export function writer(store, n) {
-  for (let k = 0, sum = 0; k < store.count; k++) if ((sum += store.steps[k]?.made.length || 0) >= n) return k;
-  return store.count - 1;
-}
-
-/** Where two texts part, in a sentence. */
-function compared() {
-  if (panes.length < 2) return "";
-  const [a, b] = panes.map((x) => x.view.store.steps.flatMap((step) => (step ? step.made.map(([id]) => id) : [])));
-  const n = Math.min(a.length, b.length), first = a.findIndex((id, k) => k < n && id !== b[k]);
-  const joined = "Steps are joined by the token they wrote.";
-  if (first === 0) return "The texts part at their first token. " + joined;
-  if (first > 0) return `The texts part after ${first} equal ${first === 1 ? "token" : "tokens"}. ${joined}`;
-  return over() && a.length === b.length ? `Both wrote the same ${n} tokens. ${joined}` : joined;
-}
-
-const example = (id) => listed.find((x) => x.run === id);
-
-/** An example, played at a reading pace until somebody goes to a step. */
-const replay = {
-  timer: 0,
-  own: false, // whether it is we who seek
-  show(i) {
-    this.own = true;
-    panes[0].view.seek(i);
-    this.own = false;
-  },
-  start() {
-    clearInterval(this.timer);
-    this.timer = setInterval(() => {
-      const { view } = panes[0];
-      if (view.at < view.store.count - 1) this.show(view.at + 1);
-      else this.stop();
-    }, PACE);
-  },
-  stop() {
-    clearInterval(this.timer);
-    this.timer = 0;
-  },
-  sought() {
-    if (!this.own && this.timer) this.stop();
-  },
+};
+const keep = (name, text) => {
+  try {
+    localStorage.setItem(name, text);
+  } catch {} // full, or forbidden: then it is not kept
+};
+const button = (word, act, cls = "ds-button") => {
+  const made = h("button", { type: "button", class: cls }, word);
+  made.addEventListener("click", act);
+  return made;
 };
 
-// ---- the parts of the page -------------------------------------------------------------------------------------------
-
-let frame = null; // what stands left: the line that says what is shown, and the picture
+let frame = null; // what stands left: the line that says what is shown, what went wrong, and the picture
 
 /** Draw before the page around it is ready. */
 export function early() {
@@ -190,83 +32,129 @@ export function early() {
   if (frame) return;
   const waiting = h("div", { id: "ds-early" });
   document.body.prepend(waiting);
-  waiting.append(begin());
+  waiting.append(picture());
 }
 
 /** The picture, in its place. */
 export function view(element) {
-  place(element).replaceChildren(frame || begin());
+  place(element).replaceChildren(frame || picture());
   document.getElementById("ds-early")?.remove();
 }
 
-function begin() {
-  places = h("div", { class: "ds-places" });
-  panes.push(pane(null, ALONE));
-  places.append(panes[0].host);
-  frame = h("div", null, shown(), places);
-  window.addEventListener("hashchange", remembered);
-  remembered();
-  ask("/ds/examples").then((rows) => {
-    listed = rows;
-    if (!panes[0].id && rows.length) open(rows[0].run, { quiet: true });
-    else tell();
-  }, () => {});
-  return frame;
-}
-
-function remembered() {
-  const [id, other] = ["run", "with"].map((name) => new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]);
-  if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
+function picture() {
+  const places = begin();
+  return (frame = h("div", null, line(), nothing(), trouble(), places));
 }
 
 /** The examples, and what can be taken from the run that is shown. */
-function shown() {
-  const chooser = h("select", { "aria-label": "recorded example" });
+function line() {
+  const own = h("option", { value: "" }, "Your run");
+  const chooser = h("select", { "aria-label": "What is shown" }, own);
   const about = h("span", { class: "about" });
   const html = h("a", { class: "html", download: "" }, "HTML");
   const trace = h("a", { class: "trace", download: "" }, "trace");
   const save = h("span", { class: "save" }, "Save as ", html, trace);
-  chooser.addEventListener("change", () => chooser.value && open(chooser.value));
+  chooser.addEventListener("change", () => (chooser.value ? choose(example(chooser.value)) : open(shown.mine.id, shown.mine)));
   let filled = null;
-  const draw = () => {
-    if (filled !== listed) {
-      filled = listed;
-      chooser.replaceChildren(h("option", { value: "" }, "Your run"), ...listed.map((x) => h("option", { value: x.run }, "Example: " + x.title)));
+  heard(() => {
+    if (filled !== shown.examples) {
+      filled = shown.examples;
+      chooser.replaceChildren(own, ...filled.map((x) => h("option", { value: x.run }, "Example: " + x.title)));
     }
-    chooser.style.display = listed.length ? "" : "none";
     const run = panes[0]?.id;
+    own.disabled = !shown.mine && !!example(run);
+    chooser.style.display = filled.length && run ? "" : "none";
     chooser.value = example(run)?.run || "";
-    about.textContent = example(run)?.about || compared();
+    about.textContent = example(run)?.about || "";
     save.style.display = run && ended(panes[0]) ? "" : "none";
     html.href = `/ds/run/${run}/export.html`;
     trace.href = `/ds/run/${run}/trace`;
-  };
-  listeners.add(draw);
-  draw();
+  });
   return h("div", { class: "ds-shown" }, chooser, about, save);
 }
 
-/** Run's answer: an id to follow, or the sentence why not. */
-export function answer(element, value) {
-  const host = place(element);
-  const sentence = value?.refused || "";
-  host.className = sentence ? "ds-refusal" : "";
-  host.setAttribute("role", "alert");
-  host.textContent = sentence;
-  if (value?.keep) keep(value.keep);
-  if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with });
+/** Show an example, and put what it was made with into the controls: Run repeats it. */
+function choose({ run, settings }) {
+  open(run);
+  put?.(settings);
 }
 
-function keep(text) {
-  try {
-    localStorage.setItem(KEPT, text);
-  } catch {} // full, or forbidden: then they are not kept
+let put = null; // puts settings into the controls, once they are there
+export function setter(set) {
+  put = set;
+}
+
+/** What is offered while no run is shown. */
+function nothing() {
+  const why = h("p", { class: "ds-refusal" });
+  const rows = h("ul");
+  const begin = button("Run the example", () => choose(shown.examples[0]), "ds-button go");
+  begin.prepend(icon("play"));
+  const element = h("section", { class: "ds-none" }, why, h("h2", null, "See a guess refused, and why."), h("p", null, "A recorded run opens at once. No model is needed."), begin, rows);
+  let filled = null;
+  heard(() => {
+    element.style.display = panes[0] && !panes[0].id && shown.examples.length ? "" : "none";
+    why.textContent = panes[0]?.trouble || "";
+    if (filled === shown.examples) return;
+    filled = shown.examples;
+    rows.replaceChildren(...filled.map((x) => h("li", null, button(x.title, () => choose(x), "bare"), h("span", null, x.about))));
+  });
+  return element;
+}
+
+/** What can be done about a run that failed; the steps that it made stay where they are. */
+function trouble() {
+  const element = h("section", { class: "ds-trouble", "aria-label": "What to do next" });
+  let told = null;
+  async function offer(pane) {
+    const id = pane.id, found = await ask(`/ds/run/${id}`).catch(() => ({}));
+    if (panes[0]?.id !== id) return;
+    const room = found.estimate ? h("p", null, `The estimate before the run was ${found.estimate}.`) : null;
+    const report = h("div", { class: "ds-report" });
+    const ways = (found.smaller || []).map((x) => button(x.title, () => put?.(x.settings)));
+    element.replaceChildren(...[room, h("div", { class: "ways" }, ways.length ? h("span", null, "Try instead:") : null, ways, button("Copy report", () => give(report, `/ds/run/${id}/report`))), report].filter(Boolean));
+  }
+  async function give(host, path) {
+    const text = await fetch(path).then((answer) => answer.text(), (error) => String(error));
+    copied(host, { way: "report", text });
+  }
+  heard(() => {
+    const pane = panes.find(failed), id = pane?.id || null;
+    element.style.display = id ? "" : "none";
+    if (id !== told) (told = id), element.replaceChildren(), pane && offer(pane);
+  });
+  return element;
+}
+
+const refusal = { host: null, run: "", settings: "" }; // why nothing was started, and why nothing could be
+function refuse(said) {
+  Object.assign(refusal, said);
+  if (!refusal.host) return;
+  const sentence = refusal.run || refusal.settings;
+  refusal.host.className = sentence ? "ds-refusal" : "";
+  if (refusal.host.textContent !== sentence) refusal.host.textContent = sentence;
+}
+
+/** What is said of the settings: to be kept, what they take of the memory, and why they cannot run. */
+export function answer(element, value) {
+  const host = place(element);
+  host.setAttribute("role", "alert");
+  if (!refusal.host) document.getElementById("ds-right").addEventListener("input", () => refuse({ run: "" }));
+  refuse({ host, settings: value?.refused || "" });
+  if (value?.keep) keep(KEPT, value.keep);
+  if (value?.memory) needs(value.memory);
+}
+
+/** Run's answer: an id to follow, or the sentence why not. */
+export function started(value) {
+  refuse({ run: value?.refused || "" });
+  if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with, own: true });
 }
 
 /** The settings to begin with, as text: those of the link that was opened, else those of the last visit. */
 export function settings() {
   const found = /(?:^#|&)set=([^&]*)/.exec(location.hash);
-  if (!found) return localStorage.getItem(KEPT) || "";
+  if (!found) return kept(KEPT) || "";
   const rest = location.hash.replace(found[0], "").replace(/^&/, "#");
   history.replaceState(null, "", location.pathname + (rest.length > 1 ? rest : ""));
   return found[1] || "?";
@@ -287,29 +175,53 @@ export function copied(element, value) {
   navigator.clipboard?.writeText(text).then(() => (said.textContent = "Copied."), () => box.select());
 }
 
-/** Stop, Pause and Step, for the run that is shown. */
+/** Stop, Pause and Step, for the run that works; where none does, for the replay of what is shown. What cannot be done
+ *  now is said to be disabled and keeps the focus: a button that goes away under a finger is lost to the keyboard. */
 export function transport(element) {
-  const post = (action, pane = active()) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
-  const button = (name, word, act) => {
-    const made = h("button", { type: "button", class: "ds-button " + name }, icon(name), h("span", null, word));
-    made.addEventListener("click", act);
-    return made;
+  const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
+  const made = (name, word, act) => {
+    const one = h("button", { type: "button", class: "ds-button " + name }, icon(name), h("span", null, word));
+    one.addEventListener("click", () => one.getAttribute("aria-disabled") !== "true" && act());
+    return one;
   };
-  const stop = button("stop", "Stop", () => ((stop.lastChild.textContent = "Stopping…"), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x))));
-  const pause = button("pause", "Pause", () => post(active()?.status === "paused" ? "resume" : "pause"));
-  const step = button("step", "Step", () => post("step"));
+  const word = (one, text, mark) => {
+    if (one.lastChild.textContent !== text) one.lastChild.textContent = text;
+    if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(icon(mark), one.firstChild);
+  };
+  let stopping = false;
+  const stop = made("stop", "Stop", () => ((stopping = true), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x)), tell()));
+  const pause = made("pause", "Pause", () => (over() ? player().play(!player().playing) : post(active().status === "paused" ? "resume" : "pause", active())));
+  const step = made("step", "Step", () => (over() ? panes[0].view.seek(panes[0].view.at + 1) : post("step", active())));
   place(element).replaceChildren(stop, pause, step);
-  const draw = () => {
-    stop.disabled = over();
-    pause.disabled = step.disabled = over();
-    if (over()) stop.lastChild.textContent = "Stop";
-    const status = active()?.status, paused = status === "paused";
-    pause.lastChild.textContent = paused ? "Go on" : "Pause";
-    pause.replaceChild(icon(paused ? "play" : "pause"), pause.firstChild);
+  heard(() => {
+    const idle = over(), status = active()?.status, plays = idle && !!player()?.playing;
+    const some = panes.some((x) => x.view.store.count > 1);
+    stopping = stopping && !idle;
+    stop.setAttribute("aria-disabled", idle);
+    pause.setAttribute("aria-disabled", idle && !some);
+    step.setAttribute("aria-disabled", idle && (!some || panes.length > 1));
+    word(stop, stopping ? "Stopping…" : status === "queued" ? "Cancel" : "Stop");
+    const still = idle ? !plays : status === "paused";
+    word(pause, !still ? "Pause" : idle ? "Play" : "Go on", still ? "play" : "pause");
     document.documentElement.dataset.dsRun = status || "none";
-  };
-  listeners.add(draw);
-  draw();
+  });
+}
+
+/** On a narrow page: shows and hides the inputs that are not needed at once. */
+export function more(element) {
+  const grid = document.getElementById("ds-grid");
+  const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")), "ds-more");
+  one.setAttribute("aria-expanded", "false");
+  place(element).replaceChildren(one);
+}
+
+let room = ""; // what a run of the present settings takes
+/** Say what the present settings take of the memory. */
+function needs(sentence) {
+  room = sentence;
+  const host = document.querySelector("#ds-models .ds-models");
+  const line = host?.querySelector(".room") || host?.appendChild(h("span", { class: "room" }, h("small", null, "memory"), ""));
+  if (line) line.lastChild.textContent = sentence;
 }
 
 const short = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(0) + " k" : String(n));
@@ -329,10 +241,12 @@ export async function models(element, value) {
     const rows = state.models.map((m) => h("span", null, h("small", null, m.role), h("b", null, m.name), `${short(m.params)} parameters, ${short(m.bytes)}B`));
     if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
     else if (!state.ready && !state.error) rows.push(h("span", { class: "quiet" }, "waiting"));
+    if (value?.memory) room = value.memory;
     const trouble = value?.refused || state.error;
     if (trouble && !state.phase) rows.push(h("span", { class: "ds-refusal" }, trouble));
     host.className = "ds-models";
     host.replaceChildren(...rows);
+    if (room) needs(room);
     if (!state.phase && (state.ready || state.error)) return;
     await new Promise((done) => setTimeout(done, 400));
   }
@@ -340,8 +254,8 @@ export async function models(element, value) {
 
 /** Light or dark, as it was chosen, or as the system has it. */
 function paint() {
-  const kept = localStorage.getItem(THEME);
-  document.body.classList.toggle("dark", kept ? kept === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+  const chosen = kept(THEME);
+  document.body.classList.toggle("dark", chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
 /** Name of the page and the switch between light and dark. */
@@ -360,13 +274,15 @@ export function top(element) {
   draw("circle", { class: "no", cx: 24, cy: 6, r: 3.5 });
   draw("circle", { class: "yes", cx: 25, cy: 17, r: 3.5 });
   const theme = h("button", { type: "button", class: "bare", title: "light or dark", "aria-label": "light or dark" }, icon("moon"));
-  if (localStorage.getItem(THEME)) paint();
+  if (kept(THEME)) paint();
   theme.addEventListener("click", () => {
     const dark = !document.body.classList.contains("dark");
-    localStorage.setItem(THEME, dark ? "dark" : "light");
+    keep(THEME, dark ? "dark" : "light");
     paint();
   });
   const host = place(element);
   host.className = "ds-top";
-  host.replaceChildren(h("span", { class: "brand" }, logo, "DecodeScope"), h("nav", { "aria-label": "Pages" }, h("span", { "aria-current": "page" }, "Lab")), h("span", { class: "right" }, theme));
+  const way = (word, find) => button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip");
+  const ways = [way("Go to the picture", () => panes[0]?.view.root), way("Go to the controls", () => document.querySelector("#ds-preset input"))];
+  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, "DecodeScope"), h("nav", { "aria-label": "Pages" }, h("span", { "aria-current": "page" }, "Lab")), h("span", { class: "right" }, theme));
 }

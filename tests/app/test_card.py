@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import toys
-from browser import browser
+from browser import LONG
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
 from decodescope.lab import left, style
+from decodescope.lab.bundle import bundle
 from decodescope.lab.messages import messages
 from decodescope.lab.wire import encode
 from toylab import Words
@@ -21,16 +22,15 @@ from ..lab.runs import known
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 WEB = Path(style.__file__).parent / "web"
-LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
 PAGE = """<!doctype html><link rel="stylesheet" href="/scope.css"><body style="margin:0;background:var(--bg)">
 <input id="other"><div id="place" style="padding:16px"></div>
 <script type="module">import * as S from "/scope.js"; window.S = S; window.asked = [];
 window.view = S.mount(document.getElementById("place"), { onGap: (a, b) => window.asked.push([a, b]) });</script>"""
 
 
-def served(path: Path, kind: str) -> Any:
-    """A route that answers with a file."""
-    return lambda route: route.fulfill(body=path.read_text(encoding="utf-8"), content_type=kind)
+def served(body: str, kind: str) -> Any:
+    """A route that answers with this text."""
+    return lambda route: route.fulfill(body=body, content_type=kind)
 
 
 class Scope:
@@ -42,8 +42,9 @@ class Scope:
         self.troubles: list[str] = []
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.route("http://scope.test/", lambda r: r.fulfill(body=PAGE, content_type="text/html"))
-        for name, kind in (("scope.js", "text/javascript"), ("scope.css", "text/css")):
-            self.page.route(f"http://scope.test/{name}", served(WEB / name, kind))
+        sheet = (WEB / "scope.css").read_text(encoding="utf-8")
+        for name, kind, body in (("scope.js", "text/javascript", bundle()), ("scope.css", "text/css", sheet)):
+            self.page.route(f"http://scope.test/{name}", served(body, kind))
         self.page.goto("http://scope.test/")
         self.page.wait_for_function("window.view")
 
@@ -70,18 +71,11 @@ class Scope:
         return {part[-2]: part[-1] for part in parts if len(part) > 1}
 
 
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
-
-
 @pytest.fixture
 def scope(driver: Any) -> Iterator[Scope]:
     made = Scope(driver)
     yield made
     assert not made.troubles, made.troubles
-    made.page.context.close()
 
 
 def refusal(trace: Trace) -> int:

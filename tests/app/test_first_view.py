@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser, served
+from browser import STEP, Lab, served
 from decodescope.app.examples import examples
 from decodescope.app.guard import Guard
 from decodescope.app.play import Choice, Play
@@ -18,53 +18,12 @@ from decodescope.app.presets import PRESETS
 from decodescope.app.recipe import recipe
 from decodescope.app.server import app
 from decodescope.engine.load import SHIPPED
-from toylab import speculative, toy_play
+from toylab import speculative
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-LONG = 60_000
-STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
+TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
+ENDS = "[...document.querySelectorAll('.ds-places .outcome')]"
 KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"
-
-
-class Lab:
-    """A served page and what went wrong on it."""
-
-    closing = False  # what a page says while it is being closed does not count
-
-    def __init__(self, driver: Any, address: str, play: Play):
-        self.driver, self.address, self.play = driver, address, play
-        self.troubles: list[str] = []
-
-    def open(self, path: str = "/", **more: Any) -> Any:
-        """A page of a new visitor."""
-        page = self.driver.new_context(viewport={"width": 1440, "height": 900}, **more).new_page()
-        page.set_default_timeout(LONG)
-        page.on("pageerror", lambda error: self.closing or self.troubles.append(str(error)))
-        page.goto(self.address + path)
-        self.ready(page)
-        return page
-
-    def ready(self, page: Any) -> None:
-        """Wait until the inputs answer."""
-        page.wait_for_selector(".ds-button.stop", state="attached")
-        page.wait_for_selector("#ds-view .ds")
-        page.wait_for_selector("#ds-run")
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def closed(driver: Any) -> Iterator[None]:
-    """What a test opened is closed after it: a page that plays on would slow the next one."""
-    yield
-    Lab.closing = True
-    for context in driver.contexts:
-        context.close()
-    Lab.closing = False
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +41,6 @@ def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
     assert not made.troubles, made.troubles
 
 
-@pytest.fixture(scope="module")
-def toy(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab that can run."""
-    play = toy_play(tmp_path_factory.mktemp("toy"))
-    with served(lambda port: Guard(app(play), port)) as address:
-        made = Lab(driver, address, play)
-        yield made
-        play.close()
-    assert not made.troubles, made.troubles
-
-
 def option(page: Any, box: str, name: str) -> None:
     """Choose from a list."""
     page.click(f"{box} input")
@@ -101,7 +49,7 @@ def option(page: Any, box: str, name: str) -> None:
 
 def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: Lab) -> None:
     begin = time.monotonic()
-    page = bare.open()
+    page = bare.open(reduced_motion="no-preference")
     page.wait_for_selector(".ds .node:visible")
     drawn = time.monotonic() - begin
     page.wait_for_function(f"{STEP} >= 2")
@@ -113,9 +61,9 @@ def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: L
 
 
 def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_went(bare: Lab) -> None:
-    still = bare.open(reduced_motion="reduce")
+    still = bare.open()
     still.wait_for_selector(".ds .node:visible")
-    page = bare.open()
+    page = bare.open(reduced_motion="no-preference")
     page.wait_for_function(f"{STEP} >= 1")
     page.focus(".ds")
     page.keyboard.press("Home")
@@ -134,8 +82,8 @@ def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
     page.wait_for_function(f"document.querySelector('.ds-shown select').value == {json.dumps(other.run)} && {STEP} >= 0")
 
 
-def test_a_run_takes_the_place_of_the_example_and_can_be_saved(toy: Lab) -> None:
-    page = toy.open()
+def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None:
+    page = lab.open()
     page.wait_for_selector(".ds .node:visible")
     page.get_by_label("New tokens").fill("12")
     page.click("#ds-run")
@@ -156,7 +104,7 @@ def test_settings_survive_a_reload(bare: Lab) -> None:
     page = bare.open()
     option(page, "#ds-policy", "H2O (heavy-hitter oracle)")
     page.get_by_label("heavy, entries").fill("33")
-    page.get_by_label("Prompt").fill("My own words, <b>bold</b>")
+    page.locator("#ds-prompt textarea").fill("My own words, <b>bold</b>")
     page.get_by_label("Seed").fill("12")
     page.get_by_label("New tokens").fill("34")
     page.wait_for_function(f"{KEPT}.new == 34 && {KEPT}.seed == 12 && {KEPT}.settings.policy.heavy == 33")
@@ -184,15 +132,15 @@ def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
     assert page.locator("#ds-drafter").is_visible()
     # a change of one's own is no preset any more
     option(page, "#ds-policy", "Window")
-    page.wait_for_function("document.querySelector('#ds-preset input').value == ''")
+    page.wait_for_function("document.querySelector('#ds-preset input').value == 'Own settings'")
 
 
 def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     page = bare.open()
-    page.get_by_label("Prompt").fill('Say "hi"')
+    page.locator("#ds-prompt textarea").fill('Say "hi"')
     preset = PRESETS["tree"]
     names = {"strategy": "draft_verify", "acceptance": "lossless", "policy": "keep_all", "depth": "all_layers"}
-    choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 7, 64)
+    choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 7, 96)  # as the example has them
     for way in ("command", "python"):
         page.click(f"#ds-copy-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")
@@ -209,7 +157,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
 def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
     page = bare.open("/#set=%7Bnonsense")
     page.wait_for_selector("#ds-answer .ds-refusal >> text=cannot be read")
-    assert page.get_by_label("Prompt").input_value()
+    assert page.locator("#ds-prompt textarea").input_value()
 
 
 def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> None:
@@ -221,70 +169,70 @@ def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> No
 
 
 @pytest.mark.parametrize("width", [1440, 900, 390])
-def test_the_first_view_does_not_scroll_sideways(toy: Lab, width: int) -> None:
-    page = toy.open()
-    page.set_viewport_size({"width": width, "height": 900})
+def test_the_first_view_does_not_scroll_sideways(lab: Lab, width: int) -> None:
+    page = lab.open(width=width)
     page.wait_for_selector(".ds .node:visible")
+    assert page.locator(".ds .node:visible").first.bounding_box()["y"] < 800, "the tree stands on the first screen"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+    if width <= 1100:
+        assert page.locator("#ds-prompt").is_hidden()
+        page.get_by_role("button", name="Prompt and settings").click()
     page.click("#ds-copy-command")
     page.wait_for_selector("#ds-copied textarea")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
 
 
-def test_an_old_run_by_its_address_goes_before_the_example(toy: Lab) -> None:
-    channel = toy.play.start(speculative(max_new=8))
-    assert toy.play._jobs[channel.run].wait(300)
-    page = toy.open(f"/#run={channel.run}")
+def test_an_old_run_by_its_address_goes_before_the_example(lab: Lab) -> None:
+    channel = lab.play.start(speculative(max_new=8))
+    assert lab.play._jobs[channel.run].wait(300)
+    page = lab.open(f"/#run={channel.run}")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
     assert page.evaluate("location.hash") == f"#run={channel.run}"
 
 
-def test_two_methods_run_side_by_side_and_are_walked_by_the_token(toy: Lab) -> None:
-    page = toy.open()
+def test_two_methods_run_side_by_side_under_one_scrubber(lab: Lab) -> None:
+    page = lab.open()
     option(page, "#ds-other", PRESETS["plain"].title)
     page.get_by_label("New tokens").fill("20")
     page.click("#ds-run")
-    page.wait_for_function("document.querySelectorAll('.ds-places .outcome').length == 2")
-    page.wait_for_function(
-        "[...document.querySelectorAll('.ds-places .outcome')].every((x) => x.textContent.includes('as many'))"
-    )
+    page.wait_for_function(f"{ENDS}.length == 2 && {ENDS}.every((x) => x.textContent.includes('as many'))")
     address = page.evaluate("location.hash")
     ids = [x.partition("=")[2] for x in address.removeprefix("#").split("&")]
-    first, second = (toy.play.find(x) for x in ids)
+    first, second = (lab.play.find(x) for x in ids)
     assert first is not None and second is not None
     assert first.wire.header.seed == second.wire.header.seed and first.wire.header.method != second.wire.header.method
     written = [0]
     for step in first.steps(0, first.count):
         written.append(written[-1] + len(step.emitted))
-    two = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
-    slider = """([n, i]) => {
-      const box = document.querySelectorAll('.ds-places .scrub')[n];
-      box.value = i;
-      box.dispatchEvent(new Event('input'));
-    }"""
-    page.evaluate(slider, [0, 2])
-    page.wait_for_function(f"String({two}) == '2,{written[3] - 1}'")  # plain decoding writes one token a step
-    page.evaluate(slider, [1, 0])
-    page.wait_for_function(f"String({two}) == '0,0'")
-    assert "joined by the token" in page.inner_text(".ds-shown")
+    slider = page.locator(".ds-places input[type=range]")
+    assert slider.count() == 1
+    slider.fill(str(written[3]))
+    page.wait_for_function(f"String({TWO}) == '2,{written[3] - 1}'")  # plain decoding writes one token a step
+    slider.fill("1")
+    page.wait_for_function(f"String({TWO}) == '0,0'")
+    # by the clock, which the address keeps
+    page.get_by_role("button", name="wall clock").click()
+    page.wait_for_function(f"location.hash == {json.dumps(address + '&align=clock')}")
     page.reload()
-    toy.ready(page)
-    page.wait_for_function(f"{two}.length == 2 && {two}.every((x) => x > 0)")
-    assert page.evaluate("location.hash") == address
+    lab.ready(page)
+    page.wait_for_function(f"{TWO}.length == 2 && {TWO}.every((x) => x > 0)")
+    page.wait_for_selector(".ds-places button[aria-pressed=true] >> text=wall clock")
     # the next run stands alone
     option(page, "#ds-other", "nothing")
     page.click("#ds-run")
     page.wait_for_function("document.querySelectorAll('.ds-places .ds').length == 1")
+    assert "with=" not in page.evaluate("location.hash")
 
 
-def test_a_method_that_cannot_be_compared_starts_nothing(toy: Lab) -> None:
-    page = toy.open()
-    before = len(toy.play._jobs)
+def test_a_method_that_cannot_be_compared_starts_nothing(lab: Lab) -> None:
+    page = lab.open()
+    before = len(lab.play._jobs)
     option(page, "#ds-other", PRESETS["h2o"].title)
     page.get_by_label("New tokens").fill("20")
-    toy.play.check, kept = (lambda choice: "It does not fit." if choice.names.get("policy") == "h2o" else ""), toy.play.check  # type: ignore[method-assign]
+    lab.play.check, kept = (lambda choice: "It does not fit." if choice.names.get("policy") == "h2o" else ""), lab.play.check  # type: ignore[method-assign]
     try:
         page.click("#ds-run")
         page.wait_for_selector("#ds-answer .ds-refusal >> text=The method to compare with: It does not fit.")
     finally:
-        toy.play.check = kept  # type: ignore[method-assign]
-    assert len(toy.play._jobs) == before
+        lab.play.check = kept  # type: ignore[method-assign]
+    assert len(lab.play._jobs) == before

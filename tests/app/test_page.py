@@ -2,84 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from browser import browser, served
+from browser import STEP, Lab, seek, served
 from decodescope.app.guard import Guard
 from decodescope.app.server import app
+from decodescope.engine.load import SHIPPED
 from toylab import HOSTILE, speculative, toy_play
 
+EVIL = "<img src=x onerror=window.trap=1>{{window.trap=1}}${window.trap=1}"  # what a folder may be called
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
-STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
-
-
-class Lab:
-    """A served lab, a browser, and every request that its pages made."""
-
-    closing = False  # what a page says while it is being closed does not count
-
-    def __init__(self, driver: Any, address: str, play: Any):
-        self.driver, self.address, self.play = driver, address, play
-        self.requests: list[str] = []
-        self.troubles: list[str] = []
-
-    def open(self, path: str = "/", **more: Any) -> Any:
-        context = self.driver.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce", **more)
-        page = context.new_page()
-        page.set_default_timeout(LONG)
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("pageerror", lambda error: self.closing or self.troubles.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and not self.closing and self.troubles.append(said.text))
-        page.goto(self.address + path)
-        page.wait_for_selector(".ds-button.stop", state="attached")
-        page.wait_for_selector(".ds .empty", state="attached")
-        return page
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def closed(driver: Any) -> Iterator[None]:
-    """What a test opened is closed after it: a page that plays on would slow the next one."""
-    yield
-    Lab.closing = True
-    for context in driver.contexts:
-        context.close()
-    Lab.closing = False
-
-
-@pytest.fixture(scope="module")
-def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    play = toy_play(tmp_path_factory.mktemp("traces"))
-    with served(lambda port: Guard(app(play), port)) as address:
-        made = Lab(driver, address, play)
-        yield made
-        play.close()
-    assert not made.troubles, made.troubles
 
 
 @pytest.fixture(scope="module")
 def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     play = toy_play(tmp_path_factory.mktemp("hostile"), HOSTILE)
+    play.more = tmp_path_factory.mktemp("models")
+    shutil.copytree(SHIPPED / "lab-draft", play.more / EVIL)
     with served(lambda port: Guard(app(play), port)) as address:
         yield Lab(driver, address, play)
         play.close()
-
-
-@pytest.fixture
-def paused(lab: Lab) -> Iterator[Lab]:
-    """The lab, whose runs begin paused."""
-    lab.play.pausing = True
-    yield lab
-    lab.play.pausing = False
 
 
 def test_a_run_is_seen_arriving_step_by_step_and_stopped(paused: Lab) -> None:
@@ -121,7 +69,7 @@ def test_a_double_click_makes_one_run(paused: Lab) -> None:
     page.wait_for_selector(".ds-refusal >> text=still going")
     assert len(paused.play._jobs) == before + 1
     page.click(".ds-button.stop")
-    page.wait_for_function("document.querySelector('.ds-button.stop').disabled")
+    page.wait_for_selector(".ds-button.stop[aria-disabled=true]")
 
 
 def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
@@ -136,7 +84,8 @@ def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
 
 def test_only_parts_that_the_strategy_uses_are_shown(lab: Lab) -> None:
     page = lab.open()
-    assert page.locator("#ds-drafter").is_visible() and page.get_by_label("length, tokens").first.is_visible()
+    page.wait_for_selector("#ds-drafter")
+    page.get_by_label("length, tokens").locator("visible=true").first.wait_for()
     page.click("#ds-strategy input")
     page.get_by_role("option", name="Beam search").click()
     page.wait_for_selector("#ds-drafter", state="hidden")
@@ -164,10 +113,7 @@ def test_what_a_model_says_stays_text(hostile: Lab) -> None:
     ]:
         assert text in shown, text
     for i in range(0, channel.count, 5):
-        page.evaluate(
-            "i => { const s = document.querySelector('.ds .scrub'); s.value = i; s.dispatchEvent(new Event('input')); }", i
-        )
-        page.wait_for_function(f"{STEP} == {i} && document.querySelectorAll('.ds .node').length > 1")
+        seek(page, i)
     assert page.evaluate("window.trap") is None
     assert page.locator(".ds script, .ds img, .ds iframe, .ds a").count() == 0
     assert not hostile.troubles, hostile.troubles
@@ -175,25 +121,31 @@ def test_what_a_model_says_stays_text(hostile: Lab) -> None:
 
 def test_a_hostile_prompt_and_refusal_stay_text(hostile: Lab) -> None:
     page = hostile.open()
-    page.get_by_label("Prompt").fill("".join(HOSTILE).replace("\0", "") * 40)
+    page.locator("#ds-prompt textarea").fill("".join(HOSTILE).replace("\0", "") * 40)
     page.click("#ds-run")
     page.wait_for_selector("#ds-answer .ds-refusal >> text=shorten the prompt")
     assert page.evaluate("window.trap") is None
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no folder can be called so")
+def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
+    page = hostile.open()
+    page.click("#ds-target input")
+    page.get_by_role("option").filter(has_text=EVIL).click()
+    page.wait_for_function(f"document.querySelector('#ds-target input').value.startsWith({json.dumps(EVIL)})")
+    page.wait_for_selector("#ds-models .ds-refusal >> text=not offered here")  # the toy beside it
+    assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
+
+
 @pytest.mark.parametrize("width", [1440, 900, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_nothing_in_a_tree_overlaps_and_the_page_does_not_scroll_sideways(lab: Lab, width: int, scheme: str) -> None:
     channel = lab.play.start(speculative(max_new=60))
     assert lab.play._jobs[channel.run].wait(300)
-    page = lab.open(f"/#run={channel.run}", color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 900})
+    page = lab.open(f"/#run={channel.run}", width, color_scheme=scheme)
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
     for i in range(0, channel.count, max(1, channel.count // 6)):
-        page.evaluate(
-            "i => { const s = document.querySelector('.ds .scrub'); s.value = i; s.dispatchEvent(new Event('input')); }", i
-        )
-        page.wait_for_function(f"{STEP} == {i} && document.querySelectorAll('.ds .node').length > 1")
+        seek(page, i)
         clash = page.evaluate(
             """() => {
               const seen = (t) => t.textContent && t.closest('g.node').style.display !== 'none';

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from decodescope.app.events import BATCH
 from decodescope.app.play import Choice, Play, Refused
+from decodescope.app.presets import PRESETS, matching
+from decodescope.app.recipe import from_json
 from decodescope.app.server import ServeError, bind, loopback, names_of
 from starlette.testclient import TestClient
 from toylab import PORT, finished, guarded, speculative, toy_play
@@ -178,10 +180,11 @@ def test_a_taken_port_is_refused_in_one_sentence() -> None:
 # ---- what is answered
 
 
-def test_web_files_are_two_scripts_and_two_sheets(client: TestClient) -> None:
+def test_web_files_are_three_scripts_and_two_sheets(client: TestClient) -> None:
     for name, kind in [
         ("scope.js", "text/javascript"),
         ("page.js", "text/javascript"),
+        ("runs.js", "text/javascript"),
         ("scope.css", "text/css"),
         ("page.css", "text/css"),
     ]:
@@ -402,8 +405,43 @@ def test_a_run_that_goes_or_is_gone_is_not_given(play: Play, client: TestClient)
     assert client.get(f"/ds/run/{channel.run}/trace").status_code == 404
 
 
+def test_a_report_says_what_was_run_and_not_the_prompt(play: Play, client: TestClient) -> None:
+    channel = finished(play, prompt="zyxwvu")
+    told = client.get(f"/ds/run/{channel.run}/report")
+    assert told.headers["content-type"].startswith("text/plain") and "ended: max_new_tokens" in told.text
+    assert '"draft_model"' in told.text and "prompt: 6 tokens" in told.text and "zyxwvu" not in told.text
+    assert client.get(f"/ds/run/{'0' * 16}/report").status_code == 404
+
+
+def test_a_trace_that_is_none_is_refused_in_one_sentence_everywhere(play: Play, client: TestClient) -> None:
+    run = "00000000000000cc"
+    (play.folder / f"{run}.dstrace").write_bytes(b"no trace " * 20)
+    for what in ("", "/events", "/range?from=0&to=1", "/trace", "/export.html", "/report"):
+        answer = client.get(f"/ds/run/{run}{what}")
+        assert answer.status_code == 422 and "cannot be shown" in answer.json()["error"], what
+        assert "Traceback" not in answer.text and "\n" not in answer.json()["error"]
+
+
+def test_after_memory_ran_out_less_is_offered(play: Play, client: TestClient) -> None:
+    channel = finished(play)
+    assert "smaller" not in client.get(f"/ds/run/{channel.run}").json()
+    channel.end.reason = "out_of_memory"
+    told = client.get(f"/ds/run/{channel.run}").json()
+    assert "weights" in told["estimate"] and len(told["smaller"]) >= 2
+    for row in told["smaller"]:
+        choice = from_json(row["settings"])
+        assert matching(choice) in PRESETS and choice.seed == channel.wire.header.seed
+
+
+def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decodescope.app.shelf.free", lambda: 1000)
+    with pytest.raises(Refused, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"):
+        play.start(speculative(max_new=200))
+    assert not list(play.folder.glob("*"))
+
+
 def test_examples_are_listed_and_streamed(client: TestClient) -> None:
     rows = client.get("/ds/examples").json()
-    assert rows and {"run", "title", "about"} == rows[0].keys()
+    assert rows and {"run", "title", "about", "settings"} == rows[0].keys()
     events = told(client.get(f"/ds/run/{rows[0]['run']}/events").text)
     assert events[-1][0] == "end" and any(kind == "step" for kind, _, _ in events)

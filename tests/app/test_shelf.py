@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from decodescope.app import examples as shown
-from decodescope.app import shelf
+from decodescope.app import memory
 from decodescope.app.examples import examples
 from decodescope.app.places import tidy
 from decodescope.app.play import Play
@@ -59,9 +59,30 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, 
         with pytest.raises(Refused, match="not offered here"):
             play.choose(wrong)
     monkeypatch.setattr(sys.modules["decodescope.engine.load"], "free_bytes", lambda device: 1000)
-    with pytest.raises(Refused, match=r"^lab and lab-draft would take .* are free: choose a smaller model\.$"):
-        play.choose("lab", "lab-draft")
+    with pytest.raises(
+        Refused, match=r"^lab and lab-draft would take .*weights .*, and 1\.0 kB are free: choose a smaller"
+    ) as no:
+        play.choose("lab", "lab-draft", tokens=100)
+    assert "cache of 100 tokens" in str(no.value) and str(no.value).endswith(", or fewer new tokens.")
     assert play.models == {} and not play.trouble and play._loading is None
+
+
+def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) -> None:
+    play = Play("lab", "lab-draft", tmp_path)
+    specs = {x.name: x.spec for x in play.offers()}
+    before = play.estimate(play.names, 100)
+    assert before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
+    assert before.cache == sum(x.kv_bytes(128, 4) for x in specs.values()) and before.needed > before.cache
+    assert play.estimate(play.names, 10**9).cache == sum(x.kv_bytes(x.max_positions, 4) for x in specs.values())
+    play.choose("lab", "lab-draft", tokens=100)
+    loaded(play)
+    after = play.estimate(play.names, 100)
+    assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
+    # what is told is what the engine then holds
+    channel = finished(play, prompt="Once", max_new=90)
+    held = [x.cache for x in channel.steps(0, channel.count)][-1]
+    assert {x.lane: x.held_bytes for x in held}["target"] == specs["lab"].kv_bytes(128, 4)
+    play.close()
 
 
 def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
@@ -151,4 +172,4 @@ def test_room_is_made_when_a_run_ends(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_sizes_are_short() -> None:
-    assert [shelf._short(x) for x in (999, 1500, 11_800_000, 3.2e9)] == ["999 ", "1.5 k", "11.8 M", "3.2 G"]
+    assert [memory.short(x) for x in (999, 1500, 11_800_000, 3.2e9)] == ["999 ", "1.5 k", "11.8 M", "3.2 G"]

@@ -59,6 +59,29 @@ CASES = {
         dict(qkv_bias=True, out_bias=True, mlp_bias=True, head_dim=16),
     ),
     "llama-3.1": Case("Llama", dict(rope_parameters=LLAMA3), dict(group=2)),
+    "llama-yarn": Case(
+        "Llama",
+        dict(
+            rope_parameters=dict(
+                rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=64, beta_fast=4.0
+            ),
+            head_dim=16,
+        ),
+    ),
+    "qwen3-yarn": Case(
+        "Qwen3",
+        dict(
+            head_dim=16,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1e4,
+                factor=8.0,
+                original_max_position_embeddings=128,
+                attention_factor=1.4,
+                truncate=False,
+            ),
+        ),
+    ),
     "llama-linear": Case("Llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=4.0))),
     "smollm3": Case(
         "SmolLM3",
@@ -87,6 +110,57 @@ CASES = {
     ),
     "qwen3": Case("Qwen3", dict(head_dim=16, num_key_value_heads=1), dict(qk_norm=True, head_dim=16, group=4)),
     "phi3": Case("Phi3", dict(rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5))),
+    "gemma2": Case(
+        "Gemma2",
+        dict(
+            num_hidden_layers=4,
+            head_dim=16,
+            sliding_window=9,
+            query_pre_attn_scalar=24,
+            final_logit_softcapping=4.0,
+            attn_logit_softcapping=3.0,
+            tie_word_embeddings=False,
+        ),
+        dict(windows=(9, None, 9, None), query_dim=24.0, attn_cap=3.0, logit_cap=4.0, act="gelu", tied=False),
+    ),
+    "gemma2-plain": Case(
+        "Gemma2",
+        dict(
+            final_logit_softcapping=None,
+            attn_logit_softcapping=None,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            layer_types=["full_attention"] * 3,
+            query_pre_attn_scalar=60,
+        ),
+        dict(windows=(), attn_cap=None, logit_cap=None, out_bias=True, head_dim=256, tied=False),
+    ),
+    "gemma3": Case(
+        "Gemma3Text",
+        dict(
+            num_hidden_layers=4,
+            head_dim=16,
+            sliding_window=9,
+            query_pre_attn_scalar=5,
+            sliding_window_pattern=3,
+            attn_logit_softcapping=3.0,
+        ),
+        dict(windows=(9, 9, None, 9), qk_norm=True, attn_cap=None, logit_cap=None),
+    ),
+    "gemma3-scaled": Case(
+        "Gemma3Text",
+        dict(
+            head_dim=8,
+            sliding_window=11,
+            final_logit_softcapping=5.0,
+            layer_types=["full_attention", "sliding_attention", "full_attention"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", rope_theta=500.0, factor=4.0),
+                sliding_attention=dict(rope_type="default", rope_theta=100.0),
+            ),
+        ),
+        dict(windows=(None, 11, None), rope=Rope(500.0, 8, "linear", 4.0), local_rope=Rope(100.0, 8), logit_cap=5.0),
+    ),
     "phi3-window": Case("Phi3", dict(sliding_window=10), dict(windows=(10, 10, 10))),
 }
 
@@ -124,6 +198,8 @@ def checkpoint(case: Case, folder: Path) -> Any:
         for name, weight in model.named_parameters():
             if name.endswith("bias") or "norm" in name:  # they start at 0 and 1, where a mistake would not show
                 weight.add_(torch.randn_like(weight) * 0.2)
+        if config.model_type.startswith("gemma"):  # they scale embeddings up: a random model would repeat what it reads
+            model.get_input_embeddings().weight.mul_(0.3)
     model.save_pretrained(folder)
     return model
 
@@ -161,7 +237,18 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 def test_what_a_case_is_for_changes_the_text(pair: Pair) -> None:
     """The guard: without its window, its scaling or its layers without rotation a model answers otherwise."""
     spec, plain = pair.ours.spec, Rope(pair.ours.spec.rope.theta, pair.ours.spec.head_dim)
-    for without in (replace(spec, rope=plain), replace(spec, windows=()), replace(spec, no_rope=frozenset())):
+    without_each = (
+        replace(spec, rope=plain),
+        replace(spec, local_rope=None),
+        replace(spec, windows=()),
+        replace(spec, no_rope=frozenset()),
+        replace(spec, query_dim=None),
+        replace(spec, attn_cap=None),
+        replace(spec, logit_cap=None),
+        replace(spec, act="silu"),
+        replace(spec, embed_scale=1.0),
+    )
+    for without in without_each:
         if without != spec:
             ours = pair.ours.decoder
             other = Decoder(without, ours.embed, ours.layers, ours.norm, ours.head)

@@ -184,7 +184,12 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "head": ({"architectures": ["LlamaForSequenceClassification"]}, "no LlamaForCausalLM"),
     "activation": ({"hidden_act": "gelu"}, "only 'silu'"),
     "quantised": ({"quantization_config": {"bits": 4}}, "quantised"),
-    "rope": ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'.*default, linear, llama3"),
+    "rope": ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}, "'dynamic'.*default, linear, llama3, yarn"),
+    "yarn's mscale": ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "yarn with an mscale"),
+    "yarn's bands": (
+        {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "beta_slow": 40}},
+        "beta_slow 40, which must be below beta_fast 32",
+    ),
     "longrope": ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "'longrope'"),
     "rope by layer": ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "rotates its layers differently"),
     "partial": ({"partial_rotary_factor": 0.5}, "only phi3"),
@@ -201,6 +206,29 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "huge size": ({"hidden_size": 1 << 30}, "hidden_size as 1073741824"),
     "epsilon": ({"rms_norm_eps": "small"}, "rms_norm_eps as small"),
     "odd head": ({"head_dim": 7}, "even number"),
+    "gemma's activation": (
+        {"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "hidden_activation": "relu"},
+        "'relu'; only 'gelu_pytorch_tanh' is supported",
+    ),
+    "both directions": (
+        {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
+        "reads its text in both directions",
+    ),
+    "gemma's rotation": (
+        {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "rope_parameters": {"full_attention": 3}},
+        "rotation of its full_attention as no table",
+    ),
+    "pictures too": (
+        {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {}},
+        "'gemma3', which is not supported",
+    ),
+    "experts": ({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}, "'mixtral', which is not supported"),
+    "flag of no truth": ({"tie_word_embeddings": "false"}, "tie_word_embeddings as false; it must be true or false"),
+    "window of no number": (
+        {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "max_window_layers": "x"},
+        "max_window_layers as x; it must be a whole number",
+    ),
+    "compressed": ({"compression_config": {"format": "int-quantized"}}, "quantised"),
     "layer types": (
         {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "layer_types": ["x"]},
         "layer_types must name 2 layers",
@@ -225,6 +253,47 @@ def test_the_older_words_for_positions_are_read() -> None:
     assert spec_from_config(old, "m") == spec_from_config(new, "m")
     rope = spec_from_config(old, "m").rope
     assert (rope.theta, rope.kind, rope.factor) == (5e5, "linear", 2.0)
+
+
+def test_gemma_3_says_its_two_rotations_in_older_and_in_newer_words() -> None:
+    gemma = {**CONFIG, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 12}
+    old = {**gemma, "rope_theta": 2e6, "rope_local_base_freq": 5e3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    full = {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6}
+    new = {**gemma, "rope_parameters": {"full_attention": full, "sliding_attention": {"rope_theta": 5e3}}}
+    spec = spec_from_config(old, "m")
+    assert spec == spec_from_config(new, "m")
+    assert (spec.rope.theta, spec.rope.kind, spec.rope.factor) == (2e6, "linear", 8.0)
+    assert spec.local_rope is not None
+    assert (spec.local_rope.theta, spec.local_rope.kind) == (5e3, "default")
+    assert [i for i in range(12) if spec.window(i) is None] == [5, 11], "every sixth layer sees everything"
+    silent = spec_from_config({k: v for k, v in gemma.items() if k != "rope_theta"}, "m")
+    assert silent.local_rope is not None
+    assert (silent.rope.theta, silent.local_rope.theta) == (1e6, 1e4)
+
+
+# hidden, feed-forward, layers, heads, KV heads, vocabulary, tied, and what the whole comes to
+PUBLISHED = {
+    "qwen2.5 0.5B": ("qwen2", 896, 4864, 24, 14, 2, 151_936, True, 494_032_768),
+    "qwen2.5 7B": ("qwen2", 3584, 18944, 28, 28, 4, 152_064, False, 7_615_616_512),
+    "qwen3 0.6B": ("qwen3", 1024, 3072, 28, 16, 8, 151_936, True, 596_049_920),
+    "llama 3.2 1B": ("llama", 2048, 8192, 16, 32, 8, 128_256, True, 1_235_814_400),
+    "llama 3.1 8B": ("llama", 4096, 14336, 32, 32, 8, 128_256, False, 8_030_261_248),
+    "smollm2 135M": ("llama", 576, 1536, 30, 9, 3, 49_152, True, 134_515_008),
+    "smollm3 3B": ("smollm3", 2048, 11008, 36, 16, 4, 128_256, True, 3_075_098_624),
+    "mistral 7B": ("mistral", 4096, 14336, 32, 32, 8, 32_000, False, 7_241_732_096),
+    "phi 3 mini": ("phi3", 3072, 8192, 32, 32, 32, 32_064, False, 3_821_079_552),
+    "gemma 2 2B": ("gemma2", 2304, 9216, 26, 8, 4, 256_000, True, 2_614_341_888),
+    "gemma 3 1B": ("gemma3_text", 1152, 6912, 26, 4, 1, 262_144, True, 999_885_952),
+}
+
+
+@pytest.mark.parametrize("row", PUBLISHED.values(), ids=PUBLISHED)
+def test_published_shapes_come_to_their_published_sizes(row: tuple[Any, ...]) -> None:
+    """Every bias and norm of a family is counted: the sum is the published number to the last parameter."""
+    words = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+             "num_key_value_heads", "vocab_size", "tie_word_embeddings")  # fmt: skip
+    spec = spec_from_config(dict(zip(words, row, strict=False)), "m")
+    assert spec.params == row[-1] == sum(reading._count(x) for x in shapes(spec).values())
 
 
 def test_tensors_must_be_those_of_the_config(tmp_path: Path) -> None:
@@ -392,7 +461,7 @@ def test_the_default_type_follows_the_device() -> None:
     assert loading._dtype(None, torch.device("cuda")) == torch.bfloat16
 
 
-@pytest.mark.parametrize("family", ["llama", "phi3", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "phi3", "qwen3", "gemma2", "gemma3_text"])
 def test_the_tensors_of_a_spec_are_its_parameters(family: str) -> None:
     config = {**CONFIG, "model_type": family, "architectures": None, "attention_bias": True, "mlp_bias": True}
     for spec in (spec_from_config(config, "m"), replace(spec_from_config(config, "m"), tied=False)):

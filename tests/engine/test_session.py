@@ -180,8 +180,8 @@ class Letters:
 
 
 def test_stop_text_is_found_across_tokens() -> None:
-    target, draft = toys.pair()
-    named = Model("toy", None, target.spec, target.decoder, Letters(), "0" * 16, [])
+    letters = Letters()
+    named, draft = (Model("toy", None, x.spec, x.decoder, letters, "0" * 16, []) for x in toys.pair())
     for parts in ({}, METHODS["draft_model"], METHODS["jacobi"]):
         whole = toys.decode(toys.method(**parts), count=40, pair=(named, draft)).end.tokens
         text = b"".join(map(named.tokenizer.bytes_of, whole)).decode()

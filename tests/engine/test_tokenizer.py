@@ -96,6 +96,18 @@ def test_pieces_of_sentencepiece() -> None:
     assert tokenizer.decode(ids, specials=False) == " ab é🙂"
 
 
+def test_runs_of_spaces_that_were_added_as_tokens_are_spaces() -> None:
+    """Gemma's way: they are added tokens and no marks; a mark keeps its letters. Text comes out as from the library."""
+    made = tokenizers.Tokenizer.from_str(sentencepiece(front=False))
+    made.add_tokens([tokenizers.AddedToken(x, normalized=False) for x in ("▁▁", "▁▁▁", "\n\n")])
+    made.add_special_tokens(["<▁>"])
+    tokenizer = Tokenizer(made.to_str(), {})
+    ids = {x: made.token_to_id(x) for x in ("▁▁", "▁▁▁", "\n\n", "<▁>")}
+    assert [tokenizer.bytes_of(x) for x in ids.values()] == [b"  ", b"   ", b"\n\n", "<▁>".encode()]
+    text = [made.token_to_id("ab"), ids["▁▁▁"], made.token_to_id("a"), ids["\n\n"]]
+    assert tokenizer.decode(text) == made.decode(text) == "ab   a\n\n"
+
+
 # ---- fronts, ends, marks
 
 

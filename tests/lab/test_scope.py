@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import ipywidgets
 import pytest
 import toys
 from decodescope.engine.trace import Trace
 from decodescope.lab import Scope, compare, open_trace, show
 from decodescope.lab import scope as module
 from decodescope.lab.compare import differences
+from decodescope.lab.messages import wire_of
 from decodescope.lab.wire import Wire, encode
 from toylab import HOSTILE
+from traitlets import TraitError
 
 from .runs import known, run
 
@@ -139,17 +140,20 @@ def test_hostile_tokens_stay_data_in_the_traits() -> None:
     assert len(texts & set(HOSTILE)) > 5
 
 
-def test_compared_scopes_move_to_the_step_that_wrote_the_same_token() -> None:
+def test_a_comparison_holds_both_runs_and_answers_for_each() -> None:
     a, b = run("plain greedy", count=60), run("greedy", count=60)
     made = compare(a, b)
-    left, right = made.scopes
-    for at in (0, 7, len(a.steps) - 1):
-        left.step = at
-        written = sum(len(s.emitted) for s in b.steps[: right.step])
-        assert written <= at < written + len(b.steps[right.step].emitted)
-        assert left.step == at, "the cursor that was moved stays"
-    right.step = 3
-    assert left.step == sum(len(s.emitted) for s in b.steps[:4]) - 1
+    assert [len([m for m in told if m["kind"] == "step"]) for told in made.runs] == [len(a.steps), len(b.steps)]
+    sent: list[Any] = []
+    made.send = lambda content, buffers=None: sent.append(content)  # type: ignore[method-assign]
+    for which, trace in enumerate((a, b)):
+        made._asked(None, {"kind": "gap", "which": which, "from": 3, "to": 5}, None)
+        wire = wire_of(trace)
+        assert sent.pop() == {"which": which, "messages": [wire.step(s, whole=True) for s in trace.steps[3:5]]}
+    made._asked(None, {"kind": "gap", "which": 2, "from": 0, "to": 1}, None)
+    assert not sent and made.get_state()["runs"] == made.runs
+    with pytest.raises(TraitError, match="align"):
+        made.align = "words"
 
 
 def test_differences_name_settings_figures_and_the_first_other_token() -> None:
@@ -166,14 +170,10 @@ def test_differences_name_settings_figures_and_the_first_other_token() -> None:
     assert same["first difference"].a == "none"
 
 
-def test_compare_shows_text_in_labels_only() -> None:
-    """A Label's text is not read as markup; HTML widgets have no place there."""
+def test_hostile_tokens_stay_data_in_a_comparison() -> None:
     made = compare(run("plain", hostile=True, count=20), run("chain", hostile=True, count=20))
-    open_, plain = [made], (ipywidgets.HBox, ipywidgets.VBox, ipywidgets.GridBox, ipywidgets.Label, Scope)
-    while open_:
-        one: Any = open_.pop()
-        assert isinstance(one, plain), type(one)
-        open_ += getattr(one, "children", ())
+    texts = {text for told in made.runs for m in told if m["kind"] == "step" for _, text, _ in m["made"]}
+    assert len(texts & set(HOSTILE)) > 5
     assert "tokens per target pass" in str(made)
 
 

@@ -24,6 +24,13 @@ SETTINGS = {
     "skip-siblings": dict(drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
 }
+# read with heads that were trained on the target; on the shipped model those that it has are compared
+HEADS = {
+    "medusa": dict(drafter=("medusa", {"nodes": 24})),
+    "hydra": dict(drafter=("hydra", {"nodes": 24})),
+    "eagle": dict(drafter=("eagle", {"nodes": 25})),
+    "kangaroo": dict(drafter=("kangaroo", {"length": 6, "stop": 0.3})),
+}
 
 
 @cache
@@ -32,7 +39,7 @@ def due(i: int) -> tuple[list[int], list[int]]:
     return prompt, toys.greedy(toys.pair()[0].decoder, prompt, 48)
 
 
-@pytest.mark.parametrize("parts", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("parts", [*SETTINGS.values(), *HEADS.values()], ids=[*SETTINGS, *HEADS])
 def test_in_double_precision_the_text_is_the_same_always(parts: dict) -> None:
     for i in range(10):
         prompt, text = due(i)
@@ -74,10 +81,11 @@ TURNS = ("", " and then", " was not", " because", " of the", ", who", " is", " w
 
 def compare(count: int, tokens: int) -> Tally:
     target, draft = (load(name, "float32", "cpu") for name in ("lab", "lab-draft"))
+    settings = [*SETTINGS.values(), *(parts for name, parts in HEADS.items() if name in target.spec.heads)]
     tally = Tally()
     prompts = [opening + turn for turn in TURNS for opening in OPENINGS][:count]
     for prompt in (target.tokenizer.encode(text) for text in prompts):
-        for parts in SETTINGS.values():
+        for parts in settings:
             session = Session(target, toys.method(**parts), prompt, models={"draft": draft}, max_new_tokens=tokens)
             for _ in session.stream():
                 pass

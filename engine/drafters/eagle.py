@@ -1,0 +1,149 @@
+"""EAGLE: one small layer writes the target's features ahead; the target's own unembedding makes tokens of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..component import component, param
+from ..draft import Draft
+from ..heads.eagle import EagleLayer
+from ..heads.files import missing
+from ..lane import CHUNK
+from ..probe import Needs
+from ..spec import ModelSpec
+from ..trees import Growth, shaped_tree
+from .base import Context, Drafter, Outcome, top_tokens
+
+if TYPE_CHECKING:
+    from ..method import Method
+
+# How often the guess of rank 0, 1, ... is right at any level, for a layer whose file does not say.
+RATES = ((0.6, 0.13, 0.06, 0.04, 0.025, 0.02, 0.015, 0.01),)
+
+
+@component
+class Eagle(Drafter):
+    """EAGLE-1. Slot t of the layer reads (f_t, e(t+1)), the target's final feature of token t and the embedding of the token
+    after it, and guesses f_{t+1}, of which the unembedding makes the law of token t + 2. After a check the true features of
+    what was accepted are read, in one pass, and stay in the layer's own cache. Then a fixed tree grows level by level on
+    guessed features; what it puts into the cache is dropped.
+
+    Under a sampler that draws, siblings are drawn without replacement from the guessed law, under the same sampler; under a
+    greedy one they are the most likely tokens. Lossless. Costs one pass of the layer and the unembedding a level; the first
+    level rests on true features, the deeper ones on guesses. The tree has the most expected tokens under the rank
+    accuracies measured in training; the original's is a fixed one of 25 nodes.
+    """
+
+    title = "EAGLE-1"
+    source = "Li et al. 2024, arXiv:2401.15077, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, utils.py"
+    needs = Needs(hidden=frozenset({"final"}))
+
+    nodes: int = param(25, low=1, high=64, unit="nodes", help="size of the tree")
+    depth: int = param(5, low=1, high=10, unit="levels", help="deepest level of the tree")
+
+    @property
+    def proposes(self) -> str:  # type: ignore[override] # depends on a knob
+        """How nodes are drawn when the sampler draws."""
+        return "without_replacement" if self.branches else "iid"
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
+        return missing("eagle", spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._layer = cast(EagleLayer, ctx.target.decoder.heads["eagle"])
+        rates = self._layer.rates or RATES
+        rates += rates[-1:] * self.depth
+        self._template = shaped_tree(rates[: self.depth], self.nodes)
+        self._store = self._layer.attention.store()
+        self._next: Tensor | None = None  # [d], the guessed feature of the root
+        self._due: tuple[Tensor, list[int]] | None = None  # features [k, d] and next tokens that the layer has not read
+        if ctx.target.probe is not None:
+            self._due = ctx.target.probe.hidden["final"][0], ctx.tokens[1:]
+            assert len(self._due[0]) == len(self._due[1]), "the lane hands over the features of the whole prompt"
+
+    def _catch_up(self, embed: Tensor) -> None:
+        """Read the pairs that are due, and keep them."""
+        if self._due is None:
+            return
+        features, tokens = self._due
+        ids = torch.tensor(tokens, device=embed.device)
+        for rows, part in zip(features.split(CHUNK), ids.split(CHUNK), strict=True):
+            made = self._layer(rows[None], F.embedding(part, embed)[None], self._store.n, self._store)
+            self._store.commit(range(len(part)))
+            self._next = made[0, -1]
+        self._due = None
+
+    def propose(self, ctx: Context) -> Draft:
+        decoder, growth = ctx.target.decoder, Growth(self._template, ctx.room, ctx.state)
+        self._catch_up(decoder.embed)
+        if self._next is None or not growth.open:
+            return Draft()
+        features, level = self._next[None], 0  # [R, d], one row per open place
+        laws: list[Tensor] = []
+        us: list[float | None] = []
+        seen = {-1: [0] * 0}  # node -> rows of the cache's pending part that its own row sees, itself the last
+        while True:
+            before = {place.at: i for i, place in enumerate(growth.open)}
+            self._grow(ctx, growth, decoder.unembed(features), level, laws, us)
+            if not growth.open:
+                break
+            fed, parents = self._store.m, [growth.parents[place.at] for place in growth.open]
+            visible = torch.zeros(len(parents), fed + len(parents), dtype=torch.bool)
+            for i, (place, parent) in enumerate(zip(growth.open, parents, strict=True)):
+                seen[place.at] = [*seen[parent], fed + i]
+                visible[i, seen[place.at]] = True
+            embedded = F.embedding(torch.tensor([x.path[-1] for x in growth.open], device=decoder.device), decoder.embed)
+            above = features[[before[parent] for parent in parents]]
+            at = self._store.n, self._store, level, visible.to(decoder.device)
+            features = self._layer(above[None], embedded[None], *at)[0]
+            level += 1
+        self._store.rollback()
+        notes: dict[str, Any] = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": level}
+        if ctx.sampler.greedy:
+            return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
+        notes["scores"] = scores(growth, laws)
+        rows, kind = list(range(len(laws))), self.proposes
+        return Draft(growth.tokens, growth.parents, kind, torch.stack(laws), rows, us, source="EAGLE", notes=notes)  # type: ignore[arg-type] # a Literal
+
+    def _grow(
+        self, ctx: Context, growth: Growth, logits: Tensor, level: int, laws: list[Tensor], us: list[float | None]
+    ) -> None:
+        """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
+        tokens, states = [], []
+        for i, place in enumerate(growth.open):
+            if ctx.sampler.greedy:
+                own = ctx.sampler.warp(logits[i], place.state) if ctx.sampler.stateful else logits[i]
+                tokens.append(top_tokens(own, growth.wanted(place)))
+            else:
+                law = ctx.law(logits[i], place.state)
+                drawn = ctx.chance.draw_without(law, growth.wanted(place), ctx.position + level)
+                tokens.append([x.token for x, _ in drawn])
+                laws += [q for _, q in drawn]
+                us += [x.u for x, _ in drawn]
+            after = ctx.sampler.update if ctx.sampler.stateful else lambda state, token, row: state
+            states.append([after(place.state, token, logits[i]) for token in tokens[-1]])
+        growth.grow(tokens, states)
+
+    def observe(self, outcome: Outcome) -> None:
+        path, token = outcome.verdict.path, outcome.verdict.token
+        emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
+        rows = [0, *(node + 1 for node in path)][: len(emitted)]
+        self._due = outcome.hidden["final"][0, rows], emitted
+
+
+def scores(growth: Growth, laws: list[Tensor]) -> list[float]:
+    """Per node the sum of log q, in nats, over its path."""
+    made: list[float] = []
+    for node, (token, parent) in enumerate(zip(growth.tokens, growth.parents, strict=True)):
+        above = made[parent] if parent >= 0 else 0.0
+        made.append(round(above + math.log(float(laws[node][token])), 4))
+    return made

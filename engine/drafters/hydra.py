@@ -1,0 +1,74 @@
+"""Hydra: Medusa's heads, each of which also reads the tokens drafted before the one it guesses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..component import component, param
+from ..draft import Draft
+from ..heads.files import missing
+from ..heads.hydra import HydraHeads
+from ..probe import Needs
+from ..spec import ModelSpec
+from ..trees import Growth, shaped_tree
+from .base import Context, Drafter, Outcome
+
+if TYPE_CHECKING:
+    from ..method import Method
+
+# How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
+RATES = tuple(tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+
+
+@component
+class Hydra(Drafter):
+    """Head k reads the target's final feature [d] of the token before the root, the embedding of the root, and those of the
+    k tokens on the way to the node whose children it guesses. Guesses depend on what they follow, which Medusa's do not.
+
+    The tree is fixed, with the most expected tokens under the rank accuracies measured when the heads were trained. Chosen
+    without chance: lossless under any sampler with the lossless rule. Costs one head and the unembedding per level, all
+    nodes of the level at once, not one per node.
+    """
+
+    title = "Hydra heads"
+    source = "Ankner et al. 2024, arXiv:2402.05109, section 3; zankner/Hydra, hydra/model/hydra_heads/mlp_head.py"
+    needs = Needs(hidden=frozenset({"final"}))
+
+    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the tree")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
+        return missing("hydra", spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._heads = cast(HydraHeads, ctx.target.decoder.heads["hydra"])
+        rates = (self._heads.rates or RATES)[: len(self._heads.up)]
+        self._template = shaped_tree(rates, self.nodes)
+        probe = ctx.target.probe
+        self._state: Tensor | None = None if probe is None else probe.hidden["final"][0, -1].clone()
+
+    def propose(self, ctx: Context) -> Draft:
+        if self._state is None or ctx.room == 0:
+            return Draft()
+        decoder, growth, passes = ctx.target.decoder, Growth(self._template, ctx.room), 0
+        while growth.open:
+            tokens = [[ctx.tokens[-1], *place.path] for place in growth.open]
+            embedded = F.embedding(torch.tensor(tokens, device=decoder.device), decoder.embed)  # [R, k + 1, d]
+            features = self._heads(passes, self._state.expand(len(tokens), -1), embedded)
+            logits = decoder.unembed(features)  # [R, V]
+            widest = min(max(map(growth.wanted, growth.open)), logits.shape[-1])
+            growth.grow(logits.topk(widest).indices.tolist())
+            passes += 1
+        notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
+        return Draft(growth.tokens, growth.parents, source="Hydra heads", notes=notes)
+
+    def observe(self, outcome: Outcome) -> None:
+        last = outcome.verdict.path[-1] + 1 if outcome.verdict.path else 0
+        self._state = outcome.hidden["final"][0, last]  # of the token before the next root

@@ -1,0 +1,119 @@
+"""The folder of draft heads, heads/NAME in the target's: config.json and model.safetensors. Written and read here."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from ..folder import LoadError, read_json
+from ..spec import ModelSpec
+from ..weights import Weights
+from .base import Head
+from .eagle import EagleLayer
+from .hydra import HydraHeads
+from .kangaroo import KangarooAdapter
+from .medusa import MedusaHeads
+
+HEADS: dict[str, type[Head]] = {x.kind: x for x in (MedusaHeads, HydraHeads, EagleLayer, KangarooAdapter)}
+LARGEST = 1 << 16  # of any size in a config
+MOST_HEADS = 16
+
+
+def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
+    """Name -> folder of the heads that lie in the model's folder; those of kinds we do not know are passed over. `given`
+    ones, from elsewhere, take their place. Raises LoadError for a name that is none of a kind of heads."""
+    found = {kind: model / "heads" / kind for kind in HEADS}
+    odd = next((kind for kind in given or {} if kind not in HEADS), None)
+    if odd is not None:
+        raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(HEADS)}.")
+    return {kind: path for kind, path in found.items() if (path / "config.json").exists()} | dict(given or {})
+
+
+def missing(kind: str, spec: ModelSpec) -> str | None:
+    """Why no drafter can read heads of this kind from the model; None if it can."""
+    if kind in spec.heads:
+        return None
+    return (
+        f"{spec.name} has no heads/{kind}: train them with python assets/training/heads.py {kind} (shipped models only), or "
+        "choose a drafter that needs no training, such as prompt_lookup."
+    )
+
+
+def read_heads(
+    model: Path, spec: ModelSpec, dtype: torch.dtype, device: torch.device, given: Mapping[str, Path] | None = None
+) -> dict[str, Head]:
+    """All heads of the model's folder, and the `given` ones. Raises LoadError for those that are damaged or made for another
+    shape of model."""
+    made = {}
+    for kind, path in folders(model, given).items():
+        if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
+            raise LoadError(f"{path} is a link that leads out of the model's folder; copy the heads into it instead.")
+        made[kind] = read(path, spec, kind).moved(dtype=dtype, device=device)
+    return made
+
+
+def read(folder: Path, spec: ModelSpec, wished: str) -> Head:
+    """The net of one heads folder of the kind `wished`, in float32 on the CPU."""
+    config = read_json(folder, "config.json")
+    if config is None:
+        raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
+    kind = config.get("kind")
+    if kind != wished:
+        raise LoadError(f"{folder} holds heads of the kind {str(kind)[:40]!r}, not {wished}.")
+    head = HEADS[kind](**_shape(config, folder, spec))
+    with Weights(folder) as weights:
+        wanted = {name: tuple(x.shape) for name, x in head.state_dict().items()}
+        if weights.shapes != wanted:
+            odd = sorted({*wanted.items()} ^ {*weights.shapes.items()})[0][0]
+            raise LoadError(
+                f"{folder}: {odd[:80]} is missing, unknown, or of another shape than config.json says; train the heads again."
+            )
+        cpu = torch.device("cpu")
+        head.load_state_dict({name: weights.read([name], torch.float32, cpu) for name in wanted})
+    head.rates, head.made_for = _rates(config, folder), str(config.get("target", ""))
+    return head
+
+
+def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str, int]:
+    """The sizes in a config, checked: whole, within bounds, and the target's."""
+    said, kind = config.get("shape"), str(config["kind"])
+    names = set(inspect.signature(HEADS[kind].__init__).parameters) - {"self"}
+    if not isinstance(said, dict) or set(said) != names:
+        raise LoadError(f"{folder}: the shape of {kind} heads says {', '.join(sorted(names))}; train the heads again.")
+    for name, x in said.items():
+        most = MOST_HEADS if name == "heads" else LARGEST
+        if type(x) is not int or not (name == "rank" or x > 0) or not 0 <= x <= most:
+            raise LoadError(f"{folder}: {name} = {str(x)[:40]} must be a whole number up to {most}; train the heads again.")
+    if said["d"] != spec.d_model:
+        raise LoadError(f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew.")
+    if not said.get("layer", 1) < spec.n_layers:
+        raise LoadError(f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew.")
+    if said.get("n_heads", 1) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:
+        raise LoadError(f"{folder}: n_heads must be a multiple of n_kv_heads, and head_dim even; train the heads again.")
+    return said
+
+
+def _rates(config: Mapping[str, Any], folder: Path) -> tuple[tuple[float, ...], ...]:
+    said = config.get("rates", [])
+    good = isinstance(said, list) and len(said) <= MOST_HEADS and all(isinstance(row, list) and row for row in said)
+    if not good or not all(isinstance(x, int | float) and 0 <= x <= 1 for row in said for x in row):
+        raise LoadError(f"{folder}: rates must be lists of numbers from 0 to 1, one list a level; train the heads again.")
+    return tuple(tuple(map(float, row)) for row in said)
+
+
+def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
+    """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"kind": head.kind, "shape": head.shape, "target": head.made_for, "rates": [list(x) for x in head.rates]}
+    tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.state_dict().items()}
+    (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
+    (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")
+    for name in ("model.safetensors", "config.json"):
+        os.replace(folder / f"{name}.partial", folder / name)

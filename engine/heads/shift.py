@@ -1,0 +1,49 @@
+"""Which token a head sees and which it guesses: the one table that training and drafting both go by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Offsets from t, the token whose state of the target a head reads.
+
+    reads: offsets of the tokens whose embeddings it reads too;  known: the last token that is certain, or drafted before,
+    when it guesses;  says: the token that it guesses
+    """
+
+    reads: tuple[int, ...]
+    known: int
+    says: int
+
+    def rows(self, length: int) -> int:
+        """How many t of a text of `length` tokens have their token t + says in it."""
+        return max(0, length - self.says)
+
+    def at(self, x: Tensor, offset: int) -> Tensor:
+        """What belongs to token t + offset, for every such t: x [B, T, ...] -> [B, rows, ...]."""
+        return x[:, offset : offset + self.rows(x.shape[1])]
+
+    def law(self, x: Tensor) -> Tensor:
+        """What the target computed where its law of token t + says stands, in the row before: [B, T, ...] -> [B, rows, ...]."""
+        return self.at(x, self.says - 1)
+
+
+def shifts(kind: str, heads: int = 1) -> list[Shift]:
+    """The table, one line for each head, the k-th (from 0) being that of the draft's level k.
+
+    When the heads of Medusa, Hydra and EAGLE are asked, the target has read up to t, and the root, t + 1, is known. Kangaroo
+    reads the root itself, so what it guesses is t + 1. EAGLE and Kangaroo have one net for every level.
+    """
+    if kind == "medusa":
+        return [Shift((), 1, 2 + k) for k in range(heads)]
+    if kind == "hydra":
+        return [Shift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
+    if kind == "eagle":
+        return [Shift((1,), 1, 2)]
+    if kind == "kangaroo":
+        return [Shift((), 0, 1)]
+    raise ValueError(f"no heads are called {kind!r}; there are medusa, hydra, eagle, kangaroo.")

@@ -1,0 +1,165 @@
+/* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around them. */
+import { h, mount, pair } from "./scope.js";
+
+export const panes = []; // what is shown: one run, or two; the first one is the page's own
+export const shown = { both: null, mine: null, examples: [], align: "token" }; // the pair of two; the last run of one's own
+const listeners = new Set();
+const places = h("div", { class: "ds-places" }); // the element that holds their pictures
+const ALONE = ["strip", "tree", "card", "text", "cache", "time", "roof"];
+const BESIDE = ["tree", "text"];
+const GOOD = ["stop_token", "max_new_tokens", "stopped_by_user"];
+const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
+const READ = 4000; // ms that the first decision of an example stands still
+const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
+
+/** Be told whenever something about the runs has changed, and now. */
+export function heard(listener) {
+  listeners.add(listener);
+  listener();
+}
+export const tell = () => listeners.forEach((listener) => listener());
+export const ended = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
+export const over = () => panes.every(ended);
+/** The run that works, or will: the one that the buttons are for. */
+export const active = () => panes.find((pane) => !ended(pane)) || panes[0];
+export const example = (id) => shown.examples.find((x) => x.run === id);
+/** Whether the run ended in a way that nobody wanted. */
+export const failed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
+/** What plays, pauses and seeks: the pair, or the one view. */
+export const player = () => shown.both || panes[0]?.view;
+
+export async function ask(path, options) {
+  const answer = await fetch(path, options);
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(body.error || `The server answered ${answer.status}.`);
+  return body;
+}
+
+/** Make the place of the pictures, and open the run that the address names, else the first example. */
+export function begin() {
+  panes.push(pane(null));
+  window.addEventListener("hashchange", remembered);
+  remembered();
+  ask("/ds/examples").then((rows) => {
+    shown.examples = rows;
+    if (!panes[0].id && !panes[0].trouble && rows.length) open(rows[0].run, { quiet: true });
+    else tell();
+  }, () => {});
+  return places;
+}
+
+function remembered() {
+  const [id, other] = ["run", "with"].map((name) => new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]);
+  if (/&align=clock(&|$)/.test(location.hash)) shown.align = "clock";
+  if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
+}
+
+function address() {
+  const [id, other] = panes.map((x) => x.id);
+  history.replaceState(null, "", `#run=${id}` + (other ? `&with=${other}` : "") + (other && shown.align === "clock" ? "&align=clock" : ""));
+}
+
+/** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
+export function open(id, { quiet = false, other = null, own = false } = {}) {
+  const focused = places.contains(document.activeElement);
+  if (shown.both) shown.both.destroy();
+  else panes.forEach((x) => x.view.destroy());
+  shown.both = null;
+  for (const old of panes.splice(0)) old.source?.close();
+  if (own) shown.mine = { id, other };
+  if (other) two(id, other);
+  else panes.push(pane(id));
+  if (!quiet) address();
+  panes.forEach(connect);
+  if (focused) panes[0].view.root.focus({ preventScroll: true }); // it was on what is gone
+  tell();
+}
+
+const blank = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null, end: null, trouble: "", wait: WAIT });
+
+function pane(id) {
+  const made = blank(id), host = h("div");
+  places.replaceChildren(host);
+  made.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onGap: (from, to) => fill(made, from, to) });
+  return made;
+}
+
+function two(...ids) {
+  const made = ids.map(blank), host = h("div");
+  places.replaceChildren(host);
+  shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
+  made.forEach((x, k) => (x.view = shown.both.views[k]));
+  panes.push(...made);
+}
+
+function connect(pane) {
+  const { id, view } = pane;
+  if (!id) return;
+  const source = (pane.source = new EventSource(`/ds/run/${id}/events?after=${pane.last}`));
+  source.addEventListener("head", (event) => view.push(JSON.parse(event.data)));
+  source.addEventListener("step", (event) => {
+    const step = JSON.parse(event.data);
+    pane.last = Math.max(pane.last, step.i);
+    view.note("");
+    view.push(step);
+    if (step.i === 0 && example(id)) view.seek(0);
+  });
+  source.addEventListener("state", (event) => {
+    const state = JSON.parse(event.data);
+    Object.assign(pane, { status: state.status, wait: WAIT });
+    view.note(state.status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : "");
+    tell();
+  });
+  source.addEventListener("end", (event) => {
+    source.close();
+    pane.end = JSON.parse(event.data);
+    if (!ended(pane)) pane.status = "done";
+    view.note("");
+    view.push(pane.end);
+    tell();
+    if (example(id)) fill(pane, 0, view.store.count).then(() => play(pane));
+  });
+  source.onerror = () => {
+    if (!panes.includes(pane) || ended(pane)) return;
+    view.note(pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
+    if (source.readyState === EventSource.CLOSED) setTimeout(reopen, pane.wait, pane);
+    pane.wait = Math.min(2 * pane.wait, 15000);
+  };
+}
+
+/** An example plays by itself when its first decision could be read, unless somebody does something with it before, or
+ *  wants no motion. */
+function play(pane) {
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let touched = false;
+  for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (touched = true), { once: true });
+  setTimeout(() => panes[0] === pane && !still && !touched && pane.view.at === 0 && pane.view.play(true), READ);
+}
+
+/** The stream was refused: ask whether the run is still there, and go on with it. */
+async function reopen(pane) {
+  try {
+    if (panes.includes(pane)) await ask(`/ds/run/${pane.id}`);
+    if (panes.includes(pane)) connect(pane);
+  } catch (error) {
+    if (!panes.includes(pane)) return;
+    if (error instanceof TypeError) return setTimeout(reopen, (pane.wait = Math.min(2 * pane.wait, 15000)), pane); // no server
+    Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
+    history.replaceState(null, "", location.pathname);
+    pane.view.note("");
+    tell();
+  }
+}
+
+async function fill(pane, from, to) {
+  try {
+    while (from < to && panes.includes(pane)) {
+      const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
+      for (const step of part.steps) pane.view.push(step);
+      if (part.next <= from) break;
+      from = part.next;
+    }
+  } catch {
+    setTimeout(() => panes.includes(pane) && pane.view.retry(), 2000);
+  }
+}

@@ -1,0 +1,77 @@
+/* Two runs at one place: by the token that a step wrote, or by the clock. No elements. */
+import { grouped } from "./numbers.js";
+import { spoken } from "./tokens.js";
+
+/** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt are
+ *  left out. A step that has not come takes no time. */
+export function course(store) {
+  const made = [];
+  let tokens = 0, end = 0;
+  for (let k = 0; k < store.count; k++) {
+    const step = store.steps[k], start = !step || store.steps[k - 1] || k === 0 ? end : step.sum.decode - step.dt.all;
+    if (step) ({ tokens, decode: end } = step.sum);
+    made.push({ tokens, start, end });
+  }
+  return made;
+}
+
+/** The step that wrote token n, counted from 1; the last one where it has not come, -1 without steps. */
+export function byToken(steps, n) {
+  const k = steps.findIndex((x) => x.tokens >= n);
+  return k < 0 ? steps.length - 1 : k;
+}
+
+/** The step in progress at a time, in seconds; the last one after its end, -1 without steps. */
+export function byClock(steps, seconds) {
+  const k = steps.findIndex((x) => x.end > seconds);
+  return k < 0 ? steps.length - 1 : k;
+}
+
+/** Where two texts part: {at, a, b}, `at` counted from 0, a text that ended as null; {at: n, same: true} while or where
+ *  all n tokens that both have are equal. */
+export function parting(a, b) {
+  const texts = [a, b].map((store) => {
+    const made = [];
+    for (let k = 0; k < store.count && store.steps[k]; k++) made.push(...store.steps[k].made);
+    return made;
+  });
+  const [x, y] = texts, both = Math.min(x.length, y.length);
+  for (let at = 0; at < both; at++) if (x[at][0] !== y[at][0]) return { at, a: x[at][1], b: y[at][1] };
+  if (x.length !== y.length && (x.length < y.length ? a : b).end) return { at: both, a: x[both]?.[1] ?? null, b: y[both]?.[1] ?? null };
+  return { at: both, same: true };
+}
+
+const shownName = (word) => String(word).replaceAll("_", " ");
+const USUAL = new Set(["draft_verify", "none", "lossless", "keep_all", "all_layers"]);
+/** The parts of a method that are not the usual ones, in short. */
+export function methodName(head) {
+  const names = Object.values(head.method).flatMap((part) => (part.stages || [part]).map((stage) => stage.name));
+  return names.filter((name) => !USUAL.has(name)).map(shownName).join(" + ") || "plain decoding";
+}
+
+/** What a run was set to: name -> what, in words. */
+function settings(head) {
+  const made = new Map(), model = (m) => `${m.name} (${String(m.fingerprint ?? "?").slice(0, 8)})`;
+  made.set("model", model(head.model));
+  for (const [role, spec] of Object.entries(head.lanes || {})) made.set(`${role} model`, model(spec));
+  for (const [kind, part] of Object.entries(head.method)) {
+    const stages = part.stages || [part];
+    made.set(kind, stages.map((stage) => shownName(stage.name)).join(" → "));
+    for (const stage of stages) for (const [k, v] of Object.entries(stage)) if (k !== "name" && k !== "stages") made.set(`${shownName(stage.name)}: ${shownName(k)}`, String(v));
+  }
+  made.set("prompt", `${grouped(head.prompt_tokens)} tokens: … ${head.prompt.slice(-6).map(([, text]) => spoken(text)).join("")}`);
+  made.set("seed", String(head.seed));
+  made.set("new tokens, at most", String(head.max_new));
+  if (head.levels) made.set("recorded", head.levels.at(-1));
+  if (head.device) made.set("type, device", `${head.dtype} on ${head.device}, ${head.threads} threads`);
+  return made;
+}
+
+/** The settings in which two runs differ: [[what, in A, in B]]. */
+export function differing(a, b) {
+  const x = settings(a), y = settings(b), names = [...new Set([...x.keys(), ...y.keys()])];
+  const rows = names.filter((name) => x.get(name) !== y.get(name)).map((name) => [name, x.get(name) ?? "–", y.get(name) ?? "–"]);
+  const other = a.prompt_tokens !== b.prompt_tokens || a.prompt.some(([id], k) => id !== b.prompt[k]?.[0]);
+  if (other && !rows.some(([name]) => name === "prompt")) rows.push(["prompt", x.get("prompt"), "differs before its end"]);
+  return rows;
+}

@@ -1,0 +1,225 @@
+/* The map of the target's cache. */
+import { h, pool, rgb, say, set, toggle } from "./elements.js";
+import { grouped, percent, plural, size } from "./numbers.js";
+import { spoken } from "./tokens.js";
+
+/** The target's cache: rows = layer x KV head, columns = positions. Ticks above: the share of attention where it was
+ *  recorded, else in how many rows an entry is kept. */
+export function cacheView(context) {
+  const bars = h("div", { class: "held" });
+  const bar = pool(bars, () => h("div", { class: "bar" }, h("span", { class: "who" }), h("span", { class: "track" }, h("span", { class: "fill" })), h("span", { class: "much" })));
+  const figures = h("div", { class: "figures" });
+  const cells = pool(figures, () => h("span", null, h("b"), h("span")));
+  const shape = h("span", { class: "quiet" }), note = h("p", { class: "quiet rule" });
+  const canvas = h("canvas", { class: "map", tabindex: 0, role: "img" }), tip = h("p", { class: "tip", "aria-live": "off" });
+  const twin = h("div", { class: "twin" });
+  const asTable = toggle("Show as table", (on) => ((tabled = on), (seen = ""), context.redraw()));
+  const back = h("button", { type: "button", class: "small" }, "all heads");
+  back.addEventListener("click", () => open(null));
+  const element = h("section", { class: "cache-pane" }, h("header", null, h("h2", null, "KV cache"), shape, figures), canvas, h("div", { class: "tools" }, note, tip, back, asTable), twin, bars);
+  let row = null, tabled = false, seen = "", colours = null, geometry = null, cursor = null, last = null, wide = 0;
+  const open = (k) => ((row = k), (seen = ""), context.redraw());
+  const at = (event) => {
+    const g = geometry, box = canvas.getBoundingClientRect();
+    return g && { column: Math.max(0, Math.min(g.columns - 1, Math.floor(((event.clientX - box.left - g.left) / (g.wide - g.left)) * g.columns))), line: g.lines.findIndex((y) => event.clientY - box.top < y + g.tall + 1) };
+  };
+  canvas.addEventListener("click", (event) => {
+    const hit = at(event);
+    if (hit && row === null && hit.line >= 0) open(hit.line);
+    else if (row !== null) open(null);
+  });
+  canvas.addEventListener("pointermove", (event) => ((cursor = at(event)?.column ?? null), tell()));
+  canvas.addEventListener("pointerleave", () => ((cursor = null), tell()));
+  canvas.addEventListener("keydown", (event) => {
+    const g = geometry, move = { "[": -1, "]": 1 }[event.key];
+    if (!g || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (move) cursor = Math.max(0, Math.min(g.columns - 1, (cursor ?? g.columns - 1) + move));
+    else if (event.key === "Enter") return void (event.preventDefault(), event.stopPropagation(), open(row === null ? 0 : null));
+    else if (row !== null && (event.key === "j" || event.key === "k")) return void (event.stopPropagation(), open(Math.max(0, Math.min(g.rows - 1, row + (event.key === "j" ? 1 : -1)))));
+    else return;
+    event.stopPropagation();
+    event.preventDefault();
+    tell();
+  });
+  function tell() {
+    const g = geometry;
+    if (!g || !last || cursor === null) return say(tip, "");
+    const from = cursor * g.bin, to = Math.min(g.length, from + g.bin) - 1, map = last.store.map, texts = last.store.texts();
+    const lines = row === null ? [...Array(map.rows).keys()] : [row];
+    let kept = 0, all = 0;
+    for (const k of lines) for (let p = from; p <= to; p++) (all++, map.kept(k, p, last.i) && kept++);
+    const words = g.bin === 1 ? `position ${from}, ${spoken(texts(from))}` : `positions ${from} to ${to}, ${spoken(texts(from))} …`;
+    say(tip, `${words}: ${all === 1 ? (kept ? "kept" : "evicted") : kept === all ? `kept in all ${plural(lines.length, "row")}` : kept === 0 ? "evicted everywhere" : `kept in ${kept} of ${all} ${g.bin === 1 ? "rows" : "entries"}`}`);
+  }
+  function head(store, step, target) {
+    const map = store.map, length = target ? target.read : 0;
+    say(shape, map && target ? `${map.layers} layers × ${map.heads} ${map.heads === 1 ? "head" : "heads"}, ${grouped(length)} positions` : "");
+    const list = target ? [[`${grouped(target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [target.bytes < target.full ? `${size(target.bytes)} of ${size(target.full)}` : size(target.bytes), " held"]] : [];
+    if (target?.evicted) list.push([grouped(target.evicted), " evicted now"]);
+    list.forEach(([value, unit], k) => {
+      const [b, span] = cells.at(k).childNodes;
+      say(b, value);
+      say(span, unit);
+    });
+    cells.trim(list.length);
+    const most = Math.max(1, ...step.kv.map((x) => Math.max(x.full, x.bytes)));
+    step.kv.forEach((x, k) => {
+      const [who, track, much] = bar.at(k).childNodes;
+      say(who, x.lane);
+      track.style.width = `calc((100% - 190px) * ${Math.max(x.full, 1) / most})`;
+      track.firstChild.style.width = percent(Math.min(1, x.bytes / Math.max(1, x.full)));
+      say(much, size(x.bytes));
+    });
+    bar.trim(step.kv.length);
+  }
+  function paints() {
+    const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
+    const pixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
+    const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
+    const ramp = Uint32Array.from({ length: 256 }, (_, k) => pixel(low.map((x, c) => Math.round(x + ((high[c] - x) * k) / 255))));
+    return { gone: pixel(rgb(of("gone"))) >>> 0, now: pixel(rgb(of("ink"))) >>> 0, bg: pixel(rgb(of("bg"))) >>> 0, ramp, muted: of("muted"), faint: of("branch"), ink: of("ink"), mono: `11px ${of("mono")}`, sans: `11px ${of("sans")}` };
+  }
+  function paint(store, i) {
+    const map = store.map, c = (colours = colours || paints()), length = map.length(i), ratio = window.devicePixelRatio || 1;
+    const right = Math.max(160, Math.floor(wide)), left = 34, full = right - left, most = Math.min(450, Math.max(40, Math.floor(full / 2)));
+    const bin = Math.max(1, Math.ceil(length / most)), columns = Math.max(1, Math.ceil(length / bin)), rows = row === null ? [...Array(map.rows).keys()] : [Math.min(row, map.rows - 1)];
+    const tall = row !== null ? 40 : map.rows > 64 ? 3 : map.rows > 32 ? 4 : 7, top = 30;
+    const lines = [];
+    let y = top;
+    rows.forEach((k, n) => {
+      if (n && k % map.heads === 0) y += 2;
+      lines.push(y);
+      y += tall + 1;
+    });
+    const room = Math.min(full, columns * 14), zones = row === null ? zonesOf(store, i, length) : [], high = y + (zones.length ? 22 : 2);
+    geometry = { left, wide: left + room, columns, bin, lines, tall, length, rows: map.rows };
+    canvas.width = Math.round(right * ratio);
+    canvas.height = Math.round(high * ratio);
+    canvas.style.height = high + "px";
+    const pen = canvas.getContext("2d"), image = pen.createImageData(canvas.width, canvas.height), data = new Uint32Array(image.data.buffer);
+    data.fill(c.bg);
+    const mass = store.massAt(i), edges = Array.from({ length: columns + 1 }, (_, k) => Math.round((left + (k * room) / columns) * ratio)), gap = room / columns >= 4 ? Math.max(1, Math.round(ratio * 0.75)) : 0;
+    const score = new Float64Array(columns), recent = new Int32Array(columns);
+    rows.forEach((k, n) => {
+      const y0 = Math.round(lines[n] * ratio), y1 = Math.round((lines[n] + tall) * ratio);
+      for (let q = 0; q < columns; q++) {
+        let kept = 0, now = 0, most = 0, all = 0;
+        for (let p = q * bin; p < Math.min(length, (q + 1) * bin); p++) {
+          const gone = map.at[k * map.room + p];
+          all++;
+          if (gone > i) {
+            kept++;
+            most = Math.max(most, mass ? (mass[k * mass.width + p] - 1) / 254 : 0.62);
+          } else if (gone === i) now++;
+        }
+        score[q] += mass ? most : kept / Math.max(1, all);
+        recent[q] += now;
+        // of several positions in a column the strongest is shown, as high as the share that is kept: one of them that is
+        // kept, or one that is evicted, is a line of its own at least
+        const shade = c.ramp[Math.round(255 * Math.min(1, most))], filled = kept === all ? y1 - y0 : kept ? Math.min(y1 - y0 - 1, Math.max(1, Math.round(((y1 - y0) * kept) / all))) : 0;
+        const x0 = edges[q], x1 = Math.max(x0 + 1, edges[q + 1] - gap);
+        for (let yy = y0; yy < y1; yy++) data.fill(yy >= y1 - filled ? shade : c.gone, yy * canvas.width + x0, yy * canvas.width + x1);
+        if (now) {
+          for (let x = x0; x < x1; x++) data[y0 * canvas.width + x] = data[(y1 - 1) * canvas.width + x] = c.now;
+          for (let yy = y0; yy < y1; yy++) data[yy * canvas.width + x0] = data[yy * canvas.width + x1 - 1] = c.now;
+        }
+      }
+    });
+    pen.putImageData(image, 0, 0);
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    // ticks: how much an entry is worth to all rows together
+    const evicts = map.any(i), peak = Math.max(1e-9, ...score);
+    if (evicts || mass) {
+      pen.fillStyle = c.faint;
+      for (let q = 0; q < columns; q++) {
+        const tick = score[q] ? Math.max(1, 10 * (score[q] / peak)) : 0;
+        if (tick) pen.fillRect(left + (q * room) / columns, top - 2 - tick, Math.max(1, room / columns - 1), tick);
+      }
+    }
+    pen.fillStyle = c.muted;
+    pen.font = c.sans;
+    pen.textBaseline = "middle";
+    const every = Math.max(1, Math.ceil(12 / ((tall + 1) * map.heads + 2)));
+    rows.forEach((k, n) => {
+      if (row !== null) pen.fillText(`L${Math.floor(k / map.heads)}.${k % map.heads}`, 0, lines[n] + tall / 2);
+      else if (k % map.heads === 0 && (k / map.heads) % every === 0) pen.fillText(`L${k / map.heads}`, 0, lines[n] + ((tall + 1) * map.heads) / 2);
+    });
+    // which part of the text the policy keeps for which reason
+    for (const [from, to, word, brief] of zones) {
+      const x0 = left + (from / bin / columns) * room + 1, x1 = left + (Math.min(to, length) / bin / columns) * room - 1;
+      pen.strokeStyle = c.faint;
+      pen.strokeRect(x0, y + 3, Math.max(0, x1 - x0), 0);
+      const text = pen.measureText(word).width <= x1 - x0 ? word : brief;
+      if (pen.measureText(text).width <= x1 - x0 + 8) pen.fillText(text, (x0 + x1 - pen.measureText(text).width) / 2, y + 14);
+    }
+    // names over the columns that stand out, from left to right, none touching the last
+    pen.fillStyle = c.ink;
+    pen.font = c.mono;
+    const texts = store.texts(), inWords = [...Array(columns).keys()].filter((q) => /[\p{L}\p{N}]{2}/u.test(String(texts(q * bin))));
+    let free = left;
+    const bound = [...score].sort((a, b) => b - a)[Math.min(columns - 1, 40)];
+    for (const q of inWords) {
+      const x = left + (q * room) / columns;
+      if (x < free || ((evicts || mass) && score[q] < bound)) continue;
+      const text = spoken(texts(q * bin)).slice(0, 12).replace(/^␣/, "");
+      if (x + pen.measureText(text).width > right) break;
+      pen.fillText(text, x, 8);
+      free = x + pen.measureText(text).width + (evicts || mass ? 14 : 60);
+    }
+    const heavy = !mass && store.head.method.policy?.heavy !== undefined && store.head.levels && !store.head.levels.includes("fields");
+    const kinds = mass ? "stronger: more attention" : evicts ? "strong: kept" : "";
+    say(note, [kinds, evicts ? "faint: evicted" : "", recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "", evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "", bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them` : "", heavy ? "how much attention an entry drew is recorded at level “fields”, this run has level “" + store.head.levels.at(-1) + "”" : "", row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
+    set(canvas, { "aria-label": `cache map of step ${i}: ${plural(map.rows, "row")}, ${plural(length, "position")}, ${map.summary(i)}; [ and ] move along the positions` });
+  }
+  /** Parts of the text that the policy speaks of: [from, to, words, fewer words]. */
+  function zonesOf(store, i, length) {
+    const { name, heavy, recent, sinks, window: span, size: newest } = store.head.method.policy || {}, near = recent ?? span ?? newest;
+    if (!store.map.any(i) || near === undefined) return [];
+    const start = Math.min(sinks || 0, length), edge = Math.max(start, length - near), made = [];
+    if (start) made.push([0, start, `sinks ${start}`, ""]);
+    if (heavy && edge > start) made.push([start, edge, `heavy hitters ${heavy} per head, of ${plural(edge - start, "position")}`, "heavy hitters"]);
+    made.push([edge, length, `${name === "h2o" ? "recent" : "window"} ${near}`, ""]);
+    return made;
+  }
+  function table(store, i) {
+    const map = store.map, rows = row === null ? [...Array(map.rows).keys()] : [row], length = map.length(i);
+    const span = (list) => {
+      const made = [];
+      for (const p of list) made.length && made.at(-1)[1] === p - 1 ? (made.at(-1)[1] = p) : made.push([p, p]);
+      return made.map(([a, b]) => (a === b ? a : `${a}–${b}`)).join(", ") || "–";
+    };
+    const positions = [...Array(length).keys()];
+    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, `KV cache after step ${i}, by original position`), h("thead", null, h("tr", null, ["layer", "head", "kept", "positions kept", "evicted now"].map((x) => h("th", { scope: "col" }, x)))),
+      h("tbody", null, rows.map((k) => {
+        const kept = positions.filter((p) => map.kept(k, p, i));
+        return h("tr", null, [Math.floor(k / map.heads), k % map.heads, kept.length, span(kept), span(positions.filter((p) => map.at[k * map.room + p] === i))].map((x) => h("td", null, String(x))));
+      }))));
+  }
+  return {
+    element,
+    restyle: () => ((colours = null), (seen = "")),
+    look: () => (wide = element.clientWidth),
+    draw(store, i) {
+      const step = store.steps[i];
+      element.style.display = step ? "" : "none";
+      if (!step) return;
+      const target = step.kv.find((x) => x.lane === "target"), map = store.mapped(i);
+      head(store, step, target);
+      const ready = !!target && !!map && map.upto >= i && !map.untold;
+      last = { store, i };
+      canvas.style.display = ready && !tabled ? "" : "none";
+      tip.style.display = ready && !tabled ? "" : "none";
+      twin.style.display = ready && tabled ? "" : "none";
+      asTable.style.display = ready ? "" : "none";
+      back.style.display = ready && row !== null ? "" : "none";
+      bars.style.display = step.kv.length > 1 || !ready ? "" : "none";
+      if (!ready) return say(note, map?.untold ? "Which entries were evicted was not recorded." : target && map ? (context.waits ? "The map waits for earlier steps." : "Earlier steps were left out here, so what they evicted is not known.") : "");
+      const as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0}`;
+      if (as === seen) return;
+      seen = as;
+      if (tabled) table(store, i), say(note, "");
+      else paint(store, i);
+      tell();
+    },
+  };
+}

@@ -1,0 +1,90 @@
+/* Elements: made once, then changed. Strings become text nodes. */
+
+const SVG = "http://www.w3.org/2000/svg";
+function put(node, props, kids) {
+  for (const [name, value] of Object.entries(props || {})) if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  node.append(...kids.flat(5).filter((kid) => kid !== null && kid !== undefined && kid !== false));
+  return node;
+}
+/** An element; strings among `kids` become text nodes. */
+export const h = (tag, props, ...kids) => put(document.createElement(tag), props, kids);
+/** The same in the vector namespace. */
+export const s = (tag, props, ...kids) => put(document.createElementNS(SVG, tag), props, kids);
+export const set = (node, props) => {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null) node.removeAttribute(name);
+    else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+  }
+};
+export const say = (node, text) => {
+  if (node.textContent !== text) node.textContent = text;
+};
+
+/** Elements that are made once and then reused: at(i) gives the i-th, trim(n) hides those from n on. */
+export function pool(parent, make) {
+  const made = [];
+  let shown = 0;
+  return {
+    at(i) {
+      while (made.length <= i) parent.append(made[made.push(make()) - 1]);
+      if (i >= shown) {
+        for (; shown <= i; shown++) made[shown].style.display = "";
+      }
+      return made[i];
+    },
+    trim(n) {
+      for (let i = n; i < shown; i++) made[i].style.display = "none";
+      shown = Math.min(shown, n);
+    },
+  };
+}
+
+/** A colour of the sheet, also a system colour, as [red, green, blue]. */
+export function rgb(colour) {
+  const spot = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  spot.fillStyle = colour;
+  spot.fillRect(0, 0, 1, 1);
+  return [...spot.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+}
+
+/** Slanted lines over a rectangle of a canvas: what is drafted is told from the rest by more than a grey. */
+export function hatch(c, x, y, wide, high, colour) {
+  if (wide < 5) return;
+  c.save();
+  c.beginPath(), c.rect(x, y, wide, high), c.clip();
+  c.strokeStyle = colour;
+  c.lineWidth = 1;
+  c.beginPath();
+  for (let k = x - high; k < x + wide; k += 5) c.moveTo(k, y + high), c.lineTo(k + high, y);
+  c.stroke();
+  c.restore();
+}
+
+/** A small button that is on or off. */
+export function toggle(word, act) {
+  const button = h("button", { type: "button", class: "small", "aria-pressed": "false" }, word);
+  button.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", on);
+    act(on);
+  });
+  return button;
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+/** A measure of text in one font, remembering what it measured. */
+export function ruler(font) {
+  const known = new Map();
+  return (text) => {
+    if (!known.has(text)) {
+      if (known.size > 4000) known.clear();
+      pen.font = font;
+      known.set(text, pen.measureText(text).width);
+    }
+    return known.get(text);
+  };
+}
+
+const ICONS = { first: "M12 4L7 8l5 4M4.5 4v8", prev: "M10 4L6 8l4 4", next: "M6 4l4 4-4 4", last: "M4 4l5 4-5 4M11.5 4v8", play: "M5 3.5v9l7-4.5z", pause: "M5.5 4v8M10.5 4v8", stop: "M4.5 4.5h7v7h-7z", moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z", step: "M4 3.5v9l5.5-4.5zM12 4v8" };
+/** One of our icons, drawn in the current colour. */
+export const icon = (name) => s("svg", { class: "icon " + name, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));

@@ -1,0 +1,13 @@
+/* Why a run ended, as a sentence. */
+import { plural } from "./numbers.js";
+import { named } from "./strip.js";
+
+const ENDS = {
+  stop_token: "The model ended the text.",
+  max_new_tokens: "The run has as many tokens as were asked for.",
+  stopped_by_user: "Stopped.",
+  context_full: "The context of the model is full.",
+  interrupted: "The run was interrupted; these are the steps that were kept.",
+};
+/** Why a run ended, as a sentence. */
+export const ending = (end) => (end.message ? `${end.message}${["stop_token", "max_new_tokens"].includes(end.reason) ? "" : ` ${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`}` : "") || ENDS[end.reason] || `The run ended: ${named(end.reason)}.`;

@@ -1,0 +1,42 @@
+/* What came out of the step, and the figures of the run so far. */
+import { h, pool, say } from "./elements.js";
+import { rederives } from "./judge.js";
+import { percent, plural, two } from "./numbers.js";
+
+/** "Step 14: 7 tokens from one pass", and the figures of the run so far at the right end. */
+export function headline(context) {
+  const title = h("h1"), lead = h("span", { class: "lead" }), bold = h("b"), rest = h("span");
+  lead.append(bold, rest);
+  const figures = h("div", { class: "figures" });
+  const cells = pool(figures, () => h("span", null, h("b"), h("span")));
+  const agrees = h("span", { class: "agrees", role: "status" });
+  const element = h("header", { class: "headline" }, title, lead, agrees, figures);
+  return {
+    element,
+    draw(store, i) {
+      const step = store.steps[i];
+      element.style.display = step ? "" : "none";
+      if (!step) return;
+      say(title, `Step ${i}`);
+      const own = step.made.filter(([, , origin]) => origin !== "accept").length, kept = step.made.length - own;
+      say(bold, plural(step.made.length, "token"));
+      let told = " from one pass";
+      if (step.drafted) told += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
+      else if (step.beams) told = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the text comes at the end`;
+      else if (step.iteration) told = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
+      say(rest, told);
+      const { tokens, passes, tried, ok, decode } = step.sum;
+      const list = [[decode ? two(tokens / decode) : "–", " tokens/s"], [passes ? two(tokens / passes) : "–", " tokens / pass"]];
+      if (tried) list.push([percent(ok / tried), " of trials accepted"]);
+      list.forEach(([value, unit], k) => {
+        const [b, span] = cells.at(k).childNodes;
+        say(b, value);
+        say(span, unit);
+      });
+      cells.trim(list.length);
+      const same = step.brief || step.cut || !step.nodes ? null : rederives(step, context.rule(store));
+      element.classList.toggle("lies", same === false);
+      say(agrees, same === false ? "does not re-derive" : same ? "✓ re-derived" : "");
+    },
+  };
+}

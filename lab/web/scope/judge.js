@@ -1,0 +1,53 @@
+/* Verdicts judged again from the numbers of the record. */
+import { nodesOf } from "./store.js";
+
+/** Path of a block by its own test: the last i with u_i < h_i, and whether the weights follow from p and q. */
+export function blockOf(step) {
+  const { w, h: bounds, u } = step.rule || {};
+  if (![w, bounds, u].every(Array.isArray) || bounds.length !== u.length || w.length !== u.length + 1) return null;
+  const tried = nodesOf(step).filter((n) => n.r !== null);
+  let last = 0;
+  u.forEach((x, k) => x < bounds[k] && (last = k + 1));
+  const due = tried.length === u.length ? tried.map((n, k) => Math.min(1, (w[k] * n.p) / n.q)) : [];
+  const rows = u.map((x, k) => ({ k: k + 1, node: tried[k], w: w[k + 1], h: bounds[k], u: x, ok: x < bounds[k] }));
+  return { last, rows, sound: due.every((x, k) => Math.abs(x - w[k + 1]) <= 1e-9 * Math.max(1, x)) };
+}
+
+/** Is it exact matching: a greedy law, under which nothing is drawn? */
+export const exact = (step) => step.verdict.tried.length > 0 && !step.rule && nodesOf(step).every((n) => n.r === null || (n.u === null && (n.p === 0 || n.p === 1)));
+
+/** One trial judged again from its numbers: true, false, or null where the record holds too little. */
+export function judged(step, rule, node) {
+  if (node.r === null) return null;
+  if (rule === "block" && step.rule) return step.rule.u && step.rule.h ? ((k) => step.rule.u[k] < step.rule.h[k])(step.verdict.tried.indexOf(node.id)) : null;
+  if (rule === "typical" && step.rule) return node.p > node.threshold;
+  if (rule === "lossless" || exact(step)) return node.u === null ? node.r > 0 : node.u * node.q < node.r;
+  return null;
+}
+
+/** Do the recorded verdicts follow from the recorded numbers? null where the rule says more than these numbers. */
+export function rederives(step, rule) {
+  if (step.iteration) return fixedOf(step) === step.iteration.fixed;
+  const nodes = nodesOf(step), tried = nodes.filter((n) => n.r !== null), { path, extra, ok } = step.verdict;
+  const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;
+  if (!tried.length || drawn === false) return drawn;
+  const verdicts = tried.map((n) => judged(step, rule, n));
+  if (verdicts.includes(null)) return null;
+  const by = new Map(nodes.map((n) => [n.id, n]));
+  const told = ok || tried.map((n) => (n.status === "reject" ? 0 : 1));
+  const order = ok ? step.verdict.tried.map((id) => by.get(id)) : tried;
+  if (order.some((n, k) => !n || judged(step, rule, n) !== !!told[k])) return false;
+  if (rule === "block" && step.rule) {
+    const block = blockOf(step);
+    return !!block && block.sound && (path.length - 1 === block.last || (!extra && path.length - 1 < block.last));
+  }
+  return path.slice(1).every((id) => judged(step, rule, by.get(id)) === true);
+}
+
+/** Final tokens after a pass of a fixed-point method: the guesses that the pass confirmed, and one more. */
+export function fixedOf(step) {
+  const { before, after } = step.iteration;
+  let fixed = 1;
+  while (fixed < before.length && before[fixed - 1][0] === after[fixed - 1][0]) fixed++;
+  return Math.min(fixed, after.length);
+}

@@ -1,0 +1,150 @@
+/* The roofline: what the machine can do at best, and where the passes of the step stand under it. */
+import { h, say, set, toggle } from "./elements.js";
+import { grouped, milli } from "./numbers.js";
+
+/** A number with its prefix, two figures where it is small: 2.6 G. */
+function scaled(x) {
+  for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
+  return `${x.toFixed(x >= 10 ? 0 : 2)} `;
+}
+
+const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on" };
+/** The word for a row of passes. */
+const passWord = ({ lane, phase }) => (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
+const passName = (row) => `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
+
+/** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache that
+ *  fit into the processor's cache have its bandwidth for a roof. */
+function placedUnder(machine, row) {
+  const x = row.flops / row.bytes, y = row.flops / row.s;
+  if (!machine) return { ...row, x, y };
+  const near = !!machine.cache_bandwidth && row.kept <= machine.cache_bytes, bandwidth = near ? machine.cache_bandwidth : machine.bandwidth;
+  const roof = Math.min(machine.peak, x * bandwidth);
+  return { ...row, x, y, near, roof, share: y / roof, bound: x * bandwidth >= machine.peak ? "compute" : near ? "cache bandwidth" : "bandwidth" };
+}
+
+const PLOT = { left: 44, top: 8, high: 150, bottom: 30 }; // px
+/** Points: prompt a triangle, draft a diamond, verify a disc, filled since their time was measured. */
+export function roofView(context) {
+  const canvas = h("canvas", { class: "roof", role: "img" }), reading = h("p", { class: "reading" }), note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
+  const asTable = toggle("Show as table", (on) => ((tabled = on), context.redraw()));
+  const name = h("span", { class: "quiet" }), element = h("section", { class: "roof-pane" }, h("header", null, h("h2", null, "Roofline"), name), reading, canvas, twin, note, h("div", { class: "tools" }, asTable));
+  let tabled = false, colours = null, width = 0, drawn = null, drawnAs = "";
+  const own = (row) => row.lane === "target" && row.phase === "verify";
+
+  function sentence(row) {
+    const told = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
+    return row.roof ? `${told}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}` : told;
+  }
+  function mark(c, row, x, y, r) {
+    c.beginPath();
+    if (row.phase === "prefill") c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
+    else if (own(row)) c.arc(x, y, r, 0, 7);
+    else c.moveTo(x, y - r * 1.25), c.lineTo(x + r * 1.25, y), c.lineTo(x, y + r * 1.25), c.lineTo(x - r * 1.25, y);
+    c.closePath();
+    c.fill();
+  }
+  function paint(machine, rows, others, last) {
+    if (!colours) {
+      const style = getComputedStyle(element);
+      colours = Object.fromEntries(["line", "edge", "branch", "muted", "ink", "bg", "ring", "sans"].map((part) => [part, style.getPropertyValue("--" + part).trim()]));
+    }
+    const all = [...rows, ...others], ratio = window.devicePixelRatio || 1, wide = Math.max(180, width), span = wide - PLOT.left - 10, tall = PLOT.high - PLOT.top - PLOT.bottom;
+    const low = Math.floor(Math.log10(Math.min(0.5, ...all.map((r) => r.x)))), high = Math.ceil(Math.log10(Math.max(100, (2 * machine.peak) / machine.bandwidth, ...all.map((r) => 1.5 * r.x))));
+    const up = Math.ceil(Math.log10(Math.max(1.3 * machine.peak, ...all.map((r) => r.y)))), down = Math.floor(Math.log10(Math.min(machine.peak / 100, ...all.map((r) => 0.8 * r.y))));
+    const at = (x) => PLOT.left + ((Math.log10(x) - low) / (high - low)) * span, to = (y) => PLOT.top + ((up - Math.log10(y)) / (up - down)) * tall;
+    canvas.width = Math.round(wide * ratio);
+    canvas.height = Math.round(PLOT.high * ratio);
+    canvas.style.height = PLOT.high + "px";
+    const c = canvas.getContext("2d");
+    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    c.font = `11px ${colours.sans}`;
+    c.fillStyle = colours.muted;
+    c.strokeStyle = colours.line;
+    c.lineWidth = 1;
+    c.textBaseline = "middle";
+    for (let k = low; k <= high; k++) {
+      c.beginPath(), c.moveTo(at(10 ** k), PLOT.top), c.lineTo(at(10 ** k), PLOT.top + tall), c.stroke();
+      c.textAlign = "center";
+      c.fillText(k < 0 ? (10 ** k).toFixed(-k) : grouped(10 ** k), at(10 ** k), PLOT.top + tall + 10);
+    }
+    c.textAlign = "right";
+    c.fillText("FLOP per byte", PLOT.left + span, PLOT.top + tall + 23);
+    for (let k = down; k <= up; k++) {
+      c.beginPath(), c.moveTo(PLOT.left, to(10 ** k)), c.lineTo(PLOT.left + span, to(10 ** k)), c.stroke();
+      c.fillText(scaled(10 ** k).replace(/\.0+(?= )/, "").trim(), PLOT.left - 6, to(10 ** k));
+    }
+    c.save();
+    c.beginPath(), c.rect(PLOT.left, PLOT.top, span, tall), c.clip();
+    const roof = (bandwidth, dashed) => {
+      const ridge = machine.peak / bandwidth, from = 10 ** low;
+      c.setLineDash(dashed ? [4, 3] : []);
+      c.beginPath(), c.moveTo(at(from), to(from * bandwidth)), c.lineTo(at(ridge), to(machine.peak));
+      if (!dashed) c.lineTo(at(10 ** high), to(machine.peak));
+      c.stroke();
+      c.setLineDash([]);
+    };
+    c.strokeStyle = colours.ink;
+    c.lineWidth = 1.5;
+    roof(machine.bandwidth, false);
+    if (machine.cache_bandwidth) (c.strokeStyle = colours.muted), roof(machine.cache_bandwidth, true);
+    c.restore();
+    c.fillStyle = colours.branch;
+    for (const row of others) c.fillRect(at(row.x) - 1.25, to(row.y) - 1.25, 2.5, 2.5);
+    c.textAlign = "left";
+    for (const row of rows) {
+      const x = at(row.x), y = to(row.y);
+      c.fillStyle = colours.ink;
+      mark(c, row, x, y, 4);
+      if (row !== last) continue;
+      c.strokeStyle = colours.ring;
+      c.lineWidth = 2;
+      c.beginPath(), c.arc(x, y, 8.5, 0, 7), c.stroke();
+    }
+    // names beside the marks, where they touch none that was written before
+    c.font = `600 11px ${colours.sans}`;
+    const taken = rows.map((row) => [at(row.x) - 9, to(row.y) - 7, 18, 14]);
+    for (const row of [...rows].sort((a, b) => (b === last) - (a === last))) {
+      const word = passWord(row), long = c.measureText(word).width, x = at(row.x), y = to(row.y);
+      for (const [left, middle] of [[x + 13, y + 9], [x + 13, y - 7], [x - 13 - long, y + 9], [x - 13 - long, y - 7]]) {
+        const box = [left, middle - 6, long, 12];
+        if (left < PLOT.left || left + long > PLOT.left + span || middle + 6 > PLOT.top + tall || taken.some(([a, b, w, t]) => left < a + w && left + long > a && box[1] < b + t && box[1] + 12 > b)) continue;
+        taken.push(box);
+        c.fillText(word, left, middle);
+        break;
+      }
+    }
+    set(canvas, { "aria-label": `roofline of ${machine.name}: ${rows.map(sentence).join("; ")}` });
+  }
+  function table(machine, rows) {
+    const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`, (1000 * row.s).toFixed(2), `${scaled(row.y)}FLOP/s`, ...(machine ? [`${(100 * row.share).toFixed(0)} %`, row.bound] : [])];
+    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, "The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock"), h("thead", null, h("tr", null, ["pass", "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])].map((x) => h("th", { scope: "col" }, x)))),
+      h("tbody", null, rows.map((row) => h("tr", null, cells(row).map((x) => h("td", null, x)))))));
+  }
+  return {
+    element,
+    look: () => (width = Math.min(560, element.clientWidth)),
+    restyle: () => ((colours = null), (drawn = null)),
+    draw(store, i) {
+      const step = store.steps[i], passes = step?.passes || [], machine = store.head?.machine || null;
+      element.style.display = step && store.head ? "" : "none";
+      if (!step || !store.head) return;
+      const as = `${i} ${store.count} ${width} ${tabled} ${window.devicePixelRatio}`;
+      if (drawn === step && drawnAs === as) return;
+      drawn = step;
+      drawnAs = as;
+      const present = passes.map((row) => placedUnder(machine, row)), rows = [...(store.head.passes || []).map((row) => placedUnder(machine, row)), ...present];
+      const last = present.filter(own).at(-1) || present.at(-1) || null;
+      say(name, machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s` : "");
+      say(reading, last ? sentence(last) : step.passes ? "The record holds no passes of this step that can be priced." : context.absent(store, "What the passes moved"));
+      const pictured = !!machine && !tabled && rows.length > 0;
+      canvas.style.display = pictured ? "" : "none";
+      twin.style.display = tabled && rows.length ? "" : "none";
+      asTable.style.display = rows.length ? "" : "none";
+      say(note, !machine ? "No roof is drawn: peak and bandwidth of the machine that made this run are not recorded." : tabled || !machine.cache_bandwidth ? "" : "Dashed: the bandwidth of the processor's cache.");
+      note.style.display = note.textContent ? "" : "none";
+      if (tabled) table(machine, rows);
+      else if (pictured) paint(machine, rows, store.steps.flatMap((x, k) => (k === i ? [] : (x?.passes || []).filter(own).map((row) => placedUnder(machine, row)))), last);
+    },
+  };
+}

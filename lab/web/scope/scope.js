@@ -1,0 +1,87 @@
+/* scope: draws a decoding run, in the page, in notebooks and in exported files. No dependency, no build step.
+ *
+ *   const view = mount(element, {views: ["strip", "tree", "card", "text", "cache", "time", "roof"], onGap, onSeek});
+ *   view.push(message)        a head, a step or an end, as lab/wire.py makes them
+ *   view.seek(i)  view.follow(true)  view.play(true)  view.select({step, node})  view.theme("auto")  view.destroy()
+ *
+ *   const both = pair(element, {views: ["tree", "text"], align: "token", onGap})    two runs under one scrubber
+ *   both.views[0].push(message)  both.seek({token: 12})  both.align("clock")
+ *
+ * The other files of this folder are its modules; lab/bundle.py joins them into one script. Everything that a model or a
+ * file says enters the page as text nodes; nothing is read as markup. */
+import { mount } from "./mount.js";
+import { pair } from "./pair.js";
+
+export { h, icon } from "./elements.js";
+export { decision } from "./decision.js";
+export { mount } from "./mount.js";
+export { pair } from "./pair.js";
+export { rederives } from "./judge.js";
+
+/** One run: steps come as custom messages, a finished trace and the cursor as traits. */
+function one({ model, el }) {
+  const put = (name, value) => (model.set(name, value), model.save_changes());
+  const view = mount(el, {
+    views: model.get("views") || undefined,
+    onGap: (from, to) => model.send({ kind: "gap", from, to }),
+    onSeek: (i) => model.get("step") !== i && put("step", i),
+    onSelect: (selection) => put("selection", selection),
+  });
+  const take = () => {
+    const all = model.get("messages") || [];
+    if (!all.length) return;
+    const at = view.following ? -1 : view.at;
+    view.clear();
+    all.forEach((message) => view.push(message));
+    const wanted = at >= 0 ? at : model.get("step");
+    if (wanted >= 0) view.seek(wanted);
+  };
+  const listen = (message) => {
+    if (message.kind === "clear") view.clear();
+    else if (message.kind === "batch") message.messages.forEach((one) => view.push(one));
+    else view.push(message);
+  };
+  const cursor = () => model.get("step") >= 0 && model.get("step") !== view.at && view.seek(model.get("step"));
+  const chosen = () => {
+    const { step, node } = model.get("selection") || {};
+    if (node !== undefined && (view.selection?.step !== step || view.selection?.node !== node)) view.select({ step, node });
+  };
+  take();
+  model.on("msg:custom", listen);
+  for (const [name, act] of [["messages", take], ["step", cursor], ["selection", chosen]]) model.on("change:" + name, act);
+  return () => {
+    model.off("msg:custom", listen);
+    for (const [name, act] of [["messages", take], ["step", cursor], ["selection", chosen]]) model.off("change:" + name, act);
+    view.destroy();
+  };
+}
+
+/** Two finished traces: their messages lie in one trait, what is missing is asked for by run. */
+function couple({ model, el }) {
+  const both = pair(el, {
+    views: model.get("views") || undefined,
+    align: model.get("align"),
+    onGap: (which, from, to) => model.send({ kind: "gap", which, from, to }),
+    onSeek: ({ token }) => (model.set("token", token), model.set("steps", both.at.steps), model.save_changes()),
+    onAlign: (way) => (model.set("align", way), model.save_changes()),
+  });
+  model.get("runs").forEach((messages, which) => messages.forEach((message) => both.views[which].push(message)));
+  both.seek({ token: Math.max(1, model.get("token")) });
+  const listen = ({ which, messages }) => messages.forEach((message) => both.views[which].push(message));
+  const cursor = () => model.get("token") !== both.at.token && both.seek({ token: model.get("token") });
+  const way = () => model.get("align") !== both.way && both.align(model.get("align"));
+  model.on("msg:custom", listen);
+  for (const [name, act] of [["token", cursor], ["align", way]]) model.on("change:" + name, act);
+  return () => {
+    model.off("msg:custom", listen);
+    for (const [name, act] of [["token", cursor], ["align", way]]) model.off("change:" + name, act);
+    both.destroy();
+  };
+}
+
+/** The adapter of a notebook widget. */
+export default {
+  render(host) {
+    return host.model.get("runs") ? couple(host) : one(host);
+  },
+};

@@ -1,0 +1,97 @@
+/* The messages of one run, by number, and what follows from them. */
+import { CacheMap } from "./cachemap.js";
+
+const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold"];
+
+/** The messages of one run, by number, and what follows from them. */
+export class Store {
+  constructor() {
+    this.head = null;
+    this.end = null;
+    this.steps = []; // sparse: a hole is a step that has not come
+    this.count = 0;
+    this.map = null;
+    this.words = { head: null, upto: 0, list: [] };
+    this.masses = new Map(); // step -> its map of attention, unpacked when looked at
+  }
+
+  /** Take a message; whether anything changed. A step in full replaces its brief, never the other way round. */
+  push(message) {
+    if (message.kind === "head") this.head = message;
+    else if (message.kind === "end") this.end = message;
+    else if (message.kind === "step") {
+      const old = this.steps[message.i];
+      if (old && fullness(message) < fullness(old)) return false;
+      this.steps[message.i] = message;
+      this.count = Math.max(this.count, message.i + 1);
+    } else return false;
+    return true;
+  }
+
+  /** Whether step i can be drawn as it was recorded. */
+  whole(i) {
+    const step = this.steps[i];
+    return !!step && fullness(step) === 2;
+  }
+
+  /** The map of the target's cache, as far as the steps reach. */
+  mapped() {
+    if (!this.head) return null;
+    const { n_layers: layers, n_kv_heads: heads } = this.head.model;
+    if (!this.map && layers && heads) this.map = new CacheMap(layers, heads);
+    this.map?.follow(this.steps);
+    return this.map;
+  }
+
+  /** Attention mass at step i where it was recorded: bytes [row, position] of `width` positions. */
+  massAt(i) {
+    const packed = this.steps[i]?.kv.find((x) => x.lane === "target")?.mass;
+    if (!packed || !this.map) return null;
+    if (!this.masses.has(i)) {
+      if (this.masses.size > 16) this.masses.clear();
+      const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+      this.masses.set(i, Object.assign(bytes, { width: bytes.length / this.map.rows }));
+    }
+    return this.masses.get(i);
+  }
+
+  /** Position in the text -> the token's text; "" where it is not known. */
+  texts() {
+    const { words } = this, { prompt, prompt_tokens: all } = this.head;
+    if (words.head !== this.head) Object.assign(words, { head: this.head, upto: 0, list: [...Array(all - prompt.length).fill(""), ...prompt.map(([, text]) => text)] });
+    for (; words.upto < this.count && this.steps[words.upto]; words.upto++) words.list.push(...this.steps[words.upto].made.map(([, text]) => text));
+    return (position) => words.list[position] ?? "";
+  }
+
+  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold}], what was left out of the wire missing. */
+  nodes(i) {
+    const step = this.steps[i];
+    return step && step.nodes ? nodesOf(step) : null;
+  }
+}
+
+/** 0: no tree; 1: something is left out; 2: all that was recorded. */
+const fullness = (step) => (step.brief ? 0 : step.cut || step.few || step.kv?.some((x) => x.lost) ? 1 : 2);
+
+const known = new WeakMap(); // step -> its nodes, made when looked at
+/** Rows of the wire -> nodes. */
+export function nodesOf(step) {
+  if (known.has(step)) return known.get(step);
+  const nodes = [];
+  step.nodes.forEach((row, id) => {
+    if (!row) return;
+    const node = { id };
+    ROW.forEach((name, k) => (node[name] = row[k] ?? null));
+    node.status = node.status || "unreached";
+    nodes.push(node);
+  });
+  known.set(step, nodes);
+  return nodes;
+}
+
+/** A block of a fixed-point method as a chain: final tokens kept, the others still guesses. */
+export function chainOf(step) {
+  const { after, fixed } = step.iteration;
+  const root = { ...nodesOf(step)[0] };
+  return [root, ...after.map(([id, text], k) => ({ id: k + 1, parent: k, text, token: id, q: null, p: null, u: null, status: k < fixed ? "accept" : "unreached" }))];
+}

@@ -1,0 +1,53 @@
+/* The method as a row of stations. */
+import { h, pool, say, set } from "./elements.js";
+import { milli, short } from "./numbers.js";
+import { nodesOf } from "./store.js";
+
+const STATIONS = [
+  ["drafter", "Draft", "draft"],
+  ["acceptance", "Rule", "verify"],
+  ["policy", "Cache", "cache"],
+  ["depth", "Depth", null],
+  ["sampler", "Sampler", null],
+];
+export const named = (word) => String(word).replaceAll("_", " ");
+function knobs(part) {
+  return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) => `${named(k)} ${typeof v === "number" ? +v.toFixed(3) : v}`).join(", ");
+}
+
+const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler", target: "Sampler" };
+/** The method as a row of stations, with the time that each took in the step; lit is the one that made what is selected. */
+export function stripView(context) {
+  const element = h("div", { class: "stations" });
+  const stations = pool(element, () => h("div", { class: "station" }, h("span", { class: "dot" }), h("span", { class: "what" }), h("b"), h("span", { class: "knobs" })));
+  return {
+    element,
+    draw(store, i) {
+      const head = store.head, step = store.steps[i];
+      element.style.display = head ? "" : "none";
+      if (!head) return;
+      const m = head.method, strategy = m.strategy.name, shown = [];
+      if (strategy !== "draft_verify") shown.push(["Strategy", named(strategy), knobs(m.strategy), null]);
+      for (const [kind, title, clock] of STATIONS) {
+        if (!m[kind] || (strategy === "beam" && kind !== "policy") || (strategy === "jacobi" && !["policy", "sampler"].includes(kind))) continue;
+        const stages = m[kind].stages || [m[kind]];
+        const lane = kind === "drafter" && m[kind].name === "draft_model" ? head.lanes.draft?.name : null;
+        shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "), stages.map(knobs).filter(Boolean).join("; ") || (kind === "acceptance" && head.lossless ? "the target's own law" : ""), clock ? step?.dt[clock] : null]);
+        if (kind === "drafter") shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "", step?.dt.verify]);
+      }
+      const at = context.chosen(store, i), chosen = step?.nodes && !step.iteration && !step.beams ? nodesOf(step).find((n) => n.id === at) : null;
+      const acts = step?.iteration || step?.beams ? "Strategy" : chosen ? ACTED[chosen.status] : null;
+      shown.forEach(([title, name, under, time], k) => {
+        const lit = title === acts;
+        stations.at(k).classList.toggle("lit", lit);
+        set(stations.at(k), { title: lit ? "this part made what is selected" : null });
+        const [, what, bold, line] = stations.at(k).childNodes;
+        say(what, title + (time > 5e-5 && title !== "Rule" ? "  " + milli(time) : ""));
+        say(bold, name);
+        say(line, under);
+      });
+      stations.trim(shown.length);
+      element.style.setProperty("--n", shown.length);
+    },
+  };
+}

@@ -1,0 +1,64 @@
+/* Tokens as text: what has no glyph becomes a symbol. */
+
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/u;
+const SPACE = /\p{Zs}/u;
+const code = (char) => "‹U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "›";
+
+/** One character as it is shown: white space, controls and bidi marks become visible. */
+export function visible(char) {
+  const at = char.codePointAt(0);
+  if (char === " ") return "␣";
+  if (char === "\n") return "⏎";
+  if (char === "\t") return "⇥";
+  if (at < 0x20) return String.fromCodePoint(0x2400 + at);
+  if (at === 0x7f) return "␡";
+  return HIDDEN.test(char) || SPACE.test(char) ? code(char) : char;
+}
+
+/** A token's text -> [[shown, quiet]]: quiet parts are symbols for what has no glyph. Bytes come as a list of hex codes.
+ *  Runs of three or more equal spaces are counted, and at most `most` characters are shown. */
+export function pieces(text, most = 40) {
+  if (Array.isArray(text)) return [["⟨" + text.join(" ").toUpperCase() + "⟩", true]];
+  const parts = [];
+  const add = (shown, quiet) => {
+    const last = parts[parts.length - 1];
+    if (last && last[1] === quiet) last[0] += shown;
+    else parts.push([shown, quiet]);
+  };
+  const chars = [...text];
+  let left = most;
+  for (let i = 0; i < chars.length; ) {
+    let run = 1;
+    while (chars[i] === " " && chars[i + run] === " ") run++;
+    if (left-- <= 1 && i + run < chars.length) {
+      add("…", true);
+      break;
+    }
+    if (run > 2) {
+      add("␣×" + run, true);
+      i += run;
+    } else {
+      const shown = visible(chars[i]);
+      add(/\p{M}/u.test(chars[i]) && i === 0 ? "◌" + shown : shown, shown !== chars[i]);
+      i++;
+    }
+  }
+  return parts;
+}
+
+/** The same as one string, for labels that are read aloud. */
+export const spoken = (text) => pieces(text).map(([shown]) => shown).join("");
+
+/** A token in running text -> [[kind, shown]]: line breaks stay line breaks and spaces spaces; "nl" and "sign" are symbols. */
+export function running(text) {
+  if (Array.isArray(text)) return [["sign", "⟨" + text.join(" ").toUpperCase() + "⟩"]];
+  const parts = [];
+  for (const char of text) {
+    const kind = char === "\n" ? "nl" : char === " " || char === "\t" ? "space" : visible(char) === char ? "text" : "sign";
+    const last = parts[parts.length - 1];
+    const shown = kind === "nl" ? "⏎\n" : kind === "sign" ? visible(char) : char;
+    if (last && last[0] === kind) last[1] += shown;
+    else parts.push([kind, shown]);
+  }
+  return parts;
+}

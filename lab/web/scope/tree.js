@@ -1,0 +1,170 @@
+/* The draft tree, and its legend. */
+import { h, pool, ruler, s, say, set } from "./elements.js";
+import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
+import { glyph, radius, SHAPES, tokenOf, WORDS } from "./marks.js";
+import { two } from "./numbers.js";
+import { chainOf } from "./store.js";
+import { spoken } from "./tokens.js";
+
+/** What a view of one tried node says under its label. */
+function under(node, rule) {
+  if (node.r === null || node.u === null || !node.q) return "";
+  if (rule !== "lossless") return "";
+  const bound = node.r / node.q, ok = node.u * node.q < node.r;
+  return `${two(node.u)} ${ok ? "<" : "≥"} ${two(bound)}`;
+}
+
+export function treeView(context) {
+  const svg = s("svg", { class: "tree", role: "tree" });
+  const edgeLayer = s("g"), nodeLayer = s("g"), ring = s("circle", { class: "ring", r: 11 });
+  svg.append(edgeLayer, ring, nodeLayer);
+  const lines = pool(edgeLayer, () => s("path", { class: "edge" }));
+  const marks = pool(nodeLayer, () => {
+    const group = s("g", { class: "node", role: "treeitem", tabindex: -1 }, s("rect", { class: "reach", x: -12, y: -12, height: 24 }), s("g", { class: "mark" }), s("text", { class: "label" }), s("text", { class: "sub" }));
+    group.addEventListener("click", () => context.select(Number(group.dataset.node)));
+    return group;
+  });
+  const list = h("ol", { class: "beams" });
+  const beamRows = pool(list, () => h("li", null, h("button", { type: "button" })));
+  list.addEventListener("click", (event) => event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
+  const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
+  const element = h("div", { class: "tree-box" }, svg, list, twin, note);
+  let measure = null, small = null, tabled = false, shown = [], width = 0;
+
+  function fonts() {
+    const style = getComputedStyle(element);
+    const mono = style.getPropertyValue("--mono"), sans = style.getPropertyValue("--sans");
+    measure = ruler(`600 ${style.getPropertyValue("--t-md")} ${mono}`);
+    small = ruler(`${style.getPropertyValue("--t-xs")} ${sans}`);
+  }
+
+  function label(text, parts, more) {
+    const spans = [...text.childNodes];
+    const wanted = more ? [...parts, [` +${more}`, "more"]] : parts;
+    wanted.forEach(([shown, quiet], k) => {
+      const span = spans[k] || text.appendChild(s("tspan"));
+      set(span, { class: quiet === "more" ? "more" : quiet && parts.length > 1 ? "ws" : null });
+      say(span, shown);
+    });
+    for (const extra of spans.slice(wanted.length)) extra.remove();
+  }
+
+  function route(edge, kind) {
+    const { from, to, turn } = edge;
+    if (kind === "standing") {
+      if (from.x === to.x) return `M${from.x},${from.y + 8}V${to.y - 8}`;
+      const bend = Math.min(7, to.x - from.x - 4);
+      return `M${from.x},${from.y + 8}V${to.y - bend}Q${from.x},${to.y} ${from.x + bend},${to.y}H${to.x - 7}`;
+    }
+    const stop = to.x - 8;
+    if (from.y === to.y) return `M${from.end},${from.y}H${stop}`;
+    const bend = Math.min(9, Math.abs(to.y - from.y) / 2);
+    return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} ${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
+  }
+
+  function table(nodes, step) {
+    const parents = new Map(nodes.map((n) => [n.id, n])), cell = (x) => h("td", null, x === null ? "–" : String(x));
+    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, `Draft tree of step ${step.i}`), h("thead", null, h("tr", null, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"].map((x) => h("th", { scope: "col" }, x)))),
+      h("tbody", null, nodes.map((n) => h("tr", null, cell(n.id), h("td", null, tokenOf(n.text)), h("td", null, parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–"), [n.q, n.p, n.r, n.u, n.threshold].map(cell), h("td", null, WORDS[n.status]))))));
+  }
+
+  /** The node that a key leads to from the chosen one, or null. */
+  function step(key, at) {
+    const nodes = shown, by = new Map(nodes.map((n) => [n.id, n])), node = by.get(at);
+    if (!node) return nodes[0]?.id ?? null;
+    const kids = children(nodes), family = nodes.filter((n) => n.parent === node.parent), k = family.indexOf(node);
+    const found = key === "h" ? by.get(node.parent) : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
+    return found ? found.id : null;
+  }
+
+  function draw(store, i) {
+    if (!measure) fonts();
+    const step = store.steps[i];
+    const rule = store.head?.method?.acceptance?.name ?? "";
+    const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
+    list.style.display = beams ? "" : "none";
+    svg.style.display = nodes && !beams && !tabled ? "" : "none";
+    twin.style.display = nodes && !beams && tabled ? "" : "none";
+    shown = nodes || [];
+    say(note, !step ? "" : !nodes ? context.absent(store, "The tree of this step") : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
+    if (beams) {
+      const best = context.chosen(store, i);
+      beams.tokens.forEach(([, text], k) => {
+        const button = beamRows.at(k).firstChild;
+        say(button, `${beams.scores[k].toFixed(2)} nats   ${spoken(text)}   from ${beams.parents[k] + 1}`);
+        set(button, { "aria-pressed": k + 1 === best });
+      });
+      beamRows.trim(beams.tokens.length);
+      shown = beams.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
+      return;
+    }
+    if (!nodes) return;
+    if (tabled) return table(nodes, step);
+    const sub = (n) => under(n, rule), narrow = width < 560;
+    const folded = narrow || nodes.length > 128 ? fold(nodes) : nodes;
+    let laid = narrow ? null : layLying(folded, { width, measure, small, sub });
+    if (!laid) laid = layStanding(folded === nodes ? fold(nodes) : folded, { width, measure });
+    set(svg, { width: Math.max(1, Math.ceil(Math.max(laid.width, laid.kind === "lying" ? 0 : width - 2))), height: Math.ceil(laid.height), "aria-label": `draft tree of step ${i}` });
+    // what was decided lies over what was not
+    const order = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
+    let used = 0;
+    for (const edge of [...laid.edges].sort((a, b) => order[a.to.node.status] - order[b.to.node.status])) {
+      const status = edge.to.node.status, d = route(edge, laid.kind), twin = status === "bonus" || status === "resample" || status === "target";
+      set(lines.at(used++), { class: "edge " + status, d });
+      if (twin) set(lines.at(used++), { class: "edge core", d });
+    }
+    lines.trim(used);
+    const chosen = context.chosen(store, i), held = nodeLayer.contains(document.activeElement);
+    const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
+    shown = laid.items.map((item) => item.node);
+    ring.style.display = "none";
+    laid.items.forEach((item, k) => {
+      const { node } = item, group = marks.at(k), [reach, mark, text, numbers] = group.childNodes;
+      const told = laid.kind === "standing" ? "" : sub(node);
+      set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id, "aria-label": describe(node, item.depth), "aria-level": item.depth + 1, "aria-selected": node.id === chosen, tabindex: node.id === stop ? 0 : -1 });
+      set(reach, { width: Math.max(24, item.end - item.x + 14) });
+      if (held && node.id === stop && document.activeElement !== group) group.focus({ preventScroll: true });
+      const shape = node.status + radius(node).toFixed(1);
+      if (mark.dataset.shape !== shape) {
+        mark.dataset.shape = shape;
+        mark.setAttribute("class", "mark " + node.status);
+        mark.replaceChildren(...[SHAPES[node.status](radius(node))].flat());
+      }
+      set(text, { x: GAP_TEXT, y: 4.5 });
+      label(text, item.parts, node.more);
+      const beside = laid.kind === "standing" && sub(node);
+      set(numbers, beside ? { x: width - 2 - item.x, y: 4, "text-anchor": "end" } : { x: GAP_TEXT, y: 17, "text-anchor": "start" });
+      say(numbers, beside ? (item.end + small(sub(node)) + 12 < width ? sub(node) : "") : told);
+      if (node.id === chosen) {
+        ring.style.display = "";
+        set(ring, { cx: item.x, cy: item.y });
+      }
+    });
+    marks.trim(laid.items.length);
+  }
+  return { element, draw, step, look: () => (width = element.clientWidth), restyle: () => (measure = null), focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
+}
+
+function describe(n, depth) {
+  const said = [spoken(n.text)];
+  if (n.status !== "root") said.push(`depth ${depth}`);
+  if (n.q !== null) said.push(`draft ${n.q.toFixed(2)}`);
+  if (n.p !== null) said.push(`target ${n.p.toFixed(2)}`);
+  return [...said, WORDS[n.status]].join(", ");
+}
+
+const LEGEND = ["accept", "reject", "bonus", "resample", "target", "unreached"];
+export function legend(asTable) {
+  const entries = new Map(LEGEND.map((status) => [status, h("span", null, glyph(status), WORDS[status])]));
+  const keys = h("div", { class: "legend" }, ...entries.values()), element = h("div", { class: "under" }, asTable, keys);
+  return {
+    element,
+    draw(store, i) {
+      const plain = store.head && !["draft_verify"].includes(store.head.method.strategy.name);
+      const none = store.head?.method?.drafter?.name === "none";
+      element.style.display = store.steps[i]?.nodes && !store.steps[i].beams ? "" : "none";
+      keys.style.display = plain ? "none" : "";
+      for (const [status, entry] of entries) entry.style.display = (none ? status === "target" : status !== "target") ? "" : "none";
+    },
+  };
+}

@@ -1,0 +1,333 @@
+"""What a visitor does in the lab, with the mouse and with the keyboard alone: nothing is out of reach, the focus is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import STEP, Lab
+from decodescope.app.events import Channel
+from decodescope.app.examples import examples
+from decodescope.app.presets import PRESETS
+from decodescope.app.recipe import as_json, recorded
+from decodescope.engine.trace import open_trace
+from decodescope.engine.trace.events import Step
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+FAR = 70  # presses of Tab, at most, from one end of the page to the other
+TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
+
+
+class Hands:
+    """A visitor with a mouse, or with a keyboard alone."""
+
+    def __init__(self, page: Any, mouse: bool):
+        self.page, self.mouse = page, mouse
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def at(self, selector: str) -> bool:
+        """Whether the focus is there."""
+        return bool(self.page.evaluate(f"!!document.activeElement?.matches({json.dumps(selector)})"))
+
+    def go(self, selector: str) -> None:
+        """Walk to an element with Tab."""
+        for _ in range(FAR):
+            if self.at(selector):
+                return
+            self.press("Tab")
+        raise AssertionError(f"{selector} cannot be reached")
+
+    def click(self, selector: str) -> None:
+        """Press a button."""
+        if self.mouse:
+            self.page.locator(selector).first.click()
+        else:
+            self.go(selector)
+            self.press("Enter")
+            assert self.at(selector), f"{selector} lost the focus"
+
+    def write(self, selector: str, text: str) -> None:
+        """Fill an input."""
+        if self.mouse:
+            self.page.click(selector, click_count=3)
+        else:
+            self.go(selector)
+            self.press("Control+a")
+        self.page.keyboard.type(text)
+
+    def option(self, box: str, name: str) -> None:
+        """Choose from one of the library's lists."""
+        if self.mouse:
+            self.page.click(f"{box} input")
+            self.page.get_by_role("option", name=name, exact=True).click()
+            return
+        self.go(f"{box} input")
+        for _ in range(20):
+            self.press("ArrowDown")
+            active = self.page.locator(f"{box} [role=option].active")
+            if active.count() and active.inner_text().removeprefix("✓").strip() == name:
+                self.press("Enter")
+                return
+        raise AssertionError(f"{name} cannot be chosen")
+
+    def status(self, word: str) -> None:
+        """Wait until the run is in that state."""
+        self.page.wait_for_function(f"document.documentElement.dataset.dsRun == {json.dumps(word)}")
+
+    def run(self, tokens: int) -> None:
+        """Start a run of so many tokens, and wait until it is shown."""
+        self.write("#ds-new input", str(tokens))
+        before = self.page.evaluate("location.hash")
+        self.click("#ds-run")
+        self.page.wait_for_function(f"location.hash != {json.dumps(before)}")
+
+    def step(self) -> int:
+        """The step that is shown."""
+        return int(self.page.evaluate(STEP))
+
+
+# By default with the keyboard: what the mouse does is in the tests of the other files too.
+@pytest.fixture(params=[pytest.param(True, marks=pytest.mark.slow, id="mouse"), pytest.param(False, id="keyboard")])
+def mouse(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs that take a while: 20 steps a second at most."""
+    write = Channel.write
+
+    def written(self: Channel, record: Any) -> None:
+        write(self, record)
+        if isinstance(record, Step):
+            time.sleep(0.05)
+
+    monkeypatch.setattr(Channel, "write", written)
+    yield
+
+
+def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, slow: None, mouse: bool) -> None:
+    page = paused.open()
+    hands = Hands(page, mouse)
+    hands.run(400)
+    hands.status("paused")
+    for made in (0, 1):
+        hands.click(".ds-button.step")
+        page.wait_for_function(f"{STEP} == {made}")
+        hands.status("paused")
+    hands.click(".ds-button.pause")
+    hands.status("running")
+    page.wait_for_function(f"{STEP} >= 4")
+    hands.click(".ds-button.pause")
+    hands.status("paused")
+    # the card of a node that was tried
+    hands.press("End")
+    if mouse:
+        page.locator(".ds .node.reject, .ds .node.accept").first.click()
+    else:
+        hands.go(".ds .node")
+        hands.press("h", "h", "h", "l")
+        while not hands.at(".node.reject, .node.accept"):
+            hands.press("j")
+        hands.press("Enter")
+        assert hands.at(".ds .decision")
+    page.wait_for_function(
+        "/^(Accepted|Rejected)/.test(document.querySelector('.ds .decision h2').textContent)"
+        "&& document.querySelector('.ds .decision').textContent.includes('re-derived')"
+        "&& !document.querySelector('.ds .decision').textContent.includes('does not')"
+    )
+    if not mouse:
+        hands.press("Escape")
+        assert hands.at(".ds .node")
+    hands.click(".ds-button.stop")
+    hands.status("cancelled")
+    page.wait_for_selector(".ds .outcome >> text=Stopped.")
+    assert mouse or hands.at(".ds-button.stop"), "the button that was pressed keeps the focus"
+    # what was made is walked
+    hands.click(".ds-button.step") if mouse else hands.go(".ds .node")
+    if not mouse:
+        for key, step in [("Home", 0), ("ArrowRight", 1), (".", 2), ("ArrowLeft", 1), ("Home", 0)]:
+            hands.press(key)
+            page.wait_for_function(f"{STEP} == {step}")
+            assert hands.at(".ds .node"), "the focus stays in the tree while the steps go by"
+
+
+def test_a_run_is_found_again_after_a_reload(paused: Lab, mouse: bool) -> None:
+    page = paused.open()
+    hands = Hands(page, mouse)
+    hands.run(300)
+    hands.status("paused")
+    hands.click(".ds-button.step")
+    page.wait_for_function(f"{STEP} == 0")
+    address = page.evaluate("location.hash")
+    page.reload()
+    paused.ready(page)
+    hands.status("paused")
+    page.wait_for_function(f"{STEP} == 0")
+    assert page.evaluate("location.hash") == address
+    hands.click(".ds-button.step")
+    page.wait_for_function(f"{STEP} == 1")
+    hands.click(".ds-button.stop")
+    hands.status("cancelled")
+
+
+def test_two_methods_under_one_scrubber(lab: Lab, mouse: bool) -> None:
+    page = lab.open()
+    hands = Hands(page, mouse)
+    hands.option("#ds-other", PRESETS["plain"].title)
+    hands.run(20)
+    page.wait_for_function("document.querySelectorAll('.ds-places .outcome').length == 2")
+    hands.status("done")
+    slider = ".ds-places input[type=range]"
+    if mouse:
+        page.locator(slider).click(position={"x": 2, "y": 5})
+    else:
+        hands.go(slider)
+        hands.press("Home")
+    page.wait_for_function(f"String({TWO}) == '0,0'")
+    if mouse:
+        page.click(".ds-places [aria-label='last place']")
+    else:
+        hands.press("End")
+    page.wait_for_function(f"{TWO}[0] > 3 && {TWO}[1] == 19")
+    hands.click(".ds-places button >> text=wall clock") if mouse else (hands.go(".ds-places .node"), hands.press("a"))
+    page.wait_for_function("location.hash.endsWith('&align=clock')")
+    if not mouse:
+        hands.press("Home")
+        page.wait_for_function(f"String({TWO}) == '0,0'")
+        hands.press("2")
+        page.wait_for_function("document.activeElement.getAttribute('aria-label') == 'run B'")
+
+
+def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: bool, tmp_path: Path) -> None:
+    page = lab.open()
+    hands = Hands(page, mouse)
+    hands.run(24)
+    hands.status("done")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    last = hands.step()
+    with page.expect_download() as got:
+        hands.click(".ds-shown a.html")
+    path = tmp_path / "run.html"
+    got.value.save_as(path)
+    context = lab.driver.new_context(offline=True, reduced_motion="reduce")
+    alone, asked, said = context.new_page(), [], []
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.on("console", lambda line: said.append(line.text))
+    alone.on("pageerror", lambda error: said.append(str(error)))
+    alone.goto(path.as_uri())
+    other = Hands(alone, mouse)
+    alone.wait_for_selector(".ds .node")
+    if mouse:
+        alone.click("[aria-label='first step']")
+    else:
+        other.go(".ds .node")
+        other.press("Home")
+    alone.wait_for_selector(".ds h1:text-is('Step 0')")  # its policy forbids functions made of strings
+    if mouse:
+        alone.click("[aria-label='play the steps']")
+    else:
+        other.press(" ")
+    alone.wait_for_selector(".ds h1:text-is('Step 2')")
+    if mouse:
+        alone.click("[aria-label='last step']")
+    else:
+        other.press("End")
+    alone.wait_for_selector(f".ds h1:text-is('Step {last}')")
+    assert "re-derived" in alone.inner_text(".ds") and "does not re-derive" not in alone.inner_text(".ds")
+    assert not said and not [x for x in asked if not x.startswith(("file:", "blob:", "data:"))]
+
+
+def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mouse: bool) -> None:
+    page = lab.open()
+    hands = Hands(page, mouse)
+    first = examples()[0]
+    assert page.input_value("#ds-prompt textarea") == chosen(first).prompt, "also the one that the page opens on"
+    other = next(x for x in examples() if "draft_model" not in str(chosen(x).names))
+    if mouse:
+        page.select_option(".ds-shown select", other.run)
+    else:
+        hands.go(".ds-shown select")
+        while page.input_value(".ds-shown select") != other.run:
+            hands.press("ArrowDown")
+            page.wait_for_timeout(50)
+        assert hands.at(".ds-shown select")
+    wanted = chosen(other)
+    page.wait_for_function(f"document.querySelector('#ds-prompt textarea').value == {json.dumps(wanted.prompt)}")
+    page.wait_for_function(f"document.querySelector('#ds-new input').value == '{wanted.max_new}'")
+    page.wait_for_function(
+        f"localStorage.getItem('decodescope-settings')?.includes({json.dumps(as_json(wanted).split('settings')[0])})"
+    )
+    before = set(lab.play._jobs)
+    hands.click("#ds-run")
+    page.wait_for_function(f"location.hash && !location.hash.includes('{other.run}')")
+    (job,) = set(lab.play._jobs) - before
+    assert lab.play._jobs[job].wait(300)
+    again, header = recorded(lab.play.find(job).wire.header), recorded(open_trace(other.path).header)
+    assert (again.names, again.settings, again.seed, again.max_new) == (
+        header.names,
+        header.settings,
+        header.seed,
+        header.max_new,
+    )
+
+
+def chosen(example: Any) -> Any:
+    """The settings of an example."""
+    trace = open_trace(example.path)
+    try:
+        return recorded(trace.header)
+    finally:
+        trace.close()
+
+
+def test_an_example_is_paused_stepped_and_played_on(lab: Lab, mouse: bool) -> None:
+    page = lab.open(reduced_motion="no-preference")
+    hands = Hands(page, mouse)
+    page.wait_for_function(f"{STEP} >= 1")
+    hands.click(".ds-button.pause")
+    page.wait_for_selector(".ds-button.pause >> text=Play")
+    at = hands.step()
+    hands.click(".ds-button.step")
+    page.wait_for_function(f"{STEP} == {at + 1}")
+    page.wait_for_timeout(1300)
+    assert hands.step() == at + 1, "it stands still"
+    hands.click(".ds-button.pause")
+    page.wait_for_selector(".ds-button.pause >> text=Pause")
+    page.wait_for_function(f"{STEP} >= {at + 3}")
+
+
+def test_on_a_narrow_page_everything_is_behind_one_button(lab: Lab, mouse: bool) -> None:
+    page = lab.open(width=390, height=844)
+    hands = Hands(page, mouse)
+    assert page.locator("#ds-prompt").is_hidden() and page.locator("#ds-strategy").is_hidden()
+    hands.click("button.ds-more")
+    page.wait_for_selector("button.ds-more[aria-expanded=true]")
+    hands.write("#ds-prompt textarea", "Hello")
+    hands.go("#ds-strategy input")
+    hands.click("button.ds-more")
+    page.wait_for_selector("#ds-prompt", state="hidden")
+    hands.click("#ds-run")
+    page.wait_for_function("location.hash.startsWith('#run=')")
+
+
+def test_skip_links_lead_to_picture_and_controls(lab: Lab) -> None:
+    hands = Hands(lab.open(), mouse=False)
+    hands.press("Tab", "Tab", "Enter")
+    assert hands.at("#ds-preset input")
+    hands.press("Escape")
+    hands.go(".skip")
+    hands.press("Enter")
+    assert hands.at(".ds")
+    hands.press("End")
+    hands.page.wait_for_selector(".ds .outcome:not(:empty)")
+    last = hands.step()
+    hands.press("ArrowLeft")
+    hands.page.wait_for_function(f"{STEP} == {last - 1}")

@@ -1,0 +1,152 @@
+"""What the page shows when things do not go as usual: loading, waiting, cut off, failed, out of memory, damaged, nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import STEP, Lab, served
+from decodescope.app.examples import examples
+from decodescope.app.guard import Guard
+from decodescope.app.presets import PRESETS
+from decodescope.app.recipe import recorded
+from decodescope.app.server import app
+from decodescope.engine.execute import EngineFault, Executor
+from toylab import finished, speculative, toy_play
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+SECRET = "abcdefghijklm"
+
+
+class Cut:
+    """An application whose event streams can be cut off."""
+
+    def __init__(self, app: Any):
+        self.app, self.on = app, False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def sent(message: Any) -> None:
+            if self.on and scope.get("path", "").endswith("/events"):
+                raise ConnectionError("cut off")
+            await send(message)
+
+        await self.app(scope, receive, sent)
+
+
+@pytest.fixture(scope="module")
+def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab that can run, whose streams can be cut off."""
+    play = toy_play(tmp_path_factory.mktemp("traces"))
+    cut = Cut(app(play))
+    with served(lambda port: Guard(cut, port)) as address:
+        made = Lab(driver, address, play)
+        made.cut = cut  # type: ignore[attr-defined] # of this file's labs
+        yield made
+        play.close()
+    assert not made.troubles, made.troubles
+
+
+def test_loading_is_told_in_words_and_seconds(lab: Lab) -> None:
+    lab.play._phase, lab.play._since = "loading target big", time.monotonic() - 3
+    try:
+        page = lab.open(width=390)
+        page.wait_for_selector("#ds-models >> text=/loading target big, [3-9] s/")
+        assert "%" not in page.inner_text("#ds-models")
+    finally:
+        lab.play._phase = ""
+    page.wait_for_selector("#ds-models", state="hidden")
+
+
+def test_a_run_that_waits_says_behind_how_many_and_can_be_cancelled(lab: Lab) -> None:
+    first = lab.play.start(speculative(max_new=100), "somebody else")
+    lab.play.act(first, "pause")
+    page = lab.open()
+    page.click("#ds-run")
+    page.wait_for_selector(".ds .veil >> text=1 run before yours")
+    page.click(".ds-button.stop >> text=Cancel")
+    page.wait_for_selector(".ds .outcome >> text=Stopped.")
+    lab.play.act(first, "stop")
+    assert lab.play._jobs[first.run].wait(60)
+
+
+def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> None:
+    page = paused.open()
+    page.click("#ds-run")
+    page.wait_for_selector(".ds-button.pause >> text=Go on")
+    page.click(".ds-button.step")
+    page.wait_for_function(f"{STEP} == 0")
+    channel = paused.play.find(page.evaluate("location.hash").removeprefix("#run="))
+    paused.cut.on = True  # type: ignore[attr-defined] # of this file's labs
+    try:
+        paused.play.act(channel, "step")
+        page.wait_for_selector(".ds .veil >> text=reconnecting, last step 0")
+        assert page.evaluate(STEP) == 0 and page.locator(".ds .node:visible").count() > 1, "the last picture stays"
+    finally:
+        paused.cut.on = False  # type: ignore[attr-defined] # of this file's labs
+    page.wait_for_function(f"{STEP} == 1")
+    page.wait_for_selector(".ds .veil", state="hidden")
+    page.click(".ds-button.stop")
+    page.wait_for_selector(".ds .outcome >> text=Stopped.")
+
+
+@pytest.mark.parametrize("reason", ["out_of_memory", "device_lost"])
+def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(lab: Lab, monkeypatch: pytest.MonkeyPatch, reason: Any) -> None:
+    run, calls = Executor.run, 0
+
+    def failing(*args: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 20:
+            raise EngineFault(reason, "This did not go well.")
+        return run(*args, **more)
+
+    page = lab.open()
+    page.locator("#ds-prompt textarea").fill(SECRET)
+    monkeypatch.setattr(Executor, "run", failing)
+    page.click("#ds-run")
+    page.wait_for_selector(".ds .outcome.bad >> text=/This did not go well. [0-9]+ steps? (is|are) kept/")
+    monkeypatch.undo()
+    assert page.evaluate(STEP) >= 1 and page.locator(".ds .node:visible").count() > 1
+    page.click(".ds-trouble >> text=Copy report")
+    page.wait_for_selector(".ds-trouble textarea")
+    report = page.input_value(".ds-trouble textarea")
+    assert f"ended: {reason}" in report and "message: This did not go well." in report and "seed: 7" in report
+    assert SECRET not in report, "the prompt may be private"
+    ways = page.locator(".ds-trouble .ways button")
+    if reason != "out_of_memory":
+        assert ways.all_inner_texts() == ["Copy report"]
+        return
+    assert "cache of" in page.inner_text(".ds-trouble p")
+    assert ways.all_inner_texts()[:-1] == [PRESETS[x].title for x in ("plain", "h2o", "streaming")]
+    ways.nth(1).click()
+    page.wait_for_function(f"document.querySelector('#ds-preset input').value == '{PRESETS['h2o'].title}'")
+    header = lab.play.find(page.evaluate("location.hash").removeprefix("#run=")).wire.header
+    assert page.locator("#ds-prompt textarea").input_value() == recorded(header).prompt, "the same prompt, with less"
+
+
+def test_a_damaged_trace_is_shown_as_far_as_it_goes(lab: Lab) -> None:
+    whole = finished(lab.play, max_new=60).path.read_bytes()
+    path: Path = lab.play.folder / "00000000000000aa.dstrace"
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    page = lab.open("/#run=00000000000000aa")
+    page.wait_for_selector(".ds .outcome.bad >> text=/[0-9]+ steps are kept and can be looked at/")
+    assert page.evaluate(STEP) > 2
+
+
+@pytest.mark.parametrize("trouble", ["no trace at all", "gone"])
+def test_where_nothing_can_be_shown_an_example_is_offered(lab: Lab, trouble: str) -> None:
+    run, sentence = "00000000000000bb", "not here any more"
+    if trouble != "gone":
+        run, sentence = "00000000000000cc", "cannot be shown"
+        (lab.play.folder / f"{run}.dstrace").write_bytes(b"this is no trace " * 9)
+    page = lab.open(f"/#run={run}")
+    page.wait_for_selector(f".ds-none .ds-refusal >> text={sentence}")
+    assert page.evaluate("location.hash") == "" and "Traceback" not in page.content()
+    assert page.locator(".ds-none li").count() == len(examples())
+    page.get_by_role("button", name="Run the example").click()
+    page.wait_for_selector(".ds .node:visible")
+    page.wait_for_selector(".ds-none", state="hidden")
+    assert page.input_value(".ds-shown select") == examples()[0].run

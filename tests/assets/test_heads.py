@@ -1,0 +1,230 @@
+"""Training of draft heads: in a language where each token has one successor, trained heads draft without a fault, and
+heads trained one token off never do; and the shipped ones fit their models."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toys
+from decodescope.engine.folder import read_json
+from decodescope.engine.heads.files import HEADS, folders, write
+from decodescope.engine.heads.shift import shifts
+from decodescope.engine.load import fingerprint, load
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+sys.path.append(str(ASSETS / "training"))
+import heads as training  # noqa: E402
+from net import Net, Shape  # noqa: E402
+
+V, D = 13, 32
+NEXT = [5, 0, 7, 1, 9, 3, 11, 4, 12, 2, 6, 8, 10]  # one cycle through all ids
+SHAPES = {
+    "medusa": dict(heads=3),
+    "hydra": dict(heads=3, rank=0),
+    "eagle": dict(n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32),
+    "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=4, head_dim=16),
+}
+DRAFTS = {
+    "medusa": dict(nodes=3),
+    "hydra": dict(nodes=3),
+    "eagle": dict(nodes=3, depth=3),
+    "kangaroo": dict(length=3, stop=0.0),
+}
+
+
+@cache
+def cyclic() -> Net:
+    """A net that continues every token by its NEXT: the last layer's feed-forward block looks it up, the others do nothing."""
+    torch.manual_seed(0)
+    net = Net(Shape(3, D, 2, 1, 16, 64, V, 256))
+    last = net.model.layers[2].mlp
+    with torch.no_grad():
+        for name, weight in net.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                weight.zero_()
+        net.model.embed_tokens.weight.copy_(torch.eye(V, D))
+        last.gate_proj.weight.zero_()[:V, :V] = torch.eye(V)
+        last.up_proj.weight.zero_()[:V, :V] = torch.eye(V)
+        for x, y in enumerate(NEXT):
+            last.down_proj.weight[y, x] = 1.0
+        net.model.norm.weight.fill_(2.0)
+    return net.requires_grad_(False)
+
+
+def text(rows: int, length: int, seed: int) -> torch.Tensor:
+    """int64 [rows, length]: what the net writes, each row from one random token."""
+    beginnings = torch.from_numpy(np.random.default_rng(seed).integers(V, size=(rows, 1)))
+    return cyclic().write(beginnings, length - 1, 1.0, torch.Generator().manual_seed(seed))
+
+
+def trained(kind: str, steps: int = 200):
+    torch.manual_seed(1)
+    head = training.new_head(kind, cyclic(), **SHAPES[kind])
+    own, order = text(400, 24, 1), np.random.default_rng(0)
+    training.train(cyclic(), [head], iter(own[order.integers(400, size=12)] for _ in range(steps)), steps, lr=1e-2)
+    return head
+
+
+def decoded(head, folder: Path) -> list[int]:
+    """Accepted tokens by step of a run on the folder's model with these heads."""
+    cyclic().to_folder(folder)
+    head.rates = ((1.0, 0.0),) * 3  # of three nodes the tree makes a chain
+    write(head, folder / "heads" / head.kind)
+    model = load(folder, "float32", "cpu")
+    assert model.spec.heads == (head.kind,)
+    method = toys.method(drafter=(head.kind, DRAFTS[head.kind]))
+    session = toys.decode(method, [3, 1, 0], 41, pair=(model, model), stop_tokens=())
+    assert session.end.tokens == toys.greedy(model.decoder, [3, 1, 0], 41)
+    return [step.accepted for step in session.sink.steps]
+
+
+def test_the_net_writes_the_cycle() -> None:
+    rows = text(20, 30, 3)
+    assert (torch.tensor(NEXT)[rows[:, :-1]] == rows[:, 1:]).float().mean() > 0.99
+    assert sorted(rows.unique().tolist()) == list(range(V))
+
+
+def test_feature_is_what_the_unembedding_reads() -> None:
+    ids = text(2, 9, 0)
+    r = training.read(cyclic(), ids, layer=1)
+    assert torch.equal(training.unembed(cyclic(), r.feature), cyclic()(ids)) and torch.equal(r.logits, cyclic()(ids))
+    assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
+    """Training and drafting agree on every shift: all that is drafted is accepted, in every step."""
+    head = trained(kind)
+    for row in training.measured(cyclic(), head, text(32, 24, 999)):
+        assert row[0] > 0.97 and row == sorted(row, reverse=True)
+    assert decoded(head, tmp_path)[1:-1] == [3] * 9
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_trained_one_token_off_never_guess_right(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def off(name: str, heads: int = 1):
+        return [replace(s, says=s.says + 1) for s in shifts(name, heads)]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "shifts", off)
+        head = trained(kind)
+        assert all(row[0] > 0.97 for row in training.measured(cyclic(), head, text(32, 24, 999))), "it learnt something else"
+    assert all(row[0] < 0.1 for row in training.measured(cyclic(), head, text(32, 24, 999)))
+    assert sum(decoded(head, tmp_path)) == 0
+
+
+def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
+    """Where the guesses are right every level is as good as the first. With a random net: what a fresh cache gives for every
+    place, slot by slot."""
+    assert all(row[0] > 0.95 for row in training.unrolled(cyclic(), trained("eagle"), text(8, 24, 999), levels=4, stride=3))
+    ids, levels = text(2, 16, 4), 3
+    head = toys.heads("eagle", D, **SHAPES["eagle"])
+    hits = torch.zeros(levels - 1, 10)
+    places = range(0, 16 - levels - 1, 2)
+    for row in ids:
+        r = training.read(cyclic(), row[None])
+        for t in places:
+            store = head.attention.store()
+            guess = head(r.feature[:, : t + 1], r.embedded[:, 1 : t + 2], 0, store)[:, -1:]  # of the feature of t + 1
+            for level in range(1, levels):
+                known = t + level + 1  # the token that follows the guessed feature's
+                guess = head(guess, r.embedded[:, known : known + 1], known - 1, store)
+                ranked = training.unembed(cyclic(), guess)[0, 0].argsort(descending=True)[:10]
+                hits[level - 1] += ranked == cyclic()(row[None, : known + 1])[0, -1].argmax()
+    found = torch.tensor(training.unrolled(cyclic(), head, ids, levels, stride=2))
+    assert torch.allclose(found, hits / (2 * len(places))) and 0.1 < hits.sum() / (2 * len(places) * (levels - 1)) < 1
+
+
+def test_kinds_trained_side_by_side_become_what_each_becomes_alone() -> None:
+    made = []
+    for kinds in (["hydra"], ["medusa"], ["hydra", "medusa"]):
+        torch.manual_seed(2)
+        some = [training.new_head(kind, cyclic(), heads=2) for kind in kinds]
+        training.train(cyclic(), some, iter([text(4, 12, 1)] * 5), 5)
+        made += some
+    for alone, together in zip(made[:2], made[2:], strict=True):
+        for name, x in alone.state_dict().items():
+            assert x.abs().sum() > 0 and torch.allclose(x, together.state_dict()[name], atol=1e-6)
+
+
+def test_training_leaves_the_model_alone_and_gives_the_heads_gradients() -> None:
+    before = {name: w.clone() for name, w in cyclic().named_parameters()}
+    for kind in HEADS:
+        head = training.new_head(kind, cyclic(), **SHAPES[kind]).requires_grad_(True)
+        with torch.no_grad():
+            for p in head.parameters():
+                p.add_(torch.randn_like(p) * 0.1)
+        training.loss_of(cyclic(), head, training.read(cyclic(), text(4, 12, 1), 1)).backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters()), kind
+    assert all(torch.equal(before[name], w) and w.grad is None for name, w in cyclic().named_parameters())
+
+
+@pytest.mark.parametrize("distance", [1, 3])
+def test_trigrams_are_the_most_frequent_continuations(distance: int) -> None:
+    rows = np.random.default_rng(0).integers(4, size=(30, 20)).astype(np.uint16)
+    pairs: dict[tuple[int, int], Counter] = {}
+    for row in rows.tolist():
+        for i in range(len(row) - 1 - distance):
+            pairs.setdefault((row[i], row[i + 1]), Counter())[row[i + 1 + distance]] += 1
+    table = training.Trigrams(rows, distance, 5)
+    for (a, b), counts in pairs.items():
+        guess = int(table.guess(np.array([a]), np.array([b]))[0])
+        assert counts[guess] == max(counts.values())
+    assert table.guess(np.array([4, 0]), np.array([0, 4])).tolist()[1] == -1, "token 4 never came"
+    singles = Counter(row[i + distance] for row in rows.tolist() for i in range(1, len(row) - distance) if row[i] == 0)
+    assert singles[int(table.guess(np.array([4]), np.array([0]))[0])] == max(singles.values())
+
+
+def test_floor_knows_a_language_of_trigrams() -> None:
+    rows = text(32, 24, 5)
+    for kind in HEADS:
+        table = training.floor(cyclic(), kind, 3, text(64, 24, 6).numpy(), rows)
+        assert len(table) == len(shifts(kind, 3)) and min(table) > 0.97
+
+
+def test_own_text_begins_with_what_it_was_given() -> None:
+    given = text(70, 24, 7)
+    made = training.own_text(cyclic(), given, 24, seed=0)
+    assert made.shape == (70, 24) and made.dtype == np.uint16
+    assert (made[:, :8] == given[:, :8].numpy()).all()
+    follows = np.array(NEXT)[made[:, :-1].astype(int)] == made[:, 1:]
+    assert follows.mean() > 0.99
+
+
+def test_batches_mix_own_text_and_corpus() -> None:
+    own, corpus = np.zeros((5, 7), np.uint16), np.ones((5, 7), np.uint16)
+    batch = next(training.mixed(own, corpus, 0.25, 0, "cpu"))
+    assert batch.dtype == torch.int64 and batch.shape == (training.ROWS, 7)
+    assert int(batch[:, 0].sum()) == training.ROWS // 4
+
+
+# ---- what is shipped
+
+SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda x: f"{x.parents[1].name}-{x.name}")
+def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> None:
+    config = read_json(folder, "config.json")
+    assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its heads"
+    assert {x.name for x in folder.iterdir()} == {"config.json", "model.safetensors"}
+    assert all(row[0] > floor for row, floor in zip(config["rates"], config["trigrams"], strict=False))
+
+
+def test_shipped_heads_take_less_than_4_mib_a_model() -> None:
+    for model in {folder.parents[1] for folder in SHIPPED}:
+        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 4 * 2**20
+
+
+def test_default_sizes_of_all_heads_stay_below_4_mib_at_the_shipped_width() -> None:
+    config = json.loads((ASSETS / "models" / "lab" / "config.json").read_text())
+    count = sum(p.numel() for kind in HEADS for p in HEADS[kind](d=config["hidden_size"], **training.SHAPES[kind]).parameters())
+    assert 2 * count < 3.6 * 2**20

@@ -1,0 +1,198 @@
+"""Target and draft: same ids or a refusal that names the first that differs; padding is masked on both sides."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from decodescope.engine import Method, Session, run
+from decodescope.engine.component import build, registry
+from decodescope.engine.configs import spec_from_config
+from decodescope.engine.drafters.base import Drafter
+from decodescope.engine.feed import Feed
+from decodescope.engine.load import SHIPPED, Model, load
+from decodescope.engine.method import MethodError
+from decodescope.engine.trace import Trace, check
+from decodescope.engine.weights import shapes
+from safetensors.torch import load_file, save_file
+
+IDS = 4096  # of the shipped tokenizer
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "max_position_embeddings": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": False,
+}
+PROMPT = [300, 301, 302, 50, 60, 300, 301]
+DRAFTING = [name for name in registry("drafter") if "draft" in registry("drafter")[name].lanes]
+
+
+def made(
+    folder: Path, vocab: int, seed: int = 0, edit: Callable[[dict[str, Any]], None] | None = None, **changes: Any
+) -> Model:
+    """A loaded model of random weights with the shipped tokenizer, `edit`ed. Rows without a token have the largest logits."""
+    folder.mkdir()
+    config = {**CONFIG, "vocab_size": vocab, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    g = torch.Generator().manual_seed(seed)
+    tensors = {name: torch.randn(shape, generator=g) for name, shape in shapes(spec_from_config(config, "m")).items()}
+    tensors["lm_head.weight"][:IDS] *= 2
+    tensors["lm_head.weight"][IDS:] *= 50
+    save_file(tensors, folder / "model.safetensors")
+    table = json.loads((SHIPPED / "lab-draft" / "tokenizer.json").read_text())
+    if edit is not None:
+        edit(table)
+    (folder / "tokenizer.json").write_text(json.dumps(table))
+    shutil.copy(SHIPPED / "lab-draft" / "tokenizer_config.json", folder)
+    return load(folder, dtype="float64", device="cpu")
+
+
+def swapped(table: dict[str, Any]) -> None:
+    """Exchange the tokens of the ids 300 and 301."""
+    vocab = table["model"]["vocab"]
+    first, second = (next(k for k, v in vocab.items() if v == x) for x in (300, 301))
+    vocab[first], vocab[second] = 301, 300
+
+
+def added(table: dict[str, Any]) -> None:
+    """One more mark, behind the last id."""
+    table["added_tokens"].append({**table["added_tokens"][0], "id": IDS, "content": "<|more|>"})
+
+
+def renamed(table: dict[str, Any]) -> None:
+    """Another text for the mark with id 5."""
+    mark = next(x for x in table["added_tokens"] if x["id"] == 5)
+    vocab = table["model"]["vocab"]
+    if mark["content"] in vocab:
+        vocab["<|other|>"] = vocab.pop(mark["content"])
+    mark["content"] = "<|other|>"
+
+
+def session(target: Model, draft: Model, drafter: str, **more: Any) -> Session:
+    """A session that drafts with `draft`."""
+    made = Session(target, Method.named({"drafter": drafter, **more.pop("names", {})}, more.pop("settings", {})), PROMPT,
+                   models={"draft": draft}, max_new_tokens=24, **more)  # fmt: skip
+    made.sink = Trace()
+    return made
+
+
+def finished(made: Session) -> list[int]:
+    """The tokens of a session that ran to its end; its trace agrees with itself."""
+    for _ in made.stream():
+        pass
+    report = check(made.sink)
+    assert report.ok, str(report)
+    return made.end.tokens
+
+
+def test_there_is_a_method_that_pairs() -> None:
+    assert "draft_model" in DRAFTING
+    assert all(issubclass(registry("drafter")[x], Drafter) and build("drafter", x) for x in DRAFTING)
+
+
+CASES: dict[str, tuple[Any, Any, str]] = {
+    "two ids exchanged": (None, swapped, r"differ at id 300 \('.+' against '.+'\)"),
+    "one more in the draft": (None, added, r"differ at id 4096 \(None against '<\|more\|>'\)"),
+    "one more in the target": (added, None, r"differ at id 4096 \('<\|more\|>' against None\)"),
+    "another mark": (None, renamed, r"differ at id 5 \('.+' against '<\|other\|>'\)"),
+}
+
+
+@pytest.mark.parametrize("drafter", DRAFTING)
+@pytest.mark.parametrize(("ours", "theirs", "match"), CASES.values(), ids=CASES)
+def test_different_tokenizers_are_refused_with_the_first_id_that_differs(
+    ours: Any, theirs: Any, match: str, drafter: str, tmp_path: Path
+) -> None:
+    target, draft = made(tmp_path / "big", IDS + 1, edit=ours), made(tmp_path / "small", IDS + 1, 1, edit=theirs)
+    with pytest.raises(MethodError, match=r"small cannot be the draft model of big: their tokenizers " + match) as error:
+        session(target, draft, drafter)
+    assert str(error.value).endswith("Use a model with the same tokenizer.")
+
+
+@pytest.mark.parametrize("drafter", DRAFTING)
+@pytest.mark.parametrize("sizes", [(IDS, IDS + 128), (IDS + 128, IDS), (IDS + 64, IDS + 128), (IDS, IDS)], ids=str)
+def test_padding_is_accepted_and_never_chosen(sizes: tuple[int, int], drafter: str, tmp_path: Path) -> None:
+    """Greedy and sampled; the padded rows would win every time if they were not masked before the softmax."""
+    target, draft = made(tmp_path / "big", sizes[0], 3), made(tmp_path / "small", sizes[1], 3 if sizes[0] == sizes[1] else 4)
+    for model in (target, draft):
+        if model.spec.vocab > IDS:
+            bare = load(model.path, dtype="float64", device="cpu").decoder
+            bare.usable = None
+            assert int(bare.forward(Feed.causal(PROMPT, 0), None)[0, -1].argmax()) >= IDS, "the guard: padding would win"
+    plain = run(target, None, PROMPT, max_new_tokens=24).tokens
+    assert finished(session(target, draft, drafter)) == plain
+    warm = session(target, draft, drafter, names={"sampler": "temperature"}, settings={"sampler": {"temperature": 2.0}})
+    told = finished(warm)
+    assert len(set(told)) > 10, "the guard: it must be sampled"
+    assert max(told) < IDS
+    assert all(token < IDS for step in warm.sink.steps for token in (step.draft.tokens if step.draft else ()))
+
+
+def test_a_draft_with_fewer_usable_ids_bounds_both_sides(tmp_path: Path) -> None:
+    """Rows that a model lacks cannot be drafted; the run's law is that of the target over the ids that both have."""
+    target, draft = made(tmp_path / "big", IDS), made(tmp_path / "small", IDS - 96, 1)
+    sampled = session(target, draft, "draft_model", names={"sampler": "temperature"})
+    told = finished(sampled)
+    assert not sampled.header.lossless and session(target, target, "draft_model").header.lossless
+    assert max(told) < IDS - 96
+    cut = Model("cut", None, target.spec, target.decoder.limited(IDS - 96), target.tokenizer, "0" * 16, [])
+    assert finished(session(target, draft, "draft_model")) == run(cut, None, PROMPT, max_new_tokens=24).tokens
+
+
+def test_a_pair_of_which_one_has_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    target, draft = made(tmp_path / "big", IDS), made(tmp_path / "small", IDS, 1)
+    draft.tokenizer = None
+    with pytest.raises(MethodError, match=r"cannot be compared, since one of them has no tokenizer; add its tokenizer.json\.$"):
+        session(target, draft, "draft_model")
+
+
+def test_ends_are_those_of_the_target(tmp_path: Path) -> None:
+    """A draft that knows no end, or another one, neither ends a text nor keeps it going."""
+    target, draft = made(tmp_path / "big", IDS, 3), made(tmp_path / "small", IDS, 3)
+    plain = run(target, None, PROMPT, max_new_tokens=24).tokens
+    late = next(x for i, x in enumerate(plain) if i >= 4 and x not in plain[:i])
+    target.stop_tokens, draft.stop_tokens = [late], []
+    ended = session(target, draft, "draft_model")
+    assert finished(ended) == plain[: plain.index(late) + 1]
+    assert ended.end.reason == "stop_token"
+    target.stop_tokens, draft.stop_tokens = [], [late]
+    going = session(target, draft, "draft_model")
+    assert finished(going) == plain
+    assert going.end.reason == "max_new_tokens"
+
+
+def test_the_shorter_context_counts(tmp_path: Path) -> None:
+    target, draft = made(tmp_path / "big", IDS), made(tmp_path / "small", IDS, 1, max_position_embeddings=len(PROMPT) + 5)
+    ended = session(target, draft, "draft_model")
+    assert len(finished(ended)) == 5
+    assert ended.end.reason == "context_full"
+    short = made(tmp_path / "short", IDS, 1, max_position_embeddings=len(PROMPT))
+    with pytest.raises(MethodError, match=f"has {len(PROMPT)} tokens and short reads at most {len(PROMPT)}"):
+        session(target, short, "draft_model")
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gemma3_text"])
+def test_the_draft_may_be_of_another_family(family: str, tmp_path: Path) -> None:
+    """What counts is the tokenizer: the text is the target's, whatever drafts it."""
+    target = made(tmp_path / "big", IDS, 3)
+    draft = made(tmp_path / "small", IDS + 64, 5, architectures=None, model_type=family, head_dim=8)
+    assert draft.spec.family == family
+    assert finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
+
+
+def test_a_weight_file_of_the_other_model_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    """Two folders whose weights were exchanged by mistake have the same shapes; their fingerprints tell them apart."""
+    one, two = made(tmp_path / "one", IDS), made(tmp_path / "two", IDS, 1)
+    assert one.fingerprint != two.fingerprint
+    save_file(load_file(two.path / "model.safetensors"), one.path / "model.safetensors")
+    assert load(one.path, dtype="float64", device="cpu").fingerprint == two.fingerprint

@@ -1,0 +1,66 @@
+"""A page that holds nothing but what the drawing module draws, for the tests that look at it in a browser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from decodescope.engine.trace import Trace
+from decodescope.lab.bundle import WEB, bundle
+from decodescope.lab.messages import messages
+from decodescope.lab.wire import encode
+
+PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="/scope.css">
+<body style="margin:0;background:var(--bg)"><input id="other"><div id="place" style="padding:16px"></div>
+<script type="module">import * as S from "/scope.js"; window.S = S; window.place = document.getElementById("place");
+window.asked = []; window.told = [];</script>"""
+
+
+def answer(kind: str, body: str) -> Any:
+    """A route that answers with this."""
+    return lambda route: route.fulfill(body=body, content_type=kind)
+
+
+class Drawn:
+    """The page; `troubles` are the errors that its script made."""
+
+    def __init__(self, driver: Any, width: int = 1440, **more: Any):
+        self.page = driver.new_context(viewport={"width": width, "height": 900}, **more).new_page()
+        self.page.set_default_timeout(30_000)
+        self.troubles: list[str] = []
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        kept = {
+            "": ("text/html", PAGE),
+            "scope.js": ("text/javascript", bundle()),
+            "scope.css": ("text/css", (WEB / "scope.css").read_text(encoding="utf-8")),
+        }
+        for name, (kind, body) in kept.items():
+            self.page.route(f"http://scope.test/{name}", answer(kind, body))
+        self.page.goto("http://scope.test/")
+        self.page.wait_for_function("() => !!window.told")
+
+    def run(self, code: str, *given: Any) -> Any:
+        """Evaluate a function of `given` there, wait until it is drawn, and return what it says."""
+        made = self.page.evaluate(f"given => ({code})(...given)", list(given))
+        self.settled()
+        return made
+
+    def settled(self) -> None:
+        """Wait until everything that was asked for is drawn: the views first, then what stands around them."""
+        self.page.evaluate(
+            "async () => { for (let k = 0; k < 4; k++) await new Promise((done) => requestAnimationFrame(done)); }"
+        )
+
+    def text(self, selector: str) -> str:
+        """The text of the first of these elements."""
+        return str(self.page.locator(selector).first.inner_text())
+
+    def close(self) -> None:
+        """The page goes; it must have had no trouble."""
+        self.page.context.close()
+        assert not self.troubles, self.troubles
+
+
+def told(trace: Trace) -> list[dict[str, Any]]:
+    """The messages of a trace, as they are after their way through the wire."""
+    return json.loads(encode(list(messages(trace))))

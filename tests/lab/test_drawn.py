@@ -1,0 +1,200 @@
+"""What is drawn where there is little room or little to draw: long caches, cut files, other colours, chosen parts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import browser
+from decodescope.lab import export_html, open_trace
+from decodescope.lab.messages import wire_of
+from decodescope.lab.wire import drafted, encode
+
+from .drawn import Drawn, told
+from .runs import known
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+LONG = 2000
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture
+def drawn(driver: Any) -> Iterator[Drawn]:
+    made = Drawn(driver)
+    yield made
+    made.close()
+
+
+def show(drawn: Drawn, told: list[dict[str, Any]], step: int = 0, **options: Any) -> None:
+    drawn.run(
+        "(told, i, options) => { window.view = S.mount(place, options); told.forEach((one) => view.push(one)); view.seek(i); }",
+        told,
+        step,
+        options,
+    )
+
+
+def long_cache(rows: dict[int, list[Any]], mass: np.ndarray | None = None) -> list[dict[str, Any]]:
+    """A run whose first step has read LONG positions and lost `rows` (row -> positions) by then."""
+    trace = known("plain")
+    wire = wire_of(trace)
+    head, step = json.loads(encode([wire.head(), wire.step(trace.steps[0], whole=True)]))
+    lanes = head["model"]["n_layers"] * head["model"]["n_kv_heads"]
+    out = [rows.get(row, []) for row in range(lanes)]
+    kv = {
+        "lane": "target",
+        "appended": 1,
+        "read": LONG,
+        "held": LONG,
+        "bytes": 1,
+        "full": 1,
+        "evicted": 1,
+        "prompt": {"out": out},
+    }
+    if mass is not None:
+        kv["mass"] = base64.b64encode(np.ascontiguousarray(np.broadcast_to(mass, (lanes, LONG))).tobytes()).decode()
+    return [head, {**step, "kv": [kv]}]
+
+
+CELLS = """(row, from, to) => {
+  const canvas = document.querySelector("canvas.map"), c = canvas.getContext("2d"), left = 34, columns = Math.ceil(2000 / 5);
+  const wide = Math.min(canvas.clientWidth - left, columns * 14), found = new Set();
+  const edge = (column) => Math.round(left + (column * wide) / columns);
+  const x0 = edge(Math.floor(from / 5)), x1 = edge(Math.floor(to / 5) + 1) - 1;
+  const y = 30 + row * 8 + 2 * Math.floor(row / 2), data = c.getImageData(x0, y, Math.max(1, x1 - x0), 7).data;
+  for (let k = 0; k < data.length; k += 4) found.add([data[k], data[k + 1], data[k + 2]].join());
+  return [...found];
+}"""
+
+
+def test_one_entry_among_two_thousand_is_seen_kept_or_evicted(drawn: Drawn) -> None:
+    show(drawn, long_cache({0: [[500, 1002], [1004, 1500]], 1: [1003]}))
+    assert "one column is 5 positions" in drawn.text(".cache-pane .rule")
+    kept, gone = (drawn.run(CELLS, 0, a, b) for a, b in ((100, 400), (600, 900)))
+    assert len(kept) == len(gone) == 1 and kept != gone, "plain stretches have one colour"
+    assert sorted(drawn.run(CELLS, 0, 1003, 1003)) == sorted(kept + gone), "the one that is kept"
+    assert sorted(drawn.run(CELLS, 1, 1003, 1003)) == sorted(kept + gone), "the one that is evicted"
+    assert drawn.run(CELLS, 1, 500, 900) == kept
+
+
+def test_a_column_is_as_dark_as_its_strongest_entry(drawn: Drawn) -> None:
+    mass = np.full(LONG, 60, np.uint8)
+    mass[1003] = 255
+    show(drawn, long_cache({}, mass))
+    usual, strong, alone = (drawn.run(CELLS, 0, a, b) for a, b in ((100, 400), (1003, 1003), (1010, 1040)))
+    assert usual == alone and len(strong) == 1 and strong != usual
+    whole = np.full(LONG, 255, np.uint8)
+    drawn.run("() => view.destroy()")
+    show(drawn, long_cache({}, whole))
+    assert drawn.run(CELLS, 0, 100, 400) == strong
+
+
+def test_a_cut_file_says_what_is_missing_and_never_waits(drawn: Drawn, tmp_path: Path) -> None:
+    trace = known("tree")
+    export_html(trace, tmp_path / "cut.html", first=3, last=6)
+    page = drawn.page.context.new_page()
+    page.goto((tmp_path / "cut.html").as_uri())
+    page.locator("h1", has_text="Step 3").wait_for()
+    page.locator(".scrub").evaluate("(e) => { e.value = 1; e.dispatchEvent(new Event('input')) }")
+    page.locator("h1", has_text="Step 1").wait_for()
+    text = page.locator(".ds").inner_text()
+    assert "fetching" not in text
+    assert "steps 3 to 6 are here in full" in text and f"cut to steps 3 to 6 of {len(trace.steps)}" in text
+
+
+def test_a_view_that_can_ask_says_that_it_fetches(drawn: Drawn) -> None:
+    trace = known("tree")
+    wire = wire_of(trace)
+    data = json.loads(encode([wire.head(), *(wire.brief(step) for step in trace.steps[:3])]))
+    drawn.run(
+        "(data) => { window.view = S.mount(place, { onGap: (a, b) => asked.push([a, b]) }); "
+        "data.forEach((one) => view.push(one)); view.seek(1); }",
+        data,
+    )
+    assert "fetching this step…" in drawn.text(".tree-pane") and drawn.run("() => asked") == [[1, 2]]
+
+
+def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
+    trace = known("tree")
+    step = next(s for s in trace.steps if s.extra is not None and s.trials is not None and not all(s.trials.ok))
+    show(drawn, told(trace), step.step)
+    assert drawn.page.locator(".station.lit .what").all_inner_texts() == ["Rule"]
+    nodes = drawn.run("(i) => view.store.nodes(i).map((n) => [n.id, n.status])", step.step)
+    for node, status in nodes:
+        drawn.run("(step, node) => view.select({ step, node })", step.step, node)
+        lit = [x.split("  ")[0] for x in drawn.page.locator(".station.lit .what").all_inner_texts()]
+        due = {"root": [], "accept": ["Rule"], "reject": ["Rule"], "unreached": ["Draft"]}.get(status, ["Sampler"])
+        assert lit == due, (node, status)
+        known_as = drafted(step, node)
+        assert (known_as is None) == (status in ("root", "bonus", "resample", "target"))
+        if known_as is not None:
+            assert step.draft is not None
+            token = drawn.run("(i, id) => view.store.nodes(i)[id].token", step.step, node)
+            assert token == step.draft.tokens[known_as]
+
+
+def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
+    drawn.run("() => { window.view = S.mount(place, { pace: '8/s', onPlay: (on) => told.push(on) }); }")
+    drawn.run("(all) => { all.forEach((one) => view.push(one)); view.seek(0); view.play(true); }", told(known("chain")))
+    drawn.page.wait_for_function("view.at > 1")
+    assert drawn.run("() => view.playing")
+    drawn.run("() => view.play(false)")
+    at = drawn.run("() => view.at")
+    assert not drawn.run("() => view.playing") and drawn.run("() => told") == [True, False]
+    drawn.page.wait_for_timeout(300)
+    assert drawn.run("() => view.at") == at
+    drawn.run("() => { view.play(true); view.seek(0); }")
+    assert drawn.run("() => told") == [True, False, True, False], "a reader's seek stops it"
+
+
+def test_with_forced_colours_marks_differ_by_more_than_colour(driver: Any) -> None:
+    made = Drawn(driver, forced_colors="active")
+    trace = known("tree")
+    show(made, told(trace), next(s.step for s in trace.steps if s.trials is not None and not all(s.trials.ok) and s.path))
+    line = "(kind) => getComputedStyle(document.querySelector(`.tok.${kind} i:not(.lead)`)).textDecorationStyle"
+    assert [made.run(line, kind) for kind in ("accepted", "target")] == ["solid", "double"]
+    dash = "(kind) => getComputedStyle(document.querySelector(`.edge.${kind}`)).strokeDasharray"
+    assert made.run(dash, "accept") == "none" != made.run(dash, "reject")
+    ground = made.run("() => getComputedStyle(document.querySelector('.ds')).backgroundColor")
+    for mark in (".mark.accept circle", ".mark.unreached circle", ".edge.accept"):
+        style = "(mark) => { const s = getComputedStyle(document.querySelector(mark)); return [s.fill, s.stroke]; }"
+        assert ground not in made.run(style, mark)[:1] or "edge" in mark
+    kept = "() => { const c = document.querySelector('canvas.map'); return new Set(new Uint32Array("
+    kept += "c.getContext('2d').getImageData(34, 30, 40, 20).data.buffer)).size; }"
+    assert made.run(kept) > 1, "the map is not one colour"
+    made.close()
+
+
+def test_with_reduced_motion_nothing_moves_by_itself(driver: Any) -> None:
+    made = Drawn(driver, reduced_motion="reduce")
+    show(made, told(known("tree")), 2)
+    found = made.run("() => document.getAnimations().length")
+    assert found == 0
+    made.close()
+
+
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_no_row_of_the_card_touches_its_edge(driver: Any, width: int) -> None:
+    made = Drawn(driver, width)
+    trace = open_trace("first-rejection")  # its probabilities have many digits
+    show(made, told(trace))
+    gap = """() => { const box = document.querySelector(".decision").getBoundingClientRect(); let least = 1e9;
+      for (const x of document.querySelectorAll(".decision :is(td, th, p, h2, h3, text, svg)")) {
+        const range = document.createRange(); range.selectNodeContents(x); const own = range.getBoundingClientRect();
+        if (own.width) least = Math.min(least, box.right - own.right); }
+      return least; }"""
+    for step in trace.steps[:12]:
+        for node in {1, len(step.draft.tokens) // 2, len(step.draft.tokens) + 1} if step.draft else {1}:
+            made.run("(step, node) => view.select({ step, node })", step.step, node)
+            assert made.run(gap) >= 12, (step.step, node)
+    made.close()

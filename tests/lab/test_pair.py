@@ -1,0 +1,235 @@
+"""Two runs under one scrubber: which step each shows, by token and by clock, against the trace itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import browser
+from decodescope.engine.trace import Trace
+from decodescope.lab import compare, export_html, show
+from decodescope.lab.wire import encode
+
+from .drawn import Drawn, told
+from .runs import run
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture
+def drawn(driver: Any) -> Iterator[Drawn]:
+    made = Drawn(driver)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Trace:
+    return run("plain greedy")
+
+
+@pytest.fixture(scope="module")
+def guessed() -> Trace:
+    return run("greedy")
+
+
+def open_pair(drawn: Drawn, a: Trace, b: Trace, **options: Any) -> None:
+    drawn.run("(options) => { window.both = S.pair(place, options); }", options)
+    for which, trace in enumerate((a, b)):
+        drawn.run("(which, told) => told.forEach((one) => both.views[which].push(one))", which, told(trace))
+
+
+def steps(drawn: Drawn) -> list[int]:
+    """The steps that the two panes show."""
+    return [int(x.removeprefix("Step ")) for x in drawn.page.locator(".headline h1").all_inner_texts() if x]
+
+
+def writer(trace: Trace, token: int) -> int:
+    """The step that wrote a token, counted from 1."""
+    return next(k for k, n in enumerate(accumulate(len(s.emitted) for s in trace.steps)) if n >= token)
+
+
+def working(trace: Trace, seconds: float) -> int:
+    """The step in progress at a time after the first step began; after the end the last one."""
+    ends = accumulate(s.wall_us / 1e6 for s in trace.steps)
+    return next((k for k, end in enumerate(ends) if end > seconds), len(trace.steps) - 1)
+
+
+def test_by_token_each_run_shows_the_step_that_wrote_it(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed)
+    for token in (1, 2, 17, 40, 60):
+        drawn.run("(token) => both.seek({ token })", token)
+        assert steps(drawn) == [writer(plain, token), writer(guessed, token)]
+        assert drawn.text(".where") == f"token {token} of 60"
+    assert writer(guessed, 60) < 56, "the test needs a run that takes several tokens a step"
+
+
+def test_by_clock_each_run_shows_the_step_in_progress(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed, align="clock")
+    long = max(sum(s.wall_us for s in trace.steps) / 1e6 for trace in (plain, guessed))
+    for share in (0.0, 0.1, 0.33, 0.7, 0.99):
+        drawn.run("(seconds) => both.seek({ seconds })", share * long)
+        assert steps(drawn) == [working(trace, share * long) for trace in (plain, guessed)]
+
+
+def test_a_step_of_one_run_takes_the_other_along(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed)
+    ends = list(accumulate(len(s.emitted) for s in guessed.steps))
+    drawn.run("() => both.views[1].seek(5)")
+    assert steps(drawn) == [writer(plain, ends[5]), 5]
+    drawn.page.locator(".host").first.locator(".tok[data-step='2']").first.click()
+    drawn.settled()
+    assert steps(drawn) == [2, writer(guessed, 3)]
+
+
+def test_keys_move_both_and_the_switch_keeps_the_place_of_a(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed)
+    drawn.run("() => { both.seek({ token: 7 }); both.root.focus(); }")
+    drawn.page.keyboard.press("ArrowRight")
+    drawn.settled()
+    assert steps(drawn) == [7, writer(guessed, 8)]
+    drawn.page.keyboard.press("a")
+    drawn.settled()
+    start = sum(s.wall_us for s in plain.steps[:7]) / 1e6
+    assert drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock"
+    assert steps(drawn)[0] == 7 and abs(steps(drawn)[1] - working(guessed, start + 1e-9)) <= 1
+    drawn.page.keyboard.press("End")
+    drawn.settled()
+    assert steps(drawn) == [len(plain.steps) - 1, len(guessed.steps) - 1]
+    drawn.page.keyboard.press("Home")
+    drawn.settled()
+    assert steps(drawn) == [0, 0]
+    drawn.page.locator("#other").press("a")
+    assert drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock", "keys belong to the picture alone"
+
+
+def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) -> None:
+    a, b = run("chain", seed=3), run("chain", seed=4)
+    x, y = (t.tokens[len(t.header.prompt) :] for t in (a, b))
+    at = next(k for k, pair in enumerate(zip(x, y, strict=False)) if pair[0] != pair[1])
+    assert at > 0, "the test needs a common beginning"
+    open_pair(drawn, a, b)
+    assert f"The same up to token {at};" in drawn.text(".parts")
+    drawn.page.locator(".parts button").click()
+    drawn.settled()
+    assert drawn.text(".where") == f"token {at + 1} of 60"
+    assert drawn.page.locator(".parted").count() == 2
+    for host, trace in zip(drawn.page.locator(".host").all(), (a, b), strict=True):
+        assert host.locator(".parted").get_attribute("data-step") == str(writer(trace, at + 1))
+    assert drawn.text(".differs summary").startswith("1 setting differs: seed")
+
+
+def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed)
+    assert drawn.text(".parts") == "Text Both wrote the same 60 tokens."
+    assert drawn.page.locator(".parted").count() == 0
+
+
+def test_two_streams_that_arrive_are_followed_and_then_held(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    drawn.run("() => { window.both = S.pair(place, {}); }")
+    one, two = told(plain), told(guessed)
+    push = "(which, told) => told.forEach((one) => both.views[which].push(one))"
+    drawn.run(push, 0, one[:9])
+    assert steps(drawn) == [7] and drawn.text(".run .quiet").endswith(", running")
+    drawn.run(push, 1, two[:4])
+    assert steps(drawn) == [7, 2], "each shows its newest step"
+    drawn.run("() => both.seek({ token: 30 })")
+    assert steps(drawn) == [7, 2], "where a token has not come the newest step stands"
+    drawn.run(push, 1, two[4:])
+    assert steps(drawn) == [7, writer(guessed, 30)]
+    drawn.run(push, 0, one[9:])
+    assert steps(drawn) == [29, writer(guessed, 30)]
+
+
+def test_a_file_of_two_runs_joins_them_from_disk(drawn: Drawn, plain: Trace, guessed: Trace, tmp_path: Path) -> None:
+    export_html(plain, tmp_path / "two.html", beside=guessed)
+    page = drawn.page.context.new_page()
+    page.on("pageerror", lambda error: drawn.troubles.append(str(error)))
+    page.goto((tmp_path / "two.html").as_uri())
+    page.locator(".headline h1", has_text="Step 0").nth(1).wait_for()
+    page.locator(".along").evaluate("(e) => { e.value = 20; e.dispatchEvent(new Event('input')) }")
+    page.locator(".where", has_text="token 20 of 60").wait_for()
+    page.locator(".headline h1", has_text=f"Step {writer(plain, 20)}").wait_for()
+    page.locator(".headline h1", has_text=f"Step {writer(guessed, 20)}").wait_for()
+    assert page.title().endswith("greedy, beside draft model + greedy")
+    assert page.locator(".card-of-run th", has_text="content hash").count() == 2, "both runs are described"
+    with pytest.raises(ValueError, match="all their steps"):
+        export_html(plain, beside=guessed, first=2)
+
+
+MODEL = """(given) => {
+  const heard = {}, values = { ...given };
+  window.sent = [];
+  window.model = { get: (name) => values[name], set: (name, value) => (values[name] = value), save_changes() {}, off() {},
+    send: (content) => sent.push(content), on: (name, act) => (heard[name] = act), fire: (name, value) => heard[name](value) };
+  window.gone = S.default.render({ model, el: place });
+}"""
+
+
+def test_a_notebook_s_comparison_moves_by_its_traits(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    made = compare(plain, guessed)
+    state = {name: getattr(made, name) for name in ("runs", "views", "token", "align")}
+    drawn.run(MODEL, json.loads(encode(state)))
+    assert steps(drawn) == [0, 0]
+    drawn.run("() => { model.set('token', 31); model.fire('change:token'); }")
+    assert steps(drawn) == [30, writer(guessed, 31)] == drawn.run("() => model.get('steps')")
+    drawn.run("() => { model.set('align', 'clock'); model.fire('change:align'); }")
+    assert steps(drawn)[0] == 30 and drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock"
+    drawn.run("() => gone()")
+    assert drawn.page.locator(".ds").count() == 0
+
+
+def test_a_notebook_s_one_run_moves_by_its_traits(drawn: Drawn, guessed: Trace) -> None:
+    made = show(guessed, 3)
+    state = {name: getattr(made, name) for name in ("messages", "views", "step", "selection")}
+    drawn.run(MODEL, json.loads(encode(state)))
+    assert steps(drawn) == [3]
+    drawn.run("() => { model.set('step', 5); model.fire('change:step'); }")
+    assert steps(drawn) == [5]
+    drawn.page.locator(".tok[data-step='2']").first.click()
+    assert drawn.run("() => model.get('step')") == 2
+    drawn.run("() => gone()")
+
+
+def test_play_goes_through_both_and_a_reader_stops_it(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    drawn.run("() => { window.both = S.pair(place, { pace: '8/s', onPlay: (on) => told.push(on) }); }")
+    for which, trace in enumerate((plain, guessed)):
+        drawn.run("(which, told) => told.forEach((one) => both.views[which].push(one))", which, told(trace))
+    drawn.run("() => { both.seek({ token: 1 }); both.play(true); }")
+    drawn.page.wait_for_function("both.at.token > 3")
+    assert drawn.run("() => both.playing")
+    drawn.run("() => both.seek({ token: 1 })")
+    assert not drawn.run("() => both.playing") and drawn.run("() => told") == [True, False]
+
+
+def test_lanes_have_a_table_with_the_same_times(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed)
+    drawn.page.locator(".clocks button", has_text="Show as table").click()
+    drawn.settled()
+    rows = drawn.page.locator(".clocks .twin tbody tr").all_inner_texts()
+    assert len(rows) == len(plain.steps) + len(guessed.steps)
+    step = guessed.steps[3]
+    start = sum(s.wall_us for s in guessed.steps[:3]) / 1000
+    found = rows[len(plain.steps) + 3].split("\t")
+    assert found[:2] == ["B", "3"] and abs(float(found[2]) - start) < 0.01 and abs(float(found[5]) - step.wall_us / 1000) < 0.01
+
+
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_nothing_sticks_out_at_any_width(driver: Any, plain: Trace, guessed: Trace, width: int) -> None:
+    made = Drawn(driver, width)
+    open_pair(made, plain, guessed)
+    assert made.run("() => document.documentElement.scrollWidth") <= width
+    sides = made.page.locator(".host").all()
+    tops = [side.bounding_box()["y"] for side in sides]
+    assert (tops[0] == tops[1]) == (width >= 900), "beside each other from 900 px on"
+    made.close()

@@ -1,0 +1,134 @@
+"""The roofline of a step: prices against the cost model, places against the machine's own roof, and silence without one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from browser import browser
+from decodescope.engine.cost import DTYPE_BITS, cost_of
+from decodescope.engine.hardware import HardwareProfile, roof
+from decodescope.lab import show
+from decodescope.lab.messages import messages, wire_of
+from decodescope.lab.passes import Passes, machine_of, spec_of
+from decodescope.lab.wire import Wire, encode
+
+from .drawn import Drawn
+from .runs import known
+
+MACHINE = HardwareProfile(
+    "a machine", {"float64": 4e9, "float32": 8e9}, 2e9, cache_bandwidth=6e9, cache_bytes=1 << 20, kind="measured"
+)
+
+
+def test_a_row_is_the_sum_of_its_passes_at_the_cost_model_s_price() -> None:
+    trace = known("tree")
+    bits = DTYPE_BITS[trace.header.dtype]
+    made = Passes(trace.header)
+    for step in trace.steps[:8]:
+        rows = {(row["lane"], row["phase"]): row for row in made.rows(step.passes, step.draft)}
+        assert sum(row["n"] for row in rows.values()) == len(step.passes) > 1
+        for (lane, phase), row in rows.items():
+            spec = spec_of(trace.header.model if lane == "target" else trace.header.lanes[lane])
+            own = [p for p in step.passes if (p.lane, p.phase) == (lane, phase)]
+            costs = [cost_of(spec, p, bits=bits, draft=step.draft if phase == "verify" else None) for p in own]
+            assert row["flops"] == sum(c.flops for c in costs) and row["bytes"] == sum(c.bytes for c in costs)
+            assert row["s"] == pytest.approx(sum(p.wall_us for p in own) / 1e6)
+            assert row["rows"] == sum(p.tokens * p.batch for p in own)
+
+
+def test_a_lane_of_unknown_shape_has_no_price() -> None:
+    header = known("chain").header
+    step = known("chain").steps[2]
+    assert {row["lane"] for row in Passes(replace(header, lanes={})).rows(step.passes)} == {"target"}
+    assert Passes(replace(header, model={}, lanes={})).rows(step.passes) == []
+    assert Passes(replace(header, dtype="something")).rows(step.passes) == []
+
+
+def test_a_notebook_s_view_has_a_roofline_when_the_machine_is_given() -> None:
+    made = show(known("chain"), profile=MACHINE)
+    assert made.views[-1] == "roof" and made.messages[0]["machine"]["name"] == MACHINE.name
+    assert "roof" not in show(known("chain")).views
+
+
+def test_a_machine_is_told_only_when_it_is_given_and_only_for_its_types() -> None:
+    trace = known("chain")
+    assert wire_of(trace).head()["machine"] is None
+    told = wire_of(trace, profile=MACHINE).head()["machine"]
+    assert told == machine_of(MACHINE, trace.header.dtype) and told["peak"] == MACHINE.peak(trace.header.dtype)
+    assert machine_of(MACHINE, "int8") is None
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+def opened(driver: Any, step: int, profile: HardwareProfile | None) -> Drawn:
+    made = Drawn(driver)
+    data = json.loads(encode(list(messages(known("tree"), profile=profile))))
+    made.run("(told, i) => { window.view = S.mount(place); told.forEach((one) => view.push(one)); view.seek(i); }", data, step)
+    return made
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 30], ids=["from memory", "from the cache"])
+def test_the_reading_says_how_far_below_the_roof_and_what_bounds_it(driver: Any, cache_bytes: int) -> None:
+    trace, machine = known("tree"), replace(MACHINE, cache_bytes=cache_bytes)
+    made = opened(driver, 4, machine)
+    step = trace.steps[4]
+    row = next(r for r in Passes(trace.header).rows(step.passes, step.draft) if r["phase"] == "verify")
+    best = roof(machine, [row["flops"] / row["bytes"]], trace.header.dtype, resident=cache_bytes > 0)[0]
+    share = 100 * row["flops"] / row["s"] / best
+    told = re.fullmatch(
+        r"verify, (\d+) rows?: .* moved, .* in .* ms, (\d+) % of roof, bound by ([a-z ]+)", made.text(".reading")
+    )
+    assert told and int(told[1]) == row["rows"] and abs(int(told[2]) - share) <= 0.51
+    below = row["flops"] / row["bytes"] < machine.peak(trace.header.dtype) / (6e9 if cache_bytes else 2e9)
+    assert told[3] == (("cache bandwidth" if cache_bytes else "bandwidth") if below else "compute")
+    assert made.page.locator("canvas.roof").is_visible()
+    made.page.locator(".roof-pane button").click()
+    made.settled()
+    rows = [line.split("\t") for line in made.page.locator(".roof-pane tbody tr").all_inner_texts()]
+    assert rows[-1][0].startswith("verify") and rows[-1][-2] == f"{told[2]} %" and len(rows) > 2
+    made.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_without_a_machine_no_roof_is_drawn_and_that_is_said(driver: Any) -> None:
+    made = opened(driver, 4, None)
+    assert "of roof" not in made.text(".reading") and "moved" in made.text(".reading")
+    assert not made.page.locator("canvas.roof").is_visible()
+    assert "are not recorded" in made.text(".roof-pane")
+    made.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_the_tree_stays_on_a_screen_of_900_px(driver: Any) -> None:
+    made = opened(driver, 4, MACHINE)
+    box = made.page.locator(".tree-pane").bounding_box()
+    assert box and box["y"] + box["height"] < 900
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"name": 1}, {"name": "x", "peak_flops": "fast", "bandwidth": 1}, {"name": "x", "peak_flops": 1, "bandwidth": -1}],
+)
+def test_a_damaged_machine_in_a_header_draws_no_roof(said: dict[str, Any]) -> None:
+    header = replace(known("chain").header, machine=said)
+    assert Wire(header).head()["machine"] is None
+
+
+def test_a_header_tells_the_machine_that_was_measured() -> None:
+    header = replace(known("chain").header, machine=MACHINE.record())
+    told = Wire(header).head()["machine"]
+    assert told == machine_of(MACHINE, header.dtype) and told["bandwidth"] == 2e9

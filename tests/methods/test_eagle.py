@@ -1,0 +1,79 @@
+"""EAGLE: the tree is what unrolling each path alone gives, and the layer's cache holds true features only."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import toys
+from decodescope.engine import Session
+from decodescope.engine.cache import LayerStore
+from drafting import drafts, feature_of, path_of
+
+
+def fresh_eagle(text: list[int], ahead: list[int]) -> tuple[torch.Tensor, LayerStore]:
+    """Logits [V] after text and the drafted tokens `ahead`, one slot at a time: true features for the text, guessed ones
+    from there; and the cache."""
+    decoder = toys.pair()[0].decoder
+    layer, store = decoder.heads["eagle"], decoder.heads["eagle"].attention.store()
+    features, guess = feature_of(text[:-1]), None
+    with torch.inference_mode():
+        for slot, token in enumerate([*text[1:], *ahead]):
+            f = features[slot] if slot < len(features) else guess
+            guess = layer(f[None, None], F.embedding(torch.tensor([[token]]), decoder.embed), slot, store)[0, 0]
+            store.commit([0])
+        return decoder.unembed(guess), store
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+def test_eagle_tree_equals_unrolling_every_path_alone(sampler: str) -> None:
+    for text, draft, _ in drafts("eagle", {"nodes": 12, "depth": 4}, 5, sampler):
+        assert max(draft.depth) > 2
+        for node, parent in enumerate(draft.parents):
+            logits, _ = fresh_eagle(text, path_of(draft, parent))
+            if sampler == "greedy":
+                assert draft.tokens[node] == int(logits.argsort(descending=True)[draft.notes["ranks"][node]])
+                continue
+            q = logits.softmax(-1)
+            for sibling in draft.children(parent):
+                if sibling == node:
+                    break
+                q[draft.tokens[sibling]] = 0
+            assert torch.allclose(draft.law(node), q / q.sum(), atol=1e-9)
+
+
+def test_eagle_cache_holds_true_features_of_what_was_accepted_and_nothing_else() -> None:
+    rounds = list(drafts("eagle", {"nodes": 12}, 10))
+    text, _, drafter = rounds[-1]
+    with torch.inference_mode():
+        drafter._catch_up(toys.pair()[0].decoder.embed)
+    store = drafter._store
+    _, due = fresh_eagle([*text, *_emitted(text)], [])
+    assert store.m == 0 and store.n == due.n > len(toys.PROMPT) + 9
+    assert torch.allclose(store.k, due.k, atol=1e-9) and torch.allclose(store.v, due.v, atol=1e-9)
+
+
+def _emitted(text: list[int]) -> list[int]:
+    """What the last step added: the greedy continuation, up to the drafter's new root."""
+    decoder = toys.pair()[0].decoder
+    for _, draft, _ in drafts("eagle", {"nodes": 12}, 1, prompt=text):
+        greedy, accepted, parent = toys.greedy(decoder, text, 8), 0, -1
+        while True:
+            child = next((x for x in draft.children(parent) if draft.tokens[x] == greedy[accepted]), None)
+            if child is None:
+                return greedy[: accepted + 1]
+            parent, accepted = child, accepted + 1
+    raise AssertionError
+
+
+def test_eagle_reads_the_whole_prompt_where_it_is_read_in_parts() -> None:
+    """A prompt longer than one pass: the lane hands over the features of all its parts."""
+    long = toys.prompts(1, 700)[0]
+    target = toys.model(toys.decoder(toys.shaped(max_positions=1024), toys.LIVELY, torch.float64))
+    session = Session(target, toys.method(drafter=("eagle", {"nodes": 6})), long, max_new_tokens=6)
+    for _ in session.stream():
+        pass
+    assert session.tokens[700:] == toys.greedy(target.decoder, long, 6)
+    fresh = Session(target, toys.method(drafter=("eagle", {"nodes": 6})), long, max_new_tokens=6)
+    fresh.start()
+    assert fresh.drafter._due[0].shape == (699, 32) and fresh.drafter._due[1] == long[1:]
