@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -81,6 +82,8 @@ class Shelf:
                 self._phase, self._since = f"loading {role} {Path(name).name}", time.monotonic()
                 found[role] = same or load(name)
                 found[role].name = self._titles.get(name, found[role].name)
+            self._phase, self._since = "measuring this machine", time.monotonic()
+            _measure(found["target"])
             self.models, self.names = found, names
         except Exception as error:  # whatever it is, the page says it
             self.trouble = told(error)
@@ -163,6 +166,14 @@ class Shelf:
             self.trouble, self._phase = "", "waiting"
             self._ready.clear()
             self.load(names)
+
+
+def _measure(model: Model) -> None:
+    """Measure the machine for the roofline, if that was not done before: some seconds, once."""
+    from ..engine.measure import profile_here
+
+    with contextlib.suppress(Exception):  # a run goes without; its view says that no roof is known
+        profile_here(model.decoder.dtype, model.decoder.device)
 
 
 def _offer(key: str, name: str, source: str, folder: Path) -> Offer | None:
