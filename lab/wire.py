@@ -333,13 +333,15 @@ def _single(x: Any) -> float:
 def _fitted(step: dict[str, Any]) -> dict[str, Any]:
     """The step within BUDGET bytes. Parents stand before children, so leaving out from the end leaves no orphan."""
     over = len(encode(step)) - BUDGET
+    if over > 0:
+        over += len(',"cut":true')
     for row in step["kv"]:
         listed = {name: row[name] for name in ("gone", "out", "prompt") if name in row}
         if over > 0 and (size := len(encode(listed))) > BUDGET // 4:
             for name in listed:
                 del row[name]
             row["lost"] = True
-            over -= size
+            over -= size - len('"lost":true,')
     nodes = step["nodes"]
     for i in range(len(nodes) - 1, 0, -1):
         if over <= 0:

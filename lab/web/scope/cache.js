@@ -93,35 +93,41 @@ export function cacheView(context) {
     });
     const room = Math.min(full, columns * 14), zones = row === null ? zonesOf(store, i, length) : [], high = y + (zones.length ? 22 : 2);
     geometry = { left, wide: left + room, columns, bin, lines, tall, length, rows: map.rows };
-    canvas.width = Math.round(right * ratio);
-    canvas.height = Math.round(high * ratio);
+    const pixels = [Math.round(right * ratio), Math.round(high * ratio)];
+    if (canvas.width !== pixels[0] || canvas.height !== pixels[1]) [canvas.width, canvas.height] = pixels; // a new size forgets the pen's fonts
     canvas.style.height = high + "px";
     const pen = canvas.getContext("2d"), image = pen.createImageData(canvas.width, canvas.height), data = new Uint32Array(image.data.buffer);
     data.fill(c.bg);
     const mass = store.massAt(i), edges = Array.from({ length: columns + 1 }, (_, k) => Math.round((left + (k * room) / columns) * ratio)), gap = room / columns >= 4 ? Math.max(1, Math.round(ratio * 0.75)) : 0;
-    const score = new Float64Array(columns), recent = new Int32Array(columns);
+    const score = new Float64Array(columns), recent = new Int32Array(columns), plain = !mass && !map.any(i), across = canvas.width;
     rows.forEach((k, n) => {
-      const y0 = Math.round(lines[n] * ratio), y1 = Math.round((lines[n] + tall) * ratio);
+      const y0 = Math.round(lines[n] * ratio), y1 = Math.round((lines[n] + tall) * ratio), line = (y1 - 1) * across, odd = [];
+      // the lowest line of pixels is written and copied upwards; columns that differ from top to bottom are mended after that
       for (let q = 0; q < columns; q++) {
-        let kept = 0, now = 0, most = 0, all = 0;
-        for (let p = q * bin; p < Math.min(length, (q + 1) * bin); p++) {
-          const gone = map.at[k * map.room + p];
-          all++;
+        const from = q * bin, to = Math.min(length, from + bin), all = Math.max(1, to - from);
+        let kept = plain ? to - from : 0, now = 0, most = plain ? 0.62 : 0;
+        for (let p = plain ? to : from, cell = k * map.room; p < to; p++) {
+          const gone = map.at[cell + p];
           if (gone > i) {
             kept++;
             most = Math.max(most, mass ? (mass[k * mass.width + p] - 1) / 254 : 0.62);
           } else if (gone === i) now++;
         }
-        score[q] += mass ? most : kept / Math.max(1, all);
+        score[q] += mass ? most : kept / all;
         recent[q] += now;
+        const shade = c.ramp[Math.round(255 * Math.min(1, most))], x0 = edges[q], x1 = Math.max(x0 + 1, edges[q + 1] - gap);
+        data.fill(kept ? shade : c.gone, line + x0, line + x1);
+        if (now || (kept && kept < all)) odd.push({ x0, x1, part: kept / all, now });
+      }
+      for (let yy = y0; yy < y1 - 1; yy++) data.copyWithin(yy * across, line, line + across);
+      for (const { x0, x1, part, now } of odd) {
         // of several positions in a column the strongest is shown, as high as the share that is kept: one of them that is
         // kept, or one that is evicted, is a line of its own at least
-        const shade = c.ramp[Math.round(255 * Math.min(1, most))], filled = kept === all ? y1 - y0 : kept ? Math.min(y1 - y0 - 1, Math.max(1, Math.round(((y1 - y0) * kept) / all))) : 0;
-        const x0 = edges[q], x1 = Math.max(x0 + 1, edges[q + 1] - gap);
-        for (let yy = y0; yy < y1; yy++) data.fill(yy >= y1 - filled ? shade : c.gone, yy * canvas.width + x0, yy * canvas.width + x1);
+        const filled = part === 1 ? y1 - y0 : part ? Math.min(y1 - y0 - 1, Math.max(1, Math.round((y1 - y0) * part))) : 0;
+        if (part) for (let yy = y0; yy < y1 - filled; yy++) data.fill(c.gone, yy * across + x0, yy * across + x1);
         if (now) {
-          for (let x = x0; x < x1; x++) data[y0 * canvas.width + x] = data[(y1 - 1) * canvas.width + x] = c.now;
-          for (let yy = y0; yy < y1; yy++) data[yy * canvas.width + x0] = data[yy * canvas.width + x1 - 1] = c.now;
+          for (const yy of [y0, y1 - 1]) data.fill(c.now, yy * across + x0, yy * across + x1);
+          for (let yy = y0; yy < y1; yy++) data[yy * across + x0] = data[yy * across + x1 - 1] = c.now;
         }
       }
     });
