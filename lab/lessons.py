@@ -7,24 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..engine.cost import pass_cost
 from ..engine.hardware import HardwareProfile
+from ..engine.prompts import PROMPTS
 from ..engine.spec import ModelSpec
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# A class that repeats itself, as code does: the next method looks much like the last one.
-POINT = '''class Point:
-    """A point in the plane."""
-
-    def __init__(self, x, y):
-        self.x = x
-        self.y = y
-
-    def add(self, other):
-        return Point(self.x + other.x, self.y + other.y)
-
-    def sub(self, other):
-'''
+POINT = PROMPTS["class"]  # it repeats itself, as code does: the next method looks much like the last one
 
 
 def cost_table(specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: int = 128, bits: int = 32) -> DataFrame:

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("engine", "lab", "app")
-LAB_MAY_SEE = ("engine.trace", "engine.hardware", "engine.cost", "engine.params", "engine.spec")
+LAB_MAY_SEE = ("engine.trace", "engine.hardware", "engine.cost", "engine.params", "engine.prompts", "engine.spec")
 ABOVE_METHODS = ("engine.method", "engine.session", "engine.runner", "engine.run")
 PAGES = {"gradio", "plotly", "fastapi", "starlette", "uvicorn", "anywidget", "ipywidgets", "IPython"}
 READS_HUB_FILES = ("engine.load", "engine.tokenizer", "engine.bench")  # may import transformers inside a function
