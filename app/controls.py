@@ -40,6 +40,9 @@ def control(knob: Param, value: Any = None) -> gr.components.Component:
         return gr.Dropdown(choices=[str(x) for x in knob.choices], value=str(value), filterable=False, **named)
     if knob.type is bool:
         return gr.Checkbox(value=value, **named)
+    if knob.file:
+        away = "on the command line and in Python only"
+        return gr.Textbox(value="", max_lines=1, placeholder=away, **named | {"interactive": False})
     if knob.type not in (int, float):
         return gr.Textbox(value=str(value or ""), max_length=2000, max_lines=1, **named)
     step = knob.step or (1 if knob.type is int else 0.01)

@@ -85,7 +85,15 @@ class Play(Shelf):
         """The method that the controls describe; raises ParamError or MethodError."""
         from ..engine.method import Method
 
-        return Method.named(choice.names, choice.settings)
+        made = Method.named(choice.names, choice.settings)
+        for part in made.parts().values():
+            for knob in part.params():
+                if knob.file and getattr(part, knob.name):
+                    raise Refused(
+                        f"{part.name}.{knob.name} names a file, and the page opens none: leave it empty, or use the command "
+                        "line or Python."
+                    )
+        return made
 
     def start(self, choice: Choice, visitor: str = "") -> Channel:
         """Queue a run; raises Refused. A visitor has one run at a time."""

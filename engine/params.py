@@ -15,7 +15,8 @@ class ParamError(ValueError):
 
 @dataclass(frozen=True)
 class Param:
-    """One knob. `low` and `high` are inclusive; `choices` closes the set; `unit` and `help` are for people."""
+    """One knob. `low` and `high` are inclusive; `choices` closes the set; `unit` and `help` are for people; `file`: its text
+    is the path of a file, which a page must not open for whoever typed it."""
 
     name: str
     type: type
@@ -26,6 +27,7 @@ class Param:
     choices: tuple[Any, ...] = ()
     unit: str = ""
     help: str = ""
+    file: bool = False
 
     def check(self, value: Any, owner: str) -> Any:
         """Return `value` as this knob's type, or raise ParamError. `owner` is the component's name."""
@@ -90,9 +92,10 @@ def param(
     choices: Iterable[Any] = (),
     unit: str = "",
     help: str = "",
+    file: bool = False,
 ) -> Any:
     """A dataclass field that is a knob. Range, unit and help serve control, check and message alike."""
-    meta = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help)
+    meta = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file)
     return field(default=default, metadata={"param": meta})
 
 

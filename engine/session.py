@@ -75,6 +75,8 @@ class Session(State):
         pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
         if stop_texts and pieces is None:
             raise MethodError(f"{spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
+        if m.drafter.reads_text and model.tokenizer is None:
+            raise MethodError(f"{spec.name} has no tokenizer, so {m.drafter.name} cannot read its text; leave the text out.")
         super().__init__(
             tokens=list(prompt),
             prompt=len(prompt),
@@ -95,6 +97,7 @@ class Session(State):
             sampler=m.sampler,
             sampler_state=m.sampler.start(list(prompt), vocab),
             chance=Chance(seed),
+            encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
         self.recorder.attach(self.target)
         m.policy.begin(spec, len(prompt))

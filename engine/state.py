@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,7 @@ class State:
 
     limit: length of text and prompt at which the context is full
     scratch: what the strategy keeps between its steps
+    encode: text -> its ids, nothing put in front; None without a tokenizer
     """
 
     tokens: list[int]
@@ -64,6 +66,7 @@ class State:
     sampler_state: Any
     chance: Chance
     scratch: Any = None
+    encode: Callable[[str], list[int]] | None = None
 
     @property
     def left(self) -> int:
@@ -82,6 +85,7 @@ class State:
             self.chance,
             max(0, self.left - 1),
             self.prompt,
+            self.encode,
         )
 
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:

@@ -92,6 +92,10 @@ class Tokenizer:
         """Ids of `text`, after those that this model puts in front. Marks like <|end|> in it are read as plain text."""
         return self.front + self._run(text)
 
+    def plain(self, text: str) -> list[int]:
+        """Ids of `text` alone, nothing put in front; marks in it are read as plain text."""
+        return self._run(text)
+
     def _run(self, text: str, *, marks: bool = False) -> list[int]:
         by = self._marked if marks else self._plain
         try:

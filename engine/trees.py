@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
+
+import torch
 
 from .draft import ROOT
 
@@ -66,6 +69,72 @@ def shaped_tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> Template:
             sibling = negative / row[rank] * row[rank + 1] if row[rank] else 0.0
             heapq.heappush(open_nodes, (sibling, parent, rank + 1, level))
     return Template(tuple(parents), tuple(ranks), value)
+
+
+class SequoiaTable:
+    """Sequoia's dynamic programme: the most tokens that a tree can be expected to yield, by its size and depth.
+
+    rates[b]: probability that the b-th child of a node is the one accepted, at every level; in any order, since children
+    are tried in turn and none is left out. best[l][m], in doubles, counts the root: at most l levels below it, exactly m
+    nodes with it; -inf: no such tree. With W[b] the same for b children of the root,
+
+        W[b][m] = max over k of W[b - 1][m - k] + rates[b - 1] best[l - 1][k],   best[l][m] = max over b of W[b][m]
+
+    (Chen et al. 2024, arXiv:2402.12374; Infini-AI-Lab/Sequoia, tree_search.py). Takes levels x ranks x nodes^2 additions, as
+    tensor operations, and no loop over nodes.
+    """
+
+    def __init__(self, rates: Sequence[float], nodes: int, depth: int):
+        size = nodes + 2  # m = 0 ... nodes + 1
+        rows = torch.arange(size)
+        back = rows[:, None] - rows  # [m, k] -> m - k
+        alone = torch.full((size,), -torch.inf, dtype=torch.float64)
+        alone[1] = 1.0
+        self.best, self._width, self._last = [alone], [[0] * size], [[[0] * size]]
+        for _ in range(depth):
+            made, last = [alone], [[0] * size]
+            for rate in rates:
+                under = torch.where(self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf)  # 0 x inf is no number
+                whole = torch.where(back > 0, made[-1][back.clamp_min(0)], -torch.inf) + under  # [m, k]
+                most, k = whole.max(1)
+                made.append(most)
+                last.append(k.tolist())
+            most, width = torch.stack(made).max(0)
+            self.best.append(most)
+            self._width.append(width.tolist())
+            self._last.append(last)
+
+    def expected(self, nodes: int, depth: int) -> float:
+        """Tokens of a step with the best tree of `nodes` nodes, the root left out; -inf: there is none."""
+        return float(self.best[depth][nodes + 1])
+
+    def largest(self, nodes: int, depth: int) -> int:
+        """The number of nodes, up to `nodes`, with the most expected tokens; the fewest, if several."""
+        return int(self.best[depth][1 : nodes + 2].argmax())
+
+    def tree(self, nodes: int, depth: int) -> Template:
+        """The best tree of `nodes` nodes, level by level."""
+        parents: list[int] = []
+        ranks: list[int] = []
+        todo = deque([(ROOT, nodes + 1, depth)])  # node, size of the tree under it with it, levels below it
+        while todo:
+            node, size, levels = todo.popleft()
+            sizes: list[int] = []
+            for b in range(self._width[levels][size], 0, -1):
+                sizes.append(self._last[levels][b][size])
+                size -= sizes[-1]
+            for rank, child in enumerate(reversed(sizes)):
+                todo.append((len(parents), child, levels - 1))
+                parents.append(node)
+                ranks.append(rank)
+        return Template(tuple(parents), tuple(ranks), self.expected(nodes, depth))
+
+
+@lru_cache(64)
+def sequoia_tree(rates: tuple[float, ...], nodes: int, depth: int) -> Template:
+    """The tree of at most `nodes` nodes and `depth` levels with the most expected tokens under `SequoiaTable`."""
+    table = SequoiaTable(rates, nodes, depth)
+    return table.tree(table.largest(nodes, depth), depth)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Case:
             return self._typical(node, at[-1])
         if self.rule == "block" and step.rule is not None:
             return self._block(node, at[-1])
+        if self.rule in ("leniency", "spectr") and step.rule is not None:
+            return self._eased(node, at[-1])
         if self.greedy:
             return self._exact(node, at[-1])
         return self._lossless(node, at[-1])
@@ -162,6 +164,50 @@ class Case:
         made.then = self._then_extra()
         return made
 
+    def _eased(self, node: int, i: int) -> Explanation:
+        """The lossless test with one side changed: f(r) in place of r (leniency), rho q in place of q (k-SEQ)."""
+        t, made, rule = self._trials(), self._begin(node, i), self.step.rule or {}
+        p, r, q, u, ok = t.p[i], t.r[i], t.q[i], t.u[i], t.ok[i]
+        made.numbers = [("target", "p(x)", p), ("draft", "q(x)", q)]
+        made.lines.append(self._proposed(node, p, q))
+        if self.rule == "leniency":
+            ink, box, names = rule["f"][i], q, ("f", "q")
+            form, epsilon = self.bounds.get("form", ""), self.bounds.get("epsilon", 1.0)
+            made.numbers.insert(1, ("raised", "f", ink))
+            what = {"square": f"r / {epsilon:g}²", "exponential": f"r^{epsilon:g}"}.get(form, f"r / {epsilon:g}")
+            words = "Leniency raises what the target still owes before it is compared, so more guesses stay."
+            made.lines.append(Line(words, (f"f = {what} = {_f(ink)}    r = {_f(r)}",)))
+        else:
+            place = sum(t.ok[:i])  # a success ends a place
+            rho, k, share, best = (rule[name][place] for name in ("rho", "alive", "A", "optimum"))
+            ink, box, names = p, rho * q, ("p", "rho·q")
+            made.numbers.append(("spread", "rho", rho))
+            words = f"{k} guesses share one threshold here: q counts rho-fold, so each stays a little less often."
+            told = f"any of the {k} stays in {_of_100(share)}; no rule does it in more than {_of_100(best)}"
+            made.lines.append(Line(words, (f"rho = {_f(rho)}    rho·q = {_f(box)}", told)))
+        made.numbers += [
+            ("threshold", "f / q" if names[0] == "f" else "p / (rho·q)", ink / box if box else None),
+            ("draw", "u", u),
+        ]
+        made.agrees = u is not None and ok == (u * box < ink)
+        if u is not None:
+            made.box = (ink, box, u)
+            sign = "<" if u * box < ink else "≥"
+            made.test = f"u·{names[1]} {sign} {names[0]}:  {_f(u * box)} {sign} {_f(ink)}"
+            made.lines.append(Line("The run drew u, evenly between 0 and 1.", (made.test, "accepted" if ok else "rejected")))
+        kept = node in (self.step.path or [])
+        if ok and not kept and self.step.extra is not None:
+            made.status, made.title = "unreached", "Accepted, a copy taken"
+            made.lines.append(Line("It was accepted, but the path goes on in another chain that holds the same token."))
+        if kept and not ok:
+            made.status, made.title = "accept", "Rejected, its copy accepted"
+            made.lines.append(Line("The same token of another chain was accepted after it, and the path goes on in this one."))
+        if self.rule == "leniency":
+            made.lines.append(Line("This rule changes the text: more of the draft's likings stay than the target has."))
+        made.rows, made.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+        made.then = self._then(i)
+        return made
+
     def _unreached(self, node: int) -> Explanation:
         made = self._begin(node, None)
         made.status, made.title = "unreached", "Not reached"
@@ -213,6 +259,10 @@ class Case:
             made.rows_title = "What was left" if left else "Both laws at this place"
             if total is not None:
                 made.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {_f(total)} before",)))
+        elif x.origin == "residual" and self.rule in ("leniency", "spectr"):
+            owed = "what leniency left of" if self.rule == "leniency" else "what the guesses together left of"
+            made.lines.append(Line(f"No guess stayed here. The token comes from {owed} the target's law."))
+            made.rows, made.rows_title = rows, "Both laws at this place"
         elif x.origin == "residual" and self.rule == "block":
             words = "The block ends here. The token comes from what the accepted part left of the target's law."
             made.lines.append(Line(words))

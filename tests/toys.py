@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -122,6 +123,8 @@ def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
     return text[len(prompt) :]
 
 
+DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")  # ids: what the lively target wrote, and noise
+
 # Settings under which a component does something on a toy; without an entry it is tested as it comes.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "draft_model": [dict(length=3), dict(length=8), dict(length=3, width=3)],
@@ -130,8 +133,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "hydra": [dict(nodes=8), dict(nodes=20)],
     "eagle": [dict(nodes=8), dict(nodes=1), dict(nodes=25, depth=2)],
     "kangaroo": [dict(length=4, stop=0.0), dict(length=5, stop=0.5)],
+    "early_exit": [dict(length=4, layers=1), dict(criterion="confidence_exit threshold=0.5 first=1", stop=0.2)],
+    "swift": [dict(window=3, ratio=0.5, length=4, stop=0.2), dict(window=2, ratio=0.5, stop=0, bayes=2, siblings=False)],
     "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],
+    "rest": [dict(datastore=DATASTORE, nodes=12, shortest=1), dict(datastore=DATASTORE, nodes=1, longest=3)],
+    "trie": [dict(nodes=12, length=4), dict(nodes=40, query=3, most=8, weight=0.5), dict(nodes=1)],
     "token_recycling": [dict(nodes="16"), dict(nodes="80", from_prompt=False)],
+    "sequoia": [dict(nodes=8, depth=4), dict(nodes=12, depth=3, rates="measured")],
+    "dyspec": [dict(nodes=8), dict(nodes=12, length=3)],
+    "rsd_c": [dict(branching="3,2,1"), dict(branching="1,1,1")],
+    "rsd_s": [dict(width=3, length=3), dict(width=1, length=4)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "window": [dict(size=6)],

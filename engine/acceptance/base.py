@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..chance import Chance
@@ -93,3 +94,10 @@ def match(draft: Draft, at: Cursor) -> Verdict:
         else:
             origin: Origin = "correction" if children else "bonus" if draft.tokens else "target"
             return Verdict(path, at.choice, origin, trials, places=places)
+
+
+def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
+    """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, norm(r)."""
+    rest = r.index_fill(0, torch.tensor(x, device=r.device), 0.0) if q is None else (r - q).clamp_min_(0)
+    total = rest.sum()
+    return rest / total if total > 0 else r / r.sum()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..chance import Chance
 from ..component import component
 from ..draft import Draft, Origin, Trial, Verdict
-from .base import AcceptanceRule, Cursor, match
+from .base import AcceptanceRule, Cursor, left_over, match
 
 
 @component
@@ -49,10 +48,3 @@ class Lossless(AcceptanceRule):
                 drawn = chance.draw(r, at.position)
                 origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
                 return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)
-
-
-def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
-    """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, r stays as it was."""
-    rest = r.index_fill(0, torch.tensor(x, device=r.device), 0.0) if q is None else (r - q).clamp_min_(0)
-    total = rest.sum()
-    return rest / total if total > 0 else r

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ class Context:
     tokens: prompt and text; the last is the root, which the target has not read yet
     state:  the sampler's, after those tokens
     room:   tokens that may still be drafted; a deeper draft would be cut
+    encode: text -> its ids, nothing put in front; None: the model came without a tokenizer
     """
 
     tokens: list[int]
@@ -31,6 +33,7 @@ class Context:
     chance: Chance
     room: int
     prompt: int
+    encode: Callable[[str], list[int]] | None = None
 
     @property
     def position(self) -> int:
@@ -69,6 +72,11 @@ class Drafter(Component):
     @property
     def branches(self) -> bool:
         """Whether a draft, as set, may be a tree rather than a chain."""
+        return False
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
         return False
 
     def begin(self, ctx: Context) -> None:

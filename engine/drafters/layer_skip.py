@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from ..component import component, param
 from ..decoder import Skip
 from ..draft import Draft
-from ..feed import Feed
+from ..skipping import SubLayer, inner, skip_of, skipping_draft, spread
 from ..spec import ModelSpec
-from .base import Context, Drafter, top_tokens
+from .base import Context, Drafter
 
 if TYPE_CHECKING:
     from ..method import Method
@@ -26,7 +23,8 @@ class LayerSkip(Drafter):
     The chain ends when the draft is less sure than `stop` of the token it just wrote. With `siblings`, alternatives to
     each chain token ride along, fewer the surer the draft was (3, 5, 8 or 10): SWIFT's caterpillar. Under a sampler that
     draws, the chain is drawn from the skipping model's law and siblings are left out, so that each node has its law.
-    Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it runs.
+    Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it runs. `swift` searches
+    the set while it decodes.
     """
 
     title = "Layer skip (SWIFT, fixed set)"
@@ -53,64 +51,21 @@ class LayerSkip(Drafter):
     def skip_set(self, spec: ModelSpec) -> Skip:
         """The sub-layers left out: those named, or spread evenly over the inner ones. Raises ValueError if one is not
         an inner sub-layer."""
-        inner = [(kind, i) for i in range(1, spec.n_layers - 1) for kind in "af"]
-        if self.skip.strip():
-            chosen = [_named(word, inner, spec) for word in self.skip.replace(",", " ").split()]
-        else:
-            count = round(self.ratio * len(inner))
-            chosen = [inner[int((j + 0.5) * len(inner) / count)] for j in range(count)]
-        attn = frozenset(i for kind, i in chosen if kind == "a")
-        return Skip(attn, frozenset(i for kind, i in chosen if kind == "f"))
+        among = inner(spec)
+        if not self.skip.strip():
+            return skip_of(spread(among, self.ratio))
+        return skip_of([_named(word, among, spec) for word in self.skip.replace(",", " ").split()])
 
     def begin(self, ctx: Context) -> None:
         self._skip = self.skip_set(ctx.target.decoder.spec)
 
     def propose(self, ctx: Context) -> Draft:
-        tokens: list[int] = []
-        parents: list[int] = []
-        chain = -1
-        laws: list[Tensor] = []
-        us: list[float | None] = []
-        state, last, greedy = ctx.state, ctx.tokens[-1], ctx.sampler.greedy
-        for depth in range(min(self.length, ctx.room)):
-            feed = Feed.causal([last], ctx.position - 1 + depth, ctx.target.decoder.device)
-            logits = ctx.target.forward(feed, "draft", skip=self._skip)[0, 0]
-            if greedy:
-                sure = float(logits.softmax(-1).amax())
-                width = _siblings(sure) if self.siblings else 1
-                chosen = top_tokens(ctx.sampler.warp(logits, state) if ctx.sampler.stateful else logits, width)
-                last = chosen[0] if not ctx.sampler.stateful else int(ctx.sampler.warp(logits, state).argmax())
-                chosen = [last, *(x for x in chosen if x != last)][:width]
-            else:
-                law = ctx.law(logits, state)
-                drawn = ctx.chance.draw(law, ctx.position + depth, "draft")
-                chosen, last, sure = [drawn.token], drawn.token, float(law[drawn.token])
-                laws.append(law)
-                us.append(drawn.u)
-            tokens += chosen
-            parents += [chain] * len(chosen)
-            chain = len(tokens) - len(chosen)
-            if ctx.sampler.stateful:
-                state = ctx.sampler.update(state, last, logits)
-            if sure < self.stop:
-                break
-        ctx.target.rollback()
-        notes = {"attn": sorted(self._skip.attn), "ffn": sorted(self._skip.ffn)}
-        if greedy or not laws:
-            return Draft(tokens, parents, source="target, layers skipped", notes=notes)
-        rows = list(range(len(tokens)))
-        q = torch.stack(laws)
-        return Draft.chain(tokens, kind="iid", q=q, q_row=rows, u=us, source="target, layers skipped", notes=notes)
+        return skipping_draft(ctx, self._skip, self.length, self.stop, self.siblings)
 
 
-def _siblings(sure: float) -> int:
-    """How many nodes a level gets, by the probability of its best token (SWIFT's table for greedy decoding)."""
-    return 3 if sure > 0.95 else 5 if sure > 0.8 else 8 if sure > 0.5 else 10
-
-
-def _named(word: str, inner: list[tuple[str, int]], spec: ModelSpec) -> tuple[str, int]:
+def _named(word: str, among: list[SubLayer], spec: ModelSpec) -> SubLayer:
     kind, number = word[:1], word[1:]
-    if not number.isdigit() or (kind, int(number)) not in inner:
+    if not number.isdigit() or (kind, int(number)) not in among:
         last = spec.n_layers - 2
         raise ValueError(
             f"layer_skip.skip names {word!r}: write a1 to a{last} for attention blocks and f1 to f{last} for feed-forward "

@@ -12,9 +12,9 @@ from .base import Context, Drafter
 class PromptLookup(Drafter):
     """Find an earlier occurrence of the last n tokens, longest n first, and propose what followed it.
 
-    Costs no pass of any model. The draft is chosen without chance, so it stays lossless under any sampler. The original
-    takes the leftmost match; the latest one usually continues better and is the default here. A continuation may be
-    shorter than `length` and may overlap the suffix.
+    Costs no pass of any model, and O(ngram) table look-ups per token, however long the text. The draft is chosen without
+    chance, so it stays lossless under any sampler. The original takes the leftmost match; the latest one usually continues
+    better and is the default here. A continuation may be shorter than `length` and may overlap the suffix.
     """
 
     title = "Prompt lookup"
@@ -31,10 +31,10 @@ class PromptLookup(Drafter):
         text = ctx.tokens
         self._index.extend(text)
         for n in range(min(self.ngram, len(text) - 1), 0, -1):
-            ends = self._index.earlier(n)
-            if ends:
-                at = ends[-1] if self.match == "latest" else ends[0]
+            ends = self._index.ends(text[-n:])  # the last of them is the suffix itself
+            if len(ends) > 1:
+                at = ends[-2] if self.match == "latest" else ends[0]
                 copied = text[at : at + min(self.length, ctx.room)]
-                notes = {"span": [at - n, at], "ngram": n, "matches": len(ends)}
+                notes = {"span": [at - n, at], "ngram": n, "matches": len(ends) - 1}
                 return Draft.chain(copied, source="copied from the text", notes=notes)
         return Draft()

@@ -78,7 +78,7 @@ class Header:
 class Pass:
     """One forward call.
 
-    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up"
+    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries that layer 0 held before the pass
     attn, ffn: sub-layers that ran; None: all

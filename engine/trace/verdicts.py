@@ -124,6 +124,58 @@ def _block(step: Step, counts: Counter[str]) -> Iterator[str]:
                 yield f"w at {i + 1} is {w[i + 1]:.6g}, but w before it, p and q give {due:.6g}"
 
 
+def _leniency(step: Step, counts: Counter[str]) -> Iterator[str]:
+    """ok is exactly `u * q < f`, f being what the rule made of r."""
+    if step.rule is None:
+        yield from _lossless(step, counts)
+        return
+    trials, f = step.trials, _numbers(step.rule.get("f"))
+    if trials is None:
+        return
+    yield from _walk(step)
+    if f is None or len(f) != len(trials.ok):
+        counts["lenient trials not re-derived"] += len(trials.ok)
+        return
+    counts["lenient trials"] += len(f)
+    for i, (raised, r, q, u, ok) in enumerate(zip(f, trials.r, trials.q, trials.u, trials.ok, strict=True)):
+        if u is not None and ok != (u * q < raised):
+            yield f"trial {i} says ok = {ok}, but u = {u}, q = {q} and f = {raised} give {not ok}"
+        if raised < r * (1 - 1e-6):
+            yield f"trial {i} has f = {raised}, less than r = {r}: leniency never makes the test harder"
+
+
+def _spectr(step: Step, counts: Counter[str]) -> Iterator[str]:
+    """ok is exactly `u * (rho q) < p`, rho being the place's; a success ends the place. Copies of a token are one token."""
+    trials, draft = step.trials, step.draft
+    if trials is None or draft is None:
+        return
+    if step.rule is None:
+        yield from _lossless(step, counts)
+        return
+    plans = {name: _numbers(step.rule.get(name)) for name in ("alive", "rho", "b", "A")}
+    rho, alive = plans["rho"], plans["alive"]
+    kept = [node for node, ok in zip(trials.node, trials.ok, strict=True) if ok]
+    if rho is None or alive is None or len(rho) != len(alive) or len(rho) < len(kept):
+        counts["k-SEQ places not re-derived"] += 1
+        return
+    counts["k-SEQ places"] += len(rho)
+    place = 0
+    for i, (p, q, u, ok) in enumerate(zip(trials.p, trials.q, trials.u, trials.ok, strict=True)):
+        if place >= len(rho):
+            yield f"trial {i} is at place {place}, but the rule planned {len(rho)}"
+            return
+        if u is not None and ok != (u * (rho[place] * q) < p):
+            yield f"trial {i} says ok = {ok}, but u = {u}, rho = {rho[place]}, q = {q} and p = {p} give {not ok}"
+        place += ok
+    for k, r, b, share in zip(*(plans[name] or [] for name in ("alive", "rho", "b", "A")), strict=False):
+        if not 1 <= r <= k or not math.isclose(share, 1 - (1 - b) ** k, abs_tol=1e-9) or share > r * b + 1e-9:
+            yield f"a place has k = {k}, rho = {r}, b = {b} and A = {share}, which are no plan of k-SEQ"
+    path = step.path or []
+    tokens, due = [draft.tokens[node] for node in path], [draft.tokens[node] for node in kept]
+    if tokens != (due[: len(path)] if step.extra is None else due):
+        yield f"the path reads {tokens}, but the trials accepted {due}"
+
+
 def _greedy(trials: Trials) -> bool:
     """Whether the trials were exact matching: their p is 0 or 1, whatever law the tops show."""
     return all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}
@@ -206,4 +258,6 @@ RULES: dict[str, Callable[[Step, Counter[str]], Iterator[str]]] = {
     "lossless": _lossless,
     "typical": _typical,
     "block": _block,
+    "leniency": _leniency,
+    "spectr": _spectr,
 }

@@ -361,6 +361,7 @@ REFUSALS = [
     (Choice("a", {"strategy": "beam", "drafter": "prompt_lookup"}), "uses no drafter"),
     (Choice("a", settings={"drafter": {"lenght": 3}}), "has no knob"),
     (Choice("a", {"drafter": "draft_model"}, {"drafter": {"length": 99}}), r"must lie in \[1, 16\]"),
+    (Choice("a", {"drafter": "rest"}, {"drafter": {"datastore": "/etc/hostname"}}), "the page opens none"),
     (Choice("a", {"strategy": "jacobi", "sampler": ["temperature"]}), "sampler greedy"),
 ]
 

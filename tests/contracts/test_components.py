@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import toys
 from decodescope.engine import Method, ParamError, load, run
@@ -13,6 +16,13 @@ KNOBS = [(kind, name, p) for kind, name in ALL for p in registry(kind)[name].par
 
 def ids(x: object) -> str:
     return x if isinstance(x, str) else getattr(x, "name", str(x))
+
+
+def test_the_page_of_methods_names_them_all_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert not [name for _, name in ALL if f"`{name}`" not in page]
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")]
+    assert not {x for row in rows for x in row} - {name for _, name in ALL}
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)

@@ -17,6 +17,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "copied": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1}), sampler="temperature"),
     "block": dict(drafter=("draft_model", {"length": 4}), acceptance="block", sampler="temperature"),
     "typical": dict(drafter=("draft_model", {"length": 3, "width": 3}), acceptance="typical", sampler="temperature"),
+    "lenient": dict(drafter=("draft_model", {"length": 3, "width": 2}), acceptance="leniency", sampler="temperature"),
+    "k-SEQ": dict(drafter=("chains", {"length": 3, "count": 3}), acceptance="spectr", sampler="temperature"),
     "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
     "plain": dict(sampler="temperature"),
     "plain greedy": dict(),

@@ -9,7 +9,9 @@ from functools import cache, partial
 from decodescope.engine.acceptance.base import AcceptanceRule
 from decodescope.engine.acceptance.block import Block
 from decodescope.engine.acceptance.lossless import Lossless
+from decodescope.engine.acceptance.spectr import SpecTr
 from decodescope.engine.drafters.base import Drafter
+from decodescope.engine.drafters.chains import Chains
 from decodescope.engine.drafters.draft_model import DraftModel
 from decodescope.engine.drafters.layer_skip import LayerSkip
 from decodescope.engine.drafters.none import NoDraft
@@ -82,6 +84,9 @@ PROPOSALS: dict[str, Proposal] = {
     "chain, block": Proposal(Block, lambda n: DraftModel(length=n), chain=True),
     "layer skip": Proposal(Lossless, lambda n: LayerSkip(length=n, ratio=0.9, stop=0.3), chain=True),
     "layer skip, block": Proposal(Block, lambda n: LayerSkip(length=n, ratio=0.9, stop=0.3), chain=True),
+    "3 chains, k-SEQ": Proposal(SpecTr, lambda n: Chains(length=1, count=3)),
+    "2 chains, 2 deep, k-SEQ": Proposal(SpecTr, lambda n: Chains(length=2, count=2), vocab=3),
+    "2 chains, 2 deep": Proposal(Lossless, lambda n: Chains(length=2, count=2), vocab=3),
     "one-hot chain": Proposal(Lossless, lambda n: Chosen(length=n), chain=True),
     "prompt lookup": Proposal(Lossless, lambda n: PromptLookup(length=n, ngram=2), chain=True, remembers=True),
     "2 without replacement": Proposal(Lossless, lambda n: DraftModel(length=1, width=2)),

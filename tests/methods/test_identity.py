@@ -23,6 +23,18 @@ SETTINGS = {
     "skip": dict(drafter=("layer_skip", {"length": 7, "stop": 0.0})),
     "skip-siblings": dict(drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
+    "llma": dict(drafter="llma"),
+    "anpd": dict(drafter="anpd"),
+    "aggressive": dict(drafter=("aggressive", {"length": 8})),
+    "trie": dict(drafter=("trie", {"nodes": 16})),
+    "rest": dict(drafter=("rest", {"nodes": 16})),
+    "swift": dict(drafter=("swift", {"window": 8, "stop": 0.3})),
+    "early-exit": dict(drafter=("early_exit", {"layers": 1})),
+    "early-criterion": dict(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 first=1"})),
+    "sequoia": dict(drafter="sequoia"),
+    "dyspec": dict(drafter="dyspec"),
+    "rsd-c": dict(drafter="rsd_c"),
+    "rsd-s": dict(drafter="rsd_s"),
 }
 # read with heads that were trained on the target; on the shipped model those that it has are compared
 HEADS = {

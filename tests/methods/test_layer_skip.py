@@ -9,7 +9,7 @@ import torch
 import toys
 from decodescope.engine import MethodError
 from decodescope.engine.component import build
-from decodescope.engine.drafters.layer_skip import _siblings
+from decodescope.engine.skipping import width
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=4), 5, torch.float64))
@@ -54,7 +54,7 @@ def test_sub_layers_that_always_run_are_refused(word: str) -> None:
 
 def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() -> None:
     session = skipping(ratio=0.5, stop=0.0, siblings=True)
-    assert [_siblings(x) for x in (0.99, 0.9, 0.6, 0.3)] == [3, 5, 8, 10]
+    assert [width(x) for x in (0.99, 0.9, 0.6, 0.3)] == [3, 5, 8, 10]
     sizes = set()
     for step in session.sink.steps[:-4]:
         tree = step.draft

@@ -45,11 +45,40 @@ def test_matcher_equals_a_plain_search(ngram: int, length: int, match: str) -> N
     assert found > 300
 
 
-def test_index_lists_every_earlier_occurrence() -> None:
+def test_index_lists_every_occurrence() -> None:
     text = [1, 2, 1, 2, 1, 2]
     index = SuffixIndex(2)
     index.extend(text[:3]), index.extend(text)
-    assert index.earlier(1) == [2, 4] and index.earlier(2) == [2, 4] and SuffixIndex(2).earlier(1) == []
+    assert index.ends([2]) == [2, 4, 6] and index.ends([1, 2]) == [2, 4, 6] and index.ends([2, 1]) == [3, 5]
+    assert not index.ends([3]) and not SuffixIndex(2).ends([1])
+
+
+class Counted(list[int]):
+    """A text that counts the tokens read from it."""
+
+    read = 0
+
+    def __getitem__(self, at):
+        found = super().__getitem__(at)
+        self.read += len(found) if isinstance(at, slice) else 1
+        return found
+
+
+def test_a_proposal_costs_no_more_in_a_longer_text() -> None:
+    """One token again and again, the most matches there can be: every further token has the same few tokens read, and the
+    places found are the index's own list, not a copy."""
+    text = Counted([3] * 50)
+    drafter = build("drafter", "prompt_lookup", dict(ngram=3, length=4, match="first"))
+    drafter.begin(context(text))
+    drafter.propose(context(text))
+    costs = set()
+    for _ in range(500):
+        before = text.read
+        text.append(3)
+        assert drafter.propose(context(text)).tokens == [3, 3, 3, 3]
+        costs.add(text.read - before)
+    assert len(costs) == 1 and costs.pop() < 20
+    assert drafter._index.ends([3, 3]) is drafter._index.ends((3, 3))
 
 
 def test_repeated_block_reaches_full_acceptance() -> None:

@@ -1,5 +1,5 @@
 /* What the card says of one node, from the record alone. */
-import { blockOf, exact, judged, rederives } from "./judge.js";
+import { blockOf, exact, judged, planOf, rederives } from "./judge.js";
 import { lawsAt } from "./laws.js";
 import { nodesOf } from "./store.js";
 import { spoken } from "./tokens.js";
@@ -67,6 +67,24 @@ export function decision(step, rule, id, method = {}) {
     made.lines.push("Kept is what the target finds likely enough; nothing is drawn. This rule changes the text.");
     return made;
   }
+  if ((rule === "leniency" || rule === "spectr") && step.rule) {
+    const eased = rule === "leniency", plan = eased ? {} : planOf(step, node);
+    const ink = eased ? step.rule.f?.[trial] ?? null : node.p, box = eased ? node.q : (plan.rho ?? 1) * node.q, name = eased ? "f" : "p";
+    const spread = eased ? "q" : "(rho·q)";
+    made.form = "drawn";
+    made.numbers = [["target", "p(x)", node.p], eased ? ["raised", "f(r)", ink] : ["spread", "rho", plan.rho ?? null], ["draft", "q(x)", node.q]];
+    made.numbers.push(["threshold", `${name} / ${spread}`, box ? ink / box : null], ["draw", "u", node.u]);
+    made.test = [`u < ${name} / ${spread}`, node.u, node.u * box < ink ? "<" : "≥", box ? ink / box : Infinity];
+    made.box = { ink, box, u: node.u, name };
+    made.lines.push(eased ? "Leniency raises what the target still owes before the test, so more guesses stay. This rule changes the text."
+      : `${plan.alive} guesses share one threshold: any of them stays in ${(100 * plan.A).toFixed(1)} of 100 cases; no rule does it in more than ${(100 * plan.optimum).toFixed(1)}.`);
+    if (recorded && node.status !== "accept") {
+      made.title = "Accepted, another copy taken";
+      made.lines.push("The path goes on in another chain that holds the same token.");
+    }
+    made.laws = lawsAt(step, node.parent, []);
+    return made;
+  }
   if (exact(step)) {
     made.form = "greedy";
     made.laws = lawsAt(step, node.parent, []);
@@ -112,6 +130,7 @@ function extraOf(step, rule, node, made, refused) {
   made.lines.push(
     residual ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} refused at this place. The token comes from what is left of the target's law, scaled to one.`
     : node.status === "bonus" ? "Every guess on the way was accepted. The same pass gave the target's law after the last one: one more token, free."
+    : node.status === "resample" && (rule === "leniency" || rule === "spectr") ? "No guess stayed at this place. The token comes from what the rule left of the target's law."
     : node.status === "resample" ? (rule === "block" ? "The block ends here. The token comes from what the accepted part left of the target's law." : "No guess at this place passed. The token is drawn from the target's law.")
     : "The target draws one token from its own law.");
   return made;

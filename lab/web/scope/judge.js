@@ -13,6 +13,14 @@ export function blockOf(step) {
   return { last, rows, sound: due.every((x, k) => Math.abs(x - w[k + 1]) <= 1e-9 * Math.max(1, x)) };
 }
 
+/** k-SEQ's numbers at the place where `node` was tried: a success ends a place. */
+export function planOf(step, node) {
+  const k = step.verdict.tried.indexOf(node.id), ok = step.verdict.ok || [], rule = step.rule || {};
+  let place = 0;
+  for (let i = 0; i < k; i++) place += ok[i] ? 1 : 0;
+  return Object.fromEntries(["alive", "rho", "b", "A", "optimum"].map((name) => [name, k < 0 ? undefined : rule[name]?.[place]]));
+}
+
 /** Is it exact matching: a greedy law, under which nothing is drawn? */
 export const exact = (step) => step.verdict.tried.length > 0 && !step.rule && nodesOf(step).every((n) => n.r === null || (n.u === null && (n.p === 0 || n.p === 1)));
 
@@ -21,6 +29,8 @@ export function judged(step, rule, node) {
   if (node.r === null) return null;
   if (rule === "block" && step.rule) return step.rule.u && step.rule.h ? ((k) => step.rule.u[k] < step.rule.h[k])(step.verdict.tried.indexOf(node.id)) : null;
   if (rule === "typical" && step.rule) return node.p > node.threshold;
+  if (rule === "leniency" && step.rule) return step.rule.f ? node.u * node.q < step.rule.f[step.verdict.tried.indexOf(node.id)] : null;
+  if (rule === "spectr" && step.rule) return ((rho) => (rho === undefined ? null : node.u * (rho * node.q) < node.p))(planOf(step, node).rho);
   if (rule === "lossless" || exact(step)) return node.u === null ? node.r > 0 : node.u * node.q < node.r;
   return null;
 }
@@ -40,6 +50,10 @@ export function rederives(step, rule) {
   if (rule === "block" && step.rule) {
     const block = blockOf(step);
     return !!block && block.sound && (path.length - 1 === block.last || (!extra && path.length - 1 < block.last));
+  }
+  if (rule === "spectr" && step.rule) { // the path may run through another copy of an accepted token
+    const kept = order.filter((n) => judged(step, rule, n)).map((n) => n.text), read = path.slice(1).map((id) => by.get(id).text);
+    return read.every((text, k) => text === kept[k]) && (read.length === kept.length || !extra);
   }
   return path.slice(1).every((id) => judged(step, rule, by.get(id)) === true);
 }

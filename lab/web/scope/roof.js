@@ -8,7 +8,7 @@ function scaled(x) {
   return `${x.toFixed(x >= 10 ? 0 : 2)} `;
 }
 
-const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on" };
+const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on", search: "skip set scored" };
 /** The word for a row of passes. */
 const passWord = ({ lane, phase }) => (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
 const passName = (row) => `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;

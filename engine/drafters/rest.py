@@ -1,0 +1,88 @@
+"""REST: draft with what followed the same words in a large body of text, found by a suffix array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..component import component, param
+from ..datastore import datastore, unfit
+from ..draft import ROOT, Draft
+from ..spec import ModelSpec
+from .base import Context, Drafter
+
+if TYPE_CHECKING:
+    from ..method import Method
+
+HITS = 5000  # places that are counted
+SHOWN = 8  # places that the trace names
+
+
+@component
+class Rest(Drafter):
+    """Retrieval-based speculative decoding. Take the longest suffix of the text, of `longest` down to `shortest` tokens,
+    that stands in the datastore; at up to 5000 places where it stands take the next `length` tokens; count every prefix of
+    these; draft the `nodes` most frequent ones. A prefix is at least as frequent as what it begins, so they are a tree.
+
+    The datastore is any text file, cut into the model's tokens and sorted into a suffix array when a run first asks for
+    it, then kept in memory; without a file it is the text of this package's lessons and training programs, which is little
+    and foreign to most prompts. For a model without a tokenizer the file holds token ids with blanks between
+    them, and without a file nothing is drafted.
+    Costs no pass of any model. Chosen without chance: lossless under any sampler. Prefixes of the same count are taken
+    shorter first, then in the order of their ids. Of more than 5000 places an even share is counted, where the order of a
+    suffix array would prefer small ids; where nothing is found the target goes on alone.
+    """
+
+    title = "REST"
+    source = "He et al. 2024, arXiv:2311.08252, section 3; FasterDecoding/REST, DraftRetriever/src/lib.rs"
+
+    datastore: str = param("", file=True, help="path of a text file, at most 16 MiB; empty: the text of the package")
+    length: int = param(10, low=1, high=32, unit="tokens", help="taken from each place")
+    nodes: int = param(64, low=1, high=256, unit="nodes", help="size of the tree")
+    longest: int = param(16, low=1, high=32, unit="tokens", help="longest suffix that is looked for")
+    shortest: int = param(2, low=1, high=32, unit="tokens", help="shortest suffix that is looked for")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
+        if self.shortest > self.longest:
+            return f"rest.shortest = {self.shortest}: must not be above rest.longest, which is {self.longest}."
+        reason = unfit(self.datastore) if self.datastore else None
+        return reason and f"rest.datastore: {reason}"
+
+    def begin(self, ctx: Context) -> None:
+        self._store = datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)
+
+    def propose(self, ctx: Context) -> Draft:
+        length = min(self.length, ctx.room)
+        n, low, high = self._store.longest(ctx.tokens, self.longest, self.shortest)
+        if n == 0 or length == 0:
+            return Draft()
+        rows = low + np.arange(high - low) if high - low <= HITS else np.linspace(low, high - 1, HITS).astype(np.int64)
+        places = self._store.order[rows]
+        tokens, parents, counts = frequent_prefixes(self._store.windows(places, n, length), self.nodes)
+        notes = {"suffix": n, "hits": high - low, "offsets": places[:SHOWN].tolist(), "counts": counts}
+        return Draft(tokens, parents, source="datastore", notes=notes)
+
+
+def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int], list[int]]:
+    """Tokens, parents and counts of the `nodes` most frequent prefixes of `rows`, best first.
+
+    rows: int [P, L] with equal prefixes side by side; a negative id ends its row
+    """
+    new = np.ones(rows.shape, dtype=bool)  # whether a prefix begins here: it differs from that of the row above
+    new[1:] = np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1)
+    group = new.cumsum(axis=0) - 1  # [P, L]: which prefix of its level it is
+    levels, firsts = np.nonzero((new & (rows >= 0)).T)
+    sizes = [np.bincount(column) for column in group.T]
+    counts = np.array([sizes[d][group[row, d]] for d, row in zip(levels, firsts, strict=True)], dtype=np.int64)
+    best = np.lexsort((firsts, levels, -counts))[:nodes]
+    place: dict[tuple[int, int], int] = {}
+    parents = []
+    for i, (d, row) in enumerate(zip(levels[best].tolist(), firsts[best].tolist(), strict=True)):
+        place[d, group[row, d]] = i
+        parents.append(ROOT if d == 0 else place[d - 1, group[row, d - 1]])
+    return rows[firsts[best], levels[best]].tolist(), parents, counts[best].tolist()

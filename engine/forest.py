@@ -1,0 +1,81 @@
+"""Forest: tries over all windows of a text, one for each first token, with counts that decay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Node:
+    """The end of a path of tokens. f_in: how often the path stands in the prompt; f_out: in the text, halved now and then."""
+
+    f_in: int = 0
+    f_out: float = 0.0
+    children: dict[int, Node] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[Node]:
+        """The node and all below it."""
+        yield self
+        for child in self.children.values():
+            yield from child.walk()
+
+
+class Forest:
+    """All windows of up to `longest` tokens of a prompt and of the text that grows behind it.
+
+    most:    nodes with an f_out that a trie may have; when it has more, its counts are halved
+    roots:   first token -> the root of its trie;  sizes: first token -> nodes of its trie with an f_out
+    dropped: nodes that went so far
+    """
+
+    def __init__(self, longest: int, most: int):
+        self.longest, self.most = longest, most
+        self.roots: dict[int, Node] = {}
+        self.sizes: dict[int, int] = {}
+        self.dropped = 0
+        self._open: list[tuple[int, Node | None]] = []  # windows that grow, oldest first: first token, last node
+        self._read = 0
+
+    def extend(self, tokens: Sequence[int], prompt: int) -> None:
+        """Bring the forest to `tokens`, which begin with what was entered so far and whose first `prompt` are the prompt;
+        no window reaches from the prompt into the text. O(longest) a token."""
+        for at in range(self._read, len(tokens)):
+            if at == prompt:
+                self._open.clear()
+            self._enter(tokens[at], out=at >= prompt)
+        self._read = len(tokens)
+
+    def _enter(self, token: int, out: bool) -> None:
+        """Every window that grows takes one more token, and a new one begins with it."""
+        grown: list[tuple[int, Node | None]] = []
+        for first, above in [*self._open, (token, Node(children=self.roots))]:
+            node = None if above is None else above.children.setdefault(token, Node())
+            if node is not None:
+                if out and node.f_out == 0:
+                    self.sizes[first] = self.sizes.get(first, 0) + 1
+                node.f_in, node.f_out = node.f_in + (not out), node.f_out + out
+            grown.append((first, node))
+        self._open = grown[-self.longest + 1 :] if self.longest > 1 else []
+        for first in {first for first, _ in grown if self.sizes.get(first, 0) > self.most}:
+            self._squeeze(first)
+
+    def _squeeze(self, first: int) -> None:
+        """Halve what a trie counted in the text, 1 and less to 0; drop the nodes that have no count left. Its windows end:
+        one that went on after its beginning was halved could lift a count above its parent's."""
+        before = list(self.roots[first].walk())
+        for node in before:
+            node.f_out = node.f_out / 2 if node.f_out > 1 else 0.0
+        for node in before:
+            node.children = {token: x for token, x in node.children.items() if x.f_in or x.f_out}
+        after = list(self.roots[first].walk())  # the root itself stays
+        self.dropped += len(before) - len(after)
+        self.sizes[first] = sum(node.f_out > 0 for node in after)
+        self._open = [(x, None if x == first else node) for x, node in self._open]
+
+    def at(self, path: Sequence[int]) -> Node | None:
+        """The node at the end of a path; None if no window begins so."""
+        node: Node | None = Node(children=self.roots)
+        for token in path:
+            node = None if node is None else node.children.get(token)
+        return node

@@ -1,0 +1,81 @@
+"""Skipping: which sub-layers of the target may be left out, and the draft that the target writes without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .decoder import Skip
+from .draft import Draft
+from .drafters.base import Context, top_tokens
+from .feed import Feed
+from .spec import ModelSpec
+
+SubLayer = tuple[str, int]  # "a" (attention) or "f" (feed-forward), and the layer
+
+
+def inner(spec: ModelSpec) -> list[SubLayer]:
+    """The sub-layers that may be left out: all but those of the first and the last layer."""
+    return [(kind, i) for i in range(1, spec.n_layers - 1) for kind in "af"]
+
+
+def spread(among: list[SubLayer], ratio: float) -> list[SubLayer]:
+    """A share `ratio` of the sub-layers, evenly spaced."""
+    count = round(ratio * len(among))
+    return [among[int((j + 0.5) * len(among) / count)] for j in range(count)]
+
+
+def skip_of(chosen: list[SubLayer]) -> Skip:
+    """The sub-layers `chosen` as what a pass leaves out."""
+    attn, ffn = (frozenset(i for kind, i in chosen if kind == which) for which in "af")
+    return Skip(attn, ffn)
+
+
+def width(sure: float) -> int:
+    """How many nodes a level of a caterpillar gets, by the probability of its best token (SWIFT's table for greedy)."""
+    return 3 if sure > 0.95 else 5 if sure > 0.8 else 8 if sure > 0.5 else 10
+
+
+def skipping_draft(
+    ctx: Context, skip: Skip, length: int, stop: float, siblings: bool, notes: dict[str, Any] | None = None
+) -> Draft:
+    """What the target writes without the sub-layers `skip`: a chain of at most `length` tokens that ends with the first of
+    which it was less sure than `stop`. siblings: under a greedy sampler alternatives to each chain token ride along. The
+    passes extend the target's own cache with pending rows, which are dropped. `notes` are added to the draft's."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    chain = -1
+    laws: list[Tensor] = []
+    us: list[float | None] = []
+    state, last, greedy = ctx.state, ctx.tokens[-1], ctx.sampler.greedy
+    for depth in range(min(length, ctx.room)):
+        feed = Feed.causal([last], ctx.position - 1 + depth, ctx.target.decoder.device)
+        logits = ctx.target.forward(feed, "draft", skip=skip)[0, 0]
+        if greedy:
+            sure = float(logits.softmax(-1).amax())
+            count = width(sure) if siblings else 1
+            warped = ctx.sampler.warp(logits, state) if ctx.sampler.stateful else logits
+            chosen = top_tokens(warped, count)
+            last = int(warped.argmax()) if ctx.sampler.stateful else chosen[0]
+            chosen = [last, *(x for x in chosen if x != last)][:count]
+        else:
+            law = ctx.law(logits, state)
+            drawn = ctx.chance.draw(law, ctx.position + depth, "draft")
+            chosen, last, sure = [drawn.token], drawn.token, float(law[drawn.token])
+            laws.append(law)
+            us.append(drawn.u)
+        tokens += chosen
+        parents += [chain] * len(chosen)
+        chain = len(tokens) - len(chosen)
+        if ctx.sampler.stateful:
+            state = ctx.sampler.update(state, last, logits)
+        if sure < stop:
+            break
+    ctx.target.rollback()
+    notes = {"attn": sorted(skip.attn), "ffn": sorted(skip.ffn), **(notes or {})}
+    if greedy or not laws:
+        return Draft(tokens, parents, source="target, layers skipped", notes=notes)
+    rows = list(range(len(tokens)))
+    return Draft.chain(tokens, kind="iid", q=torch.stack(laws), q_row=rows, u=us, source="target, layers skipped", notes=notes)

@@ -1,0 +1,93 @@
+"""ANPD: counts kept up with every token equal counts made anew, and drafts follow them token by token."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import toys
+from decodescope.engine import Method
+from decodescope.engine.component import build
+from decodescope.engine.drafters.anpd import ANPD
+from decodescope.engine.drafters.base import Context
+from decodescope.engine.ngrams import NgramCounts
+from law.cases import SAMPLERS, models, true_law
+from law.walk import Walk, distance
+
+
+def context(text: list[int], room: int = 99) -> Context:
+    return Context(text, None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # it looks at the text alone
+
+
+def counted(text: list[int], longest: int) -> dict[tuple[int, ...], dict[int, int]]:
+    """The sheet's words: of every order from 2 to `longest`, how often each token followed each context."""
+    grams = Counter(tuple(text[i : i + n]) for n in range(2, longest + 1) for i in range(len(text) - n + 1))
+    table: dict[tuple[int, ...], dict[int, int]] = {}
+    for gram, count in grams.items():
+        table.setdefault(gram[:-1], {})[gram[-1]] = count
+    return table
+
+
+def test_a_draft_by_hand() -> None:
+    """1 2 3 1 2 4 1 2 4 9 1 2: (1 2) was followed by 4 twice and 3 once; then (1 2 4) by 1 and 9 once each, 9 counted last;
+    9 is followed by 1, then (4 9 1) by 2."""
+    text = [1, 2, 3, 1, 2, 4, 1, 2, 4, 9, 1, 2]
+    drafter = build("drafter", "anpd", dict(ngram=4, length=4))
+    drafter.begin(context(text))
+    draft = drafter.propose(context(text))
+    assert draft.tokens == [4, 9, 1, 2] and draft.is_chain and draft.kind == "onehot"
+    # 9 1 2 ends the text: it was never followed by anything, so 1 2 alone, of order 3, gives the first token
+    assert draft.notes == {"orders": [3, 4, 4, 4], "counts": [2, 1, 1, 1]}
+
+
+@pytest.mark.parametrize("ngram", [2, 3, 5])
+def test_tables_kept_up_equal_tables_made_anew_and_the_longest_known_context_wins(ngram: int) -> None:
+    chance, drafted, shorter = random.Random(ngram), 0, 0
+    for _ in range(30):
+        text = [chance.randrange(4)]
+        drafter = build("drafter", "anpd", dict(ngram=ngram, length=5))
+        drafter.begin(context(text))
+        while len(text) < 40:
+            draft = drafter.propose(context(text, room := chance.randrange(1, 9)))
+            table = counted(text, ngram)
+            assert drafter._counts.counts == table
+            path = list(text)
+            for i, token in enumerate(draft.tokens):
+                order = next(n for n in range(min(ngram, len(path) + 1), 1, -1) if tuple(path[-(n - 1) :]) in table)
+                row = table[tuple(path[-(order - 1) :])]
+                assert draft.notes["orders"][i] == order and draft.notes["counts"][i] == row[token] == max(row.values())
+                path.append(token)
+                shorter += order < min(ngram, len(path))
+            assert len(draft) == min(5, room) or (path[-1],) not in table, "it ends early only where nothing is known"
+            drafted += len(draft)
+            text += [chance.randrange(4) for _ in range(chance.randrange(1, 4))]
+    assert drafted > 500 and (shorter > 100 or ngram == 2)
+
+
+def test_of_equally_frequent_followers_the_one_counted_last_is_taken() -> None:
+    counts = NgramCounts(2)
+    text = [1, 2, 1, 3]
+    counts.extend(text)
+    assert counts.after([1]) == (3, 1, 2)
+    counts.extend([*text, 1, 2])
+    assert counts.after([7, 1]) == (2, 2, 2) and counts.after([7]) is None
+
+
+def test_guesses_are_never_counted() -> None:
+    """After a run with refused drafts the tables are those of prompt and text, up to the last proposal."""
+    session = toys.decode(toys.method(drafter=("anpd", {"length": 4, "ngram": 3})), count=60)
+    steps = session.sink.steps
+    assert sum(step.drafted - step.accepted for step in steps) > 20, "the test needs guesses that were wrong"
+    read = len(session.tokens) - len(steps[-1].emitted)
+    assert session.drafter._counts.counts == counted(session.tokens[:read], 3)
+
+
+@pytest.mark.parametrize("sampler", ["T=1", "T=1.5, top-p 0.8", "penalty, mirostat"])
+def test_sampled_text_has_the_targets_law(sampler: str) -> None:
+    drafter = ANPD(length=2, ngram=3)
+    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(4, "mixed", drafter), 3)
+    propose, made = walk.s.drafter.propose, []
+    walk.s.drafter.propose = lambda ctx: made.append(propose(ctx)) or made[-1]  # type: ignore[method-assign]
+    assert distance(walk.whole(), true_law(4, sampler, 3)) < 1e-12
+    assert sum(map(len, made)) > 5, "the test needs drafts"

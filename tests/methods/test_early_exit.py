@@ -1,0 +1,157 @@
+"""Early exit: the draft is what the exits would have written, first layers run once, one word makes a criterion lossless."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import toys
+from decodescope.engine import MethodError, ParamError
+from decodescope.engine.component import build, registry
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.drafters.early_exit import EarlyExit
+from decodescope.engine.method import Method
+from decodescope.engine.trace import check
+from law.reference import Warp, text_law
+from law.tables import PROMPT as SHORT
+from law.transformer import by_prefix
+from law.walk import Walk, distance
+
+DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+CRITERIA = {
+    "sure": {"threshold": 0.3, "first": 1},
+    "difference": {"criterion": "softmax_diff", "threshold": 0.2, "first": 2},
+    "state": {"criterion": "state", "threshold": 0.6, "first": 1, "interval": 2},
+    "relaxing": {"threshold": 0.5, "first": 1, "decay": 4.0, "horizon": 8},
+    "at once": {"threshold": 0.0, "first": 3},
+    "never": {"threshold": 1.01},
+}
+
+
+def words(knobs: dict) -> str:
+    return " ".join(["confidence_exit", *(f"{name}={value}" for name, value in knobs.items())])
+
+
+def exiting(count: int = 40, sampler: str = "greedy", model=DEEP, prompt=toys.PROMPT, **settings):
+    method = toys.method(drafter=("early_exit", settings), sampler=sampler)
+    return toys.decode(method, prompt, count, pair=(model, model))
+
+
+@pytest.mark.parametrize("knobs", CRITERIA.values(), ids=CRITERIA)
+def test_one_word_turns_a_lossy_exit_into_a_lossless_one(knobs: dict) -> None:
+    """The same rule as depth writes what it drafts as criterion, token by token, leaving at the same layers; but as criterion
+    the text is the target's own."""
+    differ = False
+    for prompt in [toys.PROMPT, *toys.prompts(3)]:
+        lossy = toys.decode(toys.method(depth=("confidence_exit", knobs)), prompt, 7, pair=(DEEP, DEEP))
+        lossless = exiting(7, prompt=prompt, criterion=words(knobs), length=6)
+        first = lossless.sink.steps[0].draft
+        assert first.tokens == lossy.end.tokens[:6]
+        assert first.notes["exits"] == [step.exits[0].depth for step in lossy.sink.steps[:6]]
+        assert lossless.end.tokens == toys.greedy(DEEP.decoder, prompt, 7)
+        assert lossless.header.lossless and not lossy.header.lossless
+        differ |= lossless.end.tokens != lossy.end.tokens
+    assert differ == (knobs != CRITERIA["never"]), "the test needs exits that were wrong"
+
+
+@pytest.mark.parametrize("rule", registry("depth"))
+def test_every_depth_rule_drafts_losslessly(rule: str) -> None:
+    settings = toys.SETTINGS.get(rule, [{}])[0]
+    criterion = " ".join([rule, *(f"{name}={value}" for name, value in settings.items())])
+    try:
+        session = exiting(criterion=criterion)
+    except MethodError:
+        pytest.skip(f"{rule} refuses the toy")
+    assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 40) and toys.same_as_fresh(session.target)
+    assert check(session.sink).ok
+
+
+@pytest.mark.parametrize("layers", [1, 3, 5])
+def test_draft_is_the_text_of_the_first_layers_under_the_last_norm(layers: int) -> None:
+    whole = DEEP.decoder
+    short = Decoder(replace(whole.spec, n_layers=layers), whole.embed, whole.layers[:layers], whole.norm, whole.head)
+    text = list(toys.PROMPT)
+    for step in exiting(layers=layers, length=5).sink.steps[:-3]:
+        assert step.draft.tokens == toys.greedy(short, text, step.drafted)
+        assert step.draft.notes["layers"] == [layers, 6] and step.draft.notes["exits"] == [layers] * step.drafted
+        text += step.emitted
+    fixed, asked = exiting(layers=layers), exiting(criterion=f"confidence_exit threshold=0 first={layers}")
+    assert [s.draft.tokens for s in fixed.sink.steps[:-1]] == [s.draft.tokens for s in asked.sink.steps[:-1]]
+
+
+def test_first_layers_run_once_per_token() -> None:
+    for step in exiting(layers=2, length=4).sink.steps[:-1]:
+        passes = [(p.phase, p.tokens, p.attn, p.ffn) for p in step.passes]
+        assert passes == [("draft", 1, 2, 2)] * (step.drafted + 1) + [("verify", step.drafted + 1, 4, 4)]
+
+
+def test_with_a_criterion_the_check_begins_at_the_shallowest_exit() -> None:
+    entered, mixed = set(), 0
+    for step in exiting(60, criterion="confidence_exit threshold=0.8 first=1", length=2).sink.steps[:-1]:
+        exits, (enter, layers) = step.draft.notes["exits"], step.draft.notes["layers"]
+        assert enter == min(*exits, layers - 1)
+        *drafts, last, verify = step.passes
+        assert [p.attn or layers for p in drafts] == exits
+        assert [p.propagated or 0 for p in drafts] == [layers - x for x in exits]
+        assert (last.attn, verify.attn) == (enter, layers - enter)
+        entered.add(enter)
+        mixed += len(set(exits)) > 1
+    assert len(entered) > 1 and mixed > 3, "the test needs drafts whose tokens left at several layers"
+
+
+def test_check_begins_at_the_first_layer_where_a_policy_asks_for_attention() -> None:
+    for drafter in ({"layers": 2}, {"criterion": words(CRITERIA["sure"])}):
+        parts = dict(drafter=("early_exit", drafter), policy=("h2o", {"heavy": 60, "recent": 60}))
+        session = toys.decode(toys.method(**parts), count=30, pair=(DEEP, DEEP))
+        assert all(p.attn is None for step in session.sink.steps for p in step.passes if p.phase == "verify")
+        assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 30)
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+@pytest.mark.parametrize("settings", [dict(layers=2), dict(criterion="confidence_exit threshold=0 first=2")], ids=str)
+def test_all_is_accepted_where_the_later_layers_add_nothing(settings: dict, sampler: str) -> None:
+    decoder = toys.decoder(toys.shaped(n_layers=4), 3, torch.float64)
+    for layer in decoder.layers[2:]:
+        layer.out, layer.down = layer.out * 0, layer.down * 0
+    session = exiting(50, sampler, toys.model(decoder), length=4, **settings)
+    assert [step.accepted for step in session.sink.steps] == [4] * 10
+
+
+def test_draft_ends_with_the_first_token_that_is_unsure() -> None:
+    steps = exiting(layers=3, stop=0.5, length=6).sink.steps[:-6]
+    for step in steps:
+        sure = step.draft.notes["sure"]
+        assert all(x >= 0.5 for x in sure[:-1]) and (sure[-1] < 0.5 or step.drafted == 6)
+    assert len({step.drafted for step in steps}) > 2
+    assert {step.drafted for step in exiting(layers=3, stop=1.0).sink.steps[:-1]} == {1}
+
+
+def test_what_cannot_work_is_refused_where_it_is_written() -> None:
+    with pytest.raises(ParamError, match="no depth is called 'confidence_exi'"):
+        EarlyExit(criterion="confidence_exi")
+    with pytest.raises(ParamError, match="confidence_exit has no knob 'treshold'"):
+        EarlyExit(criterion="confidence_exit treshold=0.4")
+    with pytest.raises(ParamError, match=r"confidence_exit\.threshold = 2\.0: must lie in"):
+        EarlyExit(criterion="confidence_exit, threshold=2")
+    assert EarlyExit(criterion=" , ")._rule() is None
+    with pytest.raises(ParamError, match=r"write '0\.4' as knob=value"):
+        EarlyExit(criterion="confidence_exit 0.4")
+    with pytest.raises(
+        MethodError, match=r"early_exit\.layers = 6 leaves nothing to check with, toy has 6 layers; choose 1 to 5\."
+    ):
+        exiting(layers=6)
+    with pytest.raises(MethodError, match="choose the depth all_layers, and confidence_exit as early_exit's criterion"):
+        toys.decode(toys.method(drafter="early_exit", depth="confidence_exit"), pair=(DEEP, DEEP))
+
+
+@pytest.mark.parametrize("sampler", [("temperature", {"temperature": 1.0}), ("temperature", {"temperature": 0.5})], ids=str)
+@pytest.mark.parametrize("settings", [dict(layers=1), dict(criterion="confidence_exit threshold=0.5 first=1")], ids=str)
+def test_the_law_is_the_targets_own(settings: dict, sampler: tuple[str, dict]) -> None:
+    """All paths of chance, on a real transformer over four ids."""
+    decoder = toys.decoder(toys.shaped(vocab=4, heads=()), 4, torch.float64)
+    method = Method(drafter=build("drafter", "early_exit", {"length": 2, **settings}), sampler=build("sampler", *sampler))
+    walk = Walk(method, {"target": toys.model(decoder)}, 3, prompt=SHORT)
+    heat = sampler[1]["temperature"]
+    warp = Warp([lambda logits, *_: [x / heat for x in logits]])
+    assert distance(walk.law(), text_law(by_prefix(decoder), warp, SHORT, 3, 4)) < 1e-12
