@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from ..component import component, param
 from ..draft import Draft
-from ..heads.files import missing
-from ..heads.hydra import HydraHeads
-from ..probe import Needs
-from ..spec import ModelSpec
-from ..trees import Growth, shaped_tree
-from .base import Context, Drafter, Outcome
-
-if TYPE_CHECKING:
-    from ..method import Method
+from ..headtree import HeadTree
+from ..trees import Growth
+from .base import Context
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
 RATES = tuple(tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
 
 
 @component
-class Hydra(Drafter):
+class Hydra(HeadTree):
     """Head k reads the target's final feature [d] of the token before the root, the embedding of the root, and those of the
     k tokens on the way to the node whose children it guesses. Guesses depend on what they follow, which Medusa's do not.
 
@@ -36,23 +27,10 @@ class Hydra(Drafter):
 
     title = "Hydra heads"
     source = "Ankner et al. 2024, arXiv:2402.05109, section 3; zankner/Hydra, hydra/model/hydra_heads/mlp_head.py"
-    needs = Needs(hidden=frozenset({"final"}))
+    reads = "hydra"
+    rates = RATES
 
     nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the tree")
-
-    @property
-    def branches(self) -> bool:
-        return self.nodes > 1
-
-    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
-        return missing("hydra", spec)
-
-    def begin(self, ctx: Context) -> None:
-        self._heads = cast(HydraHeads, ctx.target.decoder.heads["hydra"])
-        rates = (self._heads.rates or RATES)[: len(self._heads.up)]
-        self._template = shaped_tree(rates, self.nodes)
-        probe = ctx.target.probe
-        self._state: Tensor | None = None if probe is None else probe.hidden["final"][0, -1].clone()
 
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:
@@ -68,7 +46,3 @@ class Hydra(Drafter):
             passes += 1
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
         return Draft(growth.tokens, growth.parents, source="Hydra heads", notes=notes)
-
-    def observe(self, outcome: Outcome) -> None:
-        last = outcome.verdict.path[-1] + 1 if outcome.verdict.path else 0
-        self._state = outcome.hidden["final"][0, last]  # of the token before the next root

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
-from torch import Tensor
-
 from ..component import component, param
 from ..draft import Draft
-from ..heads.files import missing
-from ..heads.medusa import MedusaHeads
-from ..probe import Needs
-from ..spec import ModelSpec
-from ..trees import Growth, shaped_tree
-from .base import Context, Drafter, Outcome
-
-if TYPE_CHECKING:
-    from ..method import Method
+from ..headtree import HeadTree
+from ..trees import Growth
+from .base import Context
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
 RATES = tuple(tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
 
 
 @component
-class Medusa(Drafter):
+class Medusa(HeadTree):
     """K heads read the target's final feature [d] of the token before the root; head k guesses the token k + 1 after the
     root, whatever stands between. So all nodes of level k share one list of guesses, and a tree tries combinations of them:
     a node holds the guess of its rank in the list of its level, regardless of its parent.
@@ -36,23 +26,10 @@ class Medusa(Drafter):
 
     title = "Medusa heads"
     source = "Cai et al. 2024, arXiv:2401.10774, sections 2.1.1 and 2.3.3; FasterDecoding/Medusa, medusa/model/medusa_model.py"
-    needs = Needs(hidden=frozenset({"final"}))
+    reads = "medusa"
+    rates = RATES
 
     nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the tree")
-
-    @property
-    def branches(self) -> bool:
-        return self.nodes > 1
-
-    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
-        return missing("medusa", spec)
-
-    def begin(self, ctx: Context) -> None:
-        self._heads = cast(MedusaHeads, ctx.target.decoder.heads["medusa"])
-        rates = (self._heads.rates or RATES)[: len(self._heads.blocks)]
-        self._template = shaped_tree(rates, self.nodes)
-        probe = ctx.target.probe
-        self._state: Tensor | None = None if probe is None else probe.hidden["final"][0, -1].clone()
 
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:
@@ -66,7 +43,3 @@ class Medusa(Drafter):
             level += 1
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4)}
         return Draft(growth.tokens, growth.parents, source="Medusa heads", notes=notes)
-
-    def observe(self, outcome: Outcome) -> None:
-        last = outcome.verdict.path[-1] + 1 if outcome.verdict.path else 0
-        self._state = outcome.hidden["final"][0, last]  # of the token before the next root

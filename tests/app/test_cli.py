@@ -263,7 +263,7 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
         assert list(part) == ["kind", "name", "title", "source", "lossless", "params", "needs"]
         assert type(part["lossless"]) is bool
         for knob in part["params"]:
-            assert list(knob) == ["name", "type", "default", "low", "high", "choices", "unit", "help"]
+            assert list(knob) == ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
             assert knob["type"] in ("int", "float", "bool", "str")
     by_name = {x["name"]: x for x in found}
     assert by_name["draft_model"]["lossless"] and by_name["draft_model"]["needs"]["models"] == ["draft"]
