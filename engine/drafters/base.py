@@ -90,6 +90,15 @@ class Drafter(Component):
         """Called after the commit: learn, recycle, adapt."""
 
 
+class DrawnDrafter(Drafter):
+    """Base of drafters whose nodes are drawn from a law: siblings one after the other from what the earlier ones left."""
+
+    @property
+    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
+        """How nodes are drawn when the sampler draws."""
+        return "without_replacement" if self.branches else "iid"
+
+
 def top_tokens(logits: Tensor, k: int) -> list[int]:
     """The k most likely ids of logits [V] (all, if V is smaller), best first."""
     return logits.topk(min(k, len(logits))).indices.tolist()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..component import component, param
-from ..draft import ROOT, Draft, Proposal
+from ..draft import ROOT, Draft
 from ..growth import ModelTree
-from .base import Context, Drafter
+from .base import Context, DrawnDrafter
 
 
 @component
-class DraftModel(Drafter):
+class DraftModel(DrawnDrafter):
     """Speculative sampling: a chain drawn token by token from the draft model under the target's own sampler, or a tree
     of `width` chains whose first tokens are drawn without replacement.
 
@@ -24,11 +24,6 @@ class DraftModel(Drafter):
 
     length: int = param(4, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
     width: int = param(1, low=1, high=8, help="branches at the first token")
-
-    @property
-    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "iid" if self.width == 1 else "without_replacement"
 
     @property
     def branches(self) -> bool:

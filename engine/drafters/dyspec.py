@@ -8,9 +8,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..component import component, param
-from ..draft import ROOT, Draft, Proposal
+from ..draft import ROOT, Draft
 from ..growth import ModelTree, without
-from .base import Context, Drafter
+from .base import Context, DrawnDrafter
 
 
 class _Slot(NamedTuple):
@@ -26,7 +26,7 @@ class _Slot(NamedTuple):
 
 
 @component
-class DySpec(Drafter):
+class DySpec(DrawnDrafter):
     """The tree of `nodes` nodes of which the check is expected to reach the most, if it accepts a token with the probability
     R[y] that the draft model gave it when it was drawn, and goes on to its next sibling with 1 - R[y].
 
@@ -50,11 +50,6 @@ class DySpec(Drafter):
 
     nodes: int = param(16, low=1, high=128, unit="nodes", help="size of the tree")
     length: int = param(8, low=1, high=16, unit="levels", help="deepest level of the tree")
-
-    @property
-    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "without_replacement" if self.branches else "iid"
 
     @property
     def branches(self) -> bool:

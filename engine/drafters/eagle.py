@@ -17,7 +17,7 @@ from ..lane import CHUNK
 from ..probe import Needs
 from ..spec import ModelSpec
 from ..trees import Growth, shaped_tree
-from .base import Context, Drafter, Outcome, top_tokens
+from .base import Context, DrawnDrafter, Outcome, top_tokens
 
 if TYPE_CHECKING:
     from ..method import Method
@@ -27,7 +27,7 @@ RATES = ((0.6, 0.13, 0.06, 0.04, 0.025, 0.02, 0.015, 0.01),)
 
 
 @component
-class Eagle(Drafter):
+class Eagle(DrawnDrafter):
     """EAGLE-1. Slot t of the layer reads (f_t, e(t+1)), the target's final feature of token t and the embedding of the token
     after it, and guesses f_{t+1}, of which the unembedding makes the law of token t + 2. After a check the true features of
     what was accepted are read, in one pass, and stay in the layer's own cache. Then a fixed tree grows level by level on
@@ -45,11 +45,6 @@ class Eagle(Drafter):
 
     nodes: int = param(25, low=1, high=64, unit="nodes", help="size of the tree")
     depth: int = param(5, low=1, high=10, unit="levels", help="deepest level of the tree")
-
-    @property
-    def proposes(self) -> str:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "without_replacement" if self.branches else "iid"
 
     @property
     def branches(self) -> bool:
@@ -112,7 +107,7 @@ class Eagle(Drafter):
             return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
         notes["scores"] = scores(growth, laws)
         rows, kind = list(range(len(laws))), self.proposes
-        return Draft(growth.tokens, growth.parents, kind, torch.stack(laws), rows, us, source="EAGLE", notes=notes)  # type: ignore[arg-type] # a Literal
+        return Draft(growth.tokens, growth.parents, kind, torch.stack(laws), rows, us, source="EAGLE", notes=notes)
 
     def _grow(
         self, ctx: Context, growth: Growth, logits: Tensor, level: int, laws: list[Tensor], us: list[float | None]

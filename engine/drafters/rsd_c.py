@@ -7,10 +7,10 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 from ..component import component, param
-from ..draft import ROOT, Draft, Proposal
+from ..draft import ROOT, Draft
 from ..growth import ModelTree
 from ..spec import ModelSpec
-from .base import Context, Drafter
+from .base import Context, DrawnDrafter
 
 if TYPE_CHECKING:
     from ..method import Method
@@ -19,7 +19,7 @@ MOST = 128  # nodes
 
 
 @component
-class RSDC(Drafter):
+class RSDC(DrawnDrafter):
     """Recursive speculative decoding with constant branching: every node of level d has b_d children, drawn from the draft
     model's law without replacement, and checked in the order in which they were drawn. A law with fewer tokens than b_d
     gives as many as it has.
@@ -35,11 +35,6 @@ class RSDC(Drafter):
     lanes = ("draft",)
 
     branching: str = param("3,2,1,1", help="children of a node at each level, from the root down, e.g. 3,2,1")
-
-    @property
-    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "without_replacement" if self.branches else "iid"
 
     @property
     def branches(self) -> bool:

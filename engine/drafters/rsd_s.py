@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..chance import Chance
 from ..component import component, param
-from ..draft import ROOT, Draft, Proposal
+from ..draft import ROOT, Draft
 from ..growth import ModelTree, without
-from .base import Context, Drafter
+from .base import Context, DrawnDrafter
 
 
 class _Slot(NamedTuple):
@@ -29,7 +29,7 @@ class _Slot(NamedTuple):
 
 
 @component
-class RSDS(Drafter):
+class RSDS(DrawnDrafter):
     """Recursive speculative decoding with stochastic beam search: a level holds the `width` continuations of the level above
     with the largest perturbed scores G', whichever nodes they continue.
 
@@ -52,11 +52,6 @@ class RSDS(Drafter):
 
     width: int = param(4, low=1, high=16, unit="nodes", help="W, nodes of each level")
     length: int = param(4, low=1, high=16, unit="levels", help="L, levels of the tree")
-
-    @property
-    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "without_replacement" if self.width > 1 else "iid"
 
     @property
     def branches(self) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..component import component, param
 from ..curve import verify_costs
-from ..draft import ROOT, Draft, Proposal
+from ..draft import ROOT, Draft
 from ..growth import ModelTree
 from ..trees import Growth, SequoiaTable, Template, sequoia_tree
-from .base import Context, Drafter, Outcome
+from .base import Context, DrawnDrafter, Outcome
 
 # Probability that the first, second, ... child of a node is the accepted one: measured on the shipped pair lab and lab-draft
 # with trees of one level and 8 nodes, 670 places in 8 texts of 60 tokens, under greedy, T = 0.6 and T = 1 alike.
@@ -17,7 +17,7 @@ EVERY = 16  # steps after which a tree is made for what was measured since
 
 
 @component
-class Sequoia(Drafter):
+class Sequoia(DrawnDrafter):
     """A tree of fixed shape, of which every child is drawn without replacement from the draft model's law after its parent
     and checked in the order of the draws. The shape has the most expected accepted tokens of all trees of at most `nodes`
     nodes and `depth` levels, if the b-th child of any node is the accepted one with probability P[b].
@@ -41,11 +41,6 @@ class Sequoia(Drafter):
     depth: int = param(6, low=1, high=16, unit="levels", help="deepest level of the tree")
     rates: str = param("fixed", choices=("fixed", "measured"), help="how often the b-th child is accepted")
     fit: bool = param(False, help="take the size and depth with the most tokens per microsecond on this device")
-
-    @property
-    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "without_replacement" if self.branches else "iid"
 
     @property
     def branches(self) -> bool:

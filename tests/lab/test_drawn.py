@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browser import browser
 from decodescope.lab import export_html, open_trace
 from decodescope.lab.messages import wire_of
 from decodescope.lab.wire import drafted, encode
@@ -20,19 +18,6 @@ from .runs import known
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LONG = 2000
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def drawn(driver: Any) -> Iterator[Drawn]:
-    made = Drawn(driver)
-    yield made
-    made.close()
 
 
 def show(drawn: Drawn, told: list[dict[str, Any]], step: int = 0, **options: Any) -> None:

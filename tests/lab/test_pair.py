@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser
 from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
 from decodescope.lab.wire import encode
@@ -18,19 +16,6 @@ from .drawn import Drawn, told
 from .runs import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture
-def drawn(driver: Any) -> Iterator[Drawn]:
-    made = Drawn(driver)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser import browser
 from decodescope.engine.cost import DTYPE_BITS, cost_of
 from decodescope.engine.hardware import HardwareProfile, roof
 from decodescope.lab import show
@@ -61,12 +59,6 @@ def test_a_machine_is_told_only_when_it_is_given_and_only_for_its_types() -> Non
     told = wire_of(trace, profile=MACHINE).head()["machine"]
     assert told == machine_of(MACHINE, trace.header.dtype) and told["peak"] == MACHINE.peak(trace.header.dtype)
     assert machine_of(MACHINE, "int8") is None
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 def opened(driver: Any, step: int, profile: HardwareProfile | None) -> Drawn:
