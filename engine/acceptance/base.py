@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -101,3 +102,33 @@ def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
     rest = r.index_fill(0, torch.tensor(x, device=r.device), 0.0) if q is None else (r - q).clamp_min_(0)
     total = rest.sum()
     return rest / total if total > 0 else r / r.sum()
+
+
+def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor], Tensor] | None = None) -> Verdict:
+    """Try the children of each place in draw order against what is left of the target's law r: accept x with probability
+    min(1, f(x) / q(x)), take q off f on refusal, draw the token from the rest. f is r, or `eased` of it; then the verdict's
+    rule holds f(x) of every trial."""
+    path: list[int] = []
+    trials: list[Trial] = []
+    raised: list[float] = []
+    places: list[tuple[int, Tensor | None]] = []
+    while True:
+        p = r = at.probs
+        places.append((at.node, p))
+        children = draft.children(at.node)
+        for child in children:
+            x, q, f = draft.tokens[child], draft.law(child), r if eased is None else eased(r)
+            f_x, q_x = float(f[x]), 1.0 if q is None else float(q[x])
+            ok, u = chance.accept(f_x, q_x, at.position)
+            trials.append(Trial(child, float(p[x]), float(r[x]), q_x, u, f_x / q_x if q_x > 0 else 0.0, ok))
+            raised.append(f_x)
+            if ok:
+                path.append(child)
+                at = at.descend(child)
+                break
+            r = left_over(f, q, x)
+        else:
+            drawn = chance.draw(r, at.position)
+            origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
+            rule = {"f": raised} if eased is not None and draft.tokens else None
+            return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from ..chance import Chance
 from ..component import component, param
-from ..draft import Draft, Origin, Trial, Verdict
-from .base import AcceptanceRule, Cursor, left_over, match
+from ..draft import Draft, Verdict
+from .base import AcceptanceRule, Cursor, match, one_by_one
 
 
 @component
@@ -33,32 +33,7 @@ class Leniency(AcceptanceRule):
     epsilon: float = param(0.5, low=0.05, high=1.0, step=0.05, help="1 is lossless; lower accepts more")
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        if at.greedy:
-            return match(draft, at)
-        path: list[int] = []
-        trials: list[Trial] = []
-        raised: list[float] = []
-        places: list[tuple[int, Tensor | None]] = []
-        while True:
-            p = r = at.probs
-            places.append((at.node, p))
-            children = draft.children(at.node)
-            for child in children:
-                x, q, f = draft.tokens[child], draft.law(child), self.raise_law(r)
-                f_x, q_x = float(f[x]), 1.0 if q is None else float(q[x])
-                ok, u = chance.accept(f_x, q_x, at.position)
-                trials.append(Trial(child, float(p[x]), float(r[x]), q_x, u, f_x / q_x if q_x > 0 else 0.0, ok))
-                raised.append(f_x)
-                if ok:
-                    path.append(child)
-                    at = at.descend(child)
-                    break
-                r = left_over(f, q, x)
-            else:
-                drawn = chance.draw(r, at.position)
-                origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
-                rule = {"f": raised} if len(draft) else None
-                return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
+        return match(draft, at) if at.greedy else one_by_one(draft, at, chance, self.raise_law)
 
     def raise_law(self, r: Tensor) -> Tensor:
         """f(r) [V], which is never below r."""

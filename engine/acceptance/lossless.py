@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from ..chance import Chance
 from ..component import component
-from ..draft import Draft, Origin, Trial, Verdict
-from .base import AcceptanceRule, Cursor, left_over, match
+from ..draft import Draft, Verdict
+from .base import AcceptanceRule, Cursor, match, one_by_one
 
 
 @component
@@ -25,26 +23,4 @@ class Lossless(AcceptanceRule):
     source = "Leviathan et al. 2023, arXiv:2211.17192, algorithm 1; trees: Miao et al. 2023, arXiv:2305.09781, section 4.3"
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        if at.greedy:
-            return match(draft, at)
-        path: list[int] = []
-        trials: list[Trial] = []
-        places: list[tuple[int, Tensor | None]] = []
-        while True:
-            p = r = at.probs
-            places.append((at.node, p))
-            children = draft.children(at.node)
-            for child in children:
-                x, q = draft.tokens[child], draft.law(child)
-                r_x, q_x = float(r[x]), 1.0 if q is None else float(q[x])
-                ok, u = chance.accept(r_x, q_x, at.position)
-                trials.append(Trial(child, float(p[x]), r_x, q_x, u, r_x / q_x if q_x > 0 else 0.0, ok))
-                if ok:
-                    path.append(child)
-                    at = at.descend(child)
-                    break
-                r = left_over(r, q, x)
-            else:
-                drawn = chance.draw(r, at.position)
-                origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
-                return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)
+        return match(draft, at) if at.greedy else one_by_one(draft, at, chance)

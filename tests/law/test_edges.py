@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from decodescope.engine.acceptance.base import Cursor
+from decodescope.engine.acceptance.base import Cursor, left_over
 from decodescope.engine.acceptance.block import Block
-from decodescope.engine.acceptance.lossless import Lossless, left_over
+from decodescope.engine.acceptance.lossless import Lossless
 from decodescope.engine.chance import Chance
 from decodescope.engine.draft import Draft
 from decodescope.engine.drafters.draft_model import DraftModel

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import toys
-from decodescope.engine.acceptance import lossless
+from decodescope.engine.acceptance import base, lossless
 from decodescope.engine.acceptance.lossless import Lossless
 from decodescope.engine.chance import Chance, invert
 from decodescope.engine.decoder import Decoder
@@ -101,28 +101,28 @@ class Bug:
     look: Callable[[], float] = in_table
 
 
-RULE = (Lossless, "verify")
-REFUSAL, LAST = "r = left_over(r, q, x)", "drawn = chance.draw(r, at.position)"
-COIN = "chance.accept(r_x, q_x, at.position)"
+RULE = (lossless, "one_by_one")
+REFUSAL, LAST = "r = left_over(f, q, x)", "drawn = chance.draw(r, at.position)"
+COIN = "chance.accept(f_x, q_x, at.position)"
 DRAWN = (ModelTree, "grow")
 NODE, RAW = "logits, law, drawn.u", "logits, torch.softmax(logits, -1), drawn.u"
 FED = "draft.feed(root, position - 1,"
 BUGS = [
     Bug("a refused token is drawn again from p", *RULE, REFUSAL, "r = p"),
-    Bug("only the refused id is banned", *RULE, REFUSAL, "r = left_over(r, None, x)"),
+    Bug("only the refused id is banned", *RULE, REFUSAL, "r = left_over(f, None, x)"),
     Bug("the bonus comes from the draft", *RULE, LAST, LAST.replace("(r,", "(r if children or not path else q,")),
     Bug("the residual is that of the next position", *RULE, REFUSAL, "r = left_over(at.descend(child).probs, q, x)"),
     Bug("acceptance by argmax while sampling", *RULE, COIN, "(x == int(p.argmax()), 0.0)"),
     Bug("q ** 1.1 is drawn, q recorded", *DRAWN, "chance.draw(law,", "chance.draw(law**1.1,"),
-    Bug("acceptance x 1.02", *RULE, COIN, COIN.replace("r_x,", "r_x * 1.02,")),
-    Bug("acceptance x 1.05", *RULE, COIN, COIN.replace("r_x,", "r_x * 1.05,")),
+    Bug("acceptance x 1.02", *RULE, COIN, COIN.replace("f_x,", "f_x * 1.02,")),
+    Bug("acceptance x 1.05", *RULE, COIN, COIN.replace("f_x,", "f_x * 1.05,")),
     Bug("the recorded q has no temperature", *DRAWN, NODE, RAW, lambda: in_table("T=0.7")),
     Bug("the recorded q has no top-p", *DRAWN, NODE, RAW, lambda: in_table("top-p 0.8")),
     Bug("one uniform is used twice", *RULE, LAST, f"drawn = invert(r, u) if children else {LAST[8:]}", in_script),
     Bug("refused rows stay in the cache", Lane, "commit", "commit(rows)", "commit(range(first.m))", in_transformer),
     Bug("positions are off by one later", DraftVerify, "step", FED, FED.replace("1", "(position == s.prompt)"), in_transformer),
     Bug("<= at acceptance probability 0", Chance, "accept", "ratio_den < ratio_num", "ratio_den <= ratio_num", at_zero),
-    Bug("residual 0 / 0 where p = q", lossless, "left_over", "if total > 0 else r / r.sum()", "", at_equal_laws),
+    Bug("residual 0 / 0 where p = q", base, "left_over", "if total > 0 else r / r.sum()", "", at_equal_laws),
     Bug("padding rows stay in the softmax", Decoder, "limited", "vocab >= self.vocab", "True", with_padding),
     Bug("a stop id inside accepted drafts is ignored", Stop, "at", "enumerate(new)", "[*enumerate(new)][-1:]", with_stop),
 ]
