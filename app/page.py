@@ -121,7 +121,7 @@ def page(play: Play) -> gr.Blocks:
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
         first = [prompt, seed, new]
         _runs(play, table, run, started, other, first)
-        _settings(play, table, demo, answer, preset, kept, given, first)
+        _settings(play, table, demo, answer, started, preset, kept, given, first)
         for way, button in zip(WAYS, ways, strict=True):
             _copy(play, table, button, way, copied, first)
         _choosing(play, models, target, draft, [prompt, new])
@@ -174,12 +174,14 @@ def _settings(
     table: controls.Controls,
     demo: gr.Blocks,
     answer: gr.HTML,
+    started: gr.HTML,
     preset: gr.Dropdown,
     kept: gr.Textbox,
     given: gr.HTML,
     first: list[Any],
 ) -> None:
-    """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit."""
+    """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit. Why given
+    ones cannot be read stands where Run answers: what the check says of those that are there would take its place."""
 
     def checked(*values: Any) -> list[Any]:
         choice = table.choice(*values)
@@ -200,21 +202,21 @@ def _settings(
         try:
             choice = from_json(text[:MOST_KEPT]) if text else None
         except Refused as no:
-            return [gr.skip()] * (len(first) + len(knobs)) + [{"refused": str(no)}, gr.skip()]
+            return [gr.skip()] * (len(first) + len(knobs) + 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
             return [gr.skip()] * (len(first) + len(knobs) + 2)
         numbers = [max(0, choice.seed), min(4096, max(1, choice.max_new))]
-        return [choice.prompt, *numbers, *table.put(choice), gr.skip(), matching(choice) or OWN]
+        return [choice.prompt, *numbers, *table.put(choice), matching(choice) or OWN, gr.skip()]
 
     knobs = [*table.shown, *table.knobs.values()]
-    everything, said = [*first, *table.inputs], [answer, preset]
+    everything, said, begun = [*first, *table.inputs], [answer, preset], [preset, started]
     for part in table.parts.values():
         part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
     for box in (*first, *table.knobs.values()):
         box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
     preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    demo.load(restored, kept, [*first, *knobs, *said], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    given.input(restored, given, [*first, *knobs, *said], **PRIVATE).then(checked, everything, said, **PRIVATE)
+    demo.load(restored, kept, [*first, *knobs, *begun], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    given.input(restored, given, [*first, *knobs, *begun], **PRIVATE).then(checked, everything, said, **PRIVATE)
 
 
 def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:

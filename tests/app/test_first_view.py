@@ -156,6 +156,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
 
 def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
     page = bare.open("/#set=%7Bnonsense")
+    page.wait_for_selector("#ds-models .room")  # what is said of the settings that stand there instead
     page.wait_for_selector("#ds-answer .ds-refusal >> text=cannot be read")
     assert page.locator("#ds-prompt textarea").input_value()
 
