@@ -6,7 +6,7 @@ ARGS ?=
 ENVIRONMENT := $(PYTHON) scripts/environment.py
 IN := $(ENVIRONMENT) python
 
-.PHONY: help app test lint notebooks bench nightly soak identity gpu models clean
+.PHONY: help app test lint notebooks bench nightly release soak identity gpu models clean
 
 help:
 	@echo 'make app        open the lab at http://127.0.0.1:7860     ARGS="--model FOLDER --port 8000"'
@@ -15,6 +15,7 @@ help:
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
 	@echo 'make nightly    long statistical tests of the sampling law'
+	@echo 'make release    the same with a million texts of each case'
 	@echo 'make identity   greedy text equals plain decoding, all prompts'
 	@echo 'make soak       hours of runs, stops and faults'
 	@echo 'make gpu        the tests that need a CUDA device'
@@ -38,6 +39,10 @@ bench:
 
 nightly identity soak gpu:
 	@$(IN) -m pytest -m $@ $(ARGS)
+
+release: export DECODESCOPE_TEXTS = 1000000
+release:
+	@$(IN) -m pytest -m nightly $(ARGS)
 
 # from nothing; ARGS="--tokens 8 --cooldown 3" is a run that two cores finish in a few hours, without ARGS it takes a day
 models: TRAIN = $(IN) assets/training/train.py

@@ -110,6 +110,7 @@ def parser() -> Parser:
     made.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
     made.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
     _json(made)
+    _report(command("report", "reporting", "report", "tell where drafts die, and what to try"))
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top
 
@@ -151,12 +152,17 @@ def _place(made: Parser) -> None:
     made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
 
 
-def _run(made: Parser) -> None:
-    made.add_argument("--model", required=True, metavar="M", help=MODEL)
+def _method(made: Parser, required: bool = True) -> None:
+    """The model and the method's parts, for the commands that decode."""
+    made.add_argument("--model", required=required, metavar="M", help=MODEL)
     made.add_argument("--draft", metavar="M", help="draft model, for methods that use one")
+    for role in ("draft2", "draft3"):
+        made.add_argument(f"--{role}", metavar="M", help="a further one, for methods that use several")
     made.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
+    made.add_argument("--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only")
     for kind, what in (
         ("drafter", "what is guessed"),
+        ("schedule", "how long a guess gets"),
         ("acceptance", "how much of a guess is kept"),
         ("policy", "which KV entries stay"),
         ("depth", "which layers run"),
@@ -167,13 +173,15 @@ def _run(made: Parser) -> None:
     made.add_argument(
         "--set", action="append", default=[], metavar="PART.knob=value", help="a knob; PART is a kind, or a chained sampler"
     )
+
+
+def _run(made: Parser) -> None:
+    _method(made)
     text = made.add_mutually_exclusive_group(required=True)
     text.add_argument("--prompt", metavar="TEXT", help="the prompt")
     text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
     made.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
-    made.add_argument(
-        "--max-new-tokens", type=whole(1, TOKENS), default=64, metavar="N", help="longest text, in tokens (default: 64)"
-    )
+    _length(made)
     made.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
     made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
     _place(made)
@@ -184,37 +192,77 @@ def _run(made: Parser) -> None:
     _json(made)
 
 
+def _length(made: Parser) -> None:
+    made.add_argument(
+        "--max-new-tokens", type=whole(1, TOKENS), default=64, metavar="N", help="longest text, in tokens (default: 64)"
+    )
+
+
+def _report(made: Parser) -> None:
+    made.add_argument("file", nargs="*", metavar="FILE", help="recorded traces of one method; or give --prompts")
+    made.add_argument("--prompts", metavar="F", help="decode these first: a prompt a line, .jsonl, or labbench")
+    made.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
+    made.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
+    _method(made, required=False)
+    made.add_argument("--chat", action="store_true", help="put prompts as a user's turn, by the model's template")
+    _length(made)
+    made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
+    _place(made)
+    made.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
+    _json(made)
+
+
 def _bench(made: Parser) -> None:
     made.add_argument(
-        "what", nargs="?", choices=("decode", "labbench"), default="decode", help="what to measure (default: decode)"
+        "what",
+        nargs="?",
+        choices=("decode", "labbench", "speculation"),
+        default="decode",
+        help="decode: beside transformers; labbench: right answers; speculation: all that drafts (default: decode)",
     )
     made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
     made.add_argument("--draft", metavar="M", help="draft model, or none (default for lab: lab-draft)")
+    for role in ("draft2", "draft3"):
+        made.add_argument(f"--{role}", metavar="M", help="speculation: a further one, for methods that use several")
     _place(made)
     made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
     made.add_argument(
         "--new-tokens",
         type=whole(2, 4096),
         metavar="N",
-        help="tokens of a text (default: 128); of labbench: the most, for all kinds (default: by kind)",
+        help="tokens of a text (default: 128); the most of an answer in labbench (default: by kind), speculation (default: 40)",
     )
-    made.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode: rounds (default: 5)")
+    made.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)")
     made.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
     made.add_argument(
         "--level", choices=("none", *LEVELS), metavar="LEVEL", help="decode: what our side records (default: counts)"
     )
-    made.add_argument("--questions", metavar="F", help="labbench: questions in Spec-Bench's format (default: ours)")
-    made.add_argument("--short", action="store_true", default=None, help="labbench: the first 8 questions of each kind")
+    made.add_argument("--questions", metavar="F", help="labbench, speculation: in Spec-Bench's format (default: ours)")
+    made.add_argument(
+        "--short",
+        action="store_true",
+        default=None,
+        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind",
+    )
     made.add_argument(
         "--method",
         action="append",
         metavar="NAME[=RECIPE]",
-        help="labbench: one to compare, by name or with the words, link or JSON of a recipe (default: eight); repeatable",
+        help="labbench, speculation: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
     )
-    made.add_argument("--temperature", type=number(0, 5), metavar="T", help="labbench: of all methods (default: 0, greedy)")
-    made.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="labbench: of every random draw (default: 0)")
-    made.add_argument("--out", metavar="OUT", help="labbench: write the result to this file, as JSON")
-    made.add_argument("--resume", action="store_true", default=None, help="labbench: go on with what OUT.partial holds")
+    made.add_argument(
+        "--temperature",
+        type=number(0, 5),
+        metavar="T",
+        help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
+    )
+    made.add_argument(
+        "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation: of every random draw (default: 0)"
+    )
+    made.add_argument("--out", metavar="OUT", help="labbench, speculation: write the result to this file, as JSON")
+    made.add_argument(
+        "--resume", action="store_true", default=None, help="labbench, speculation: go on with what OUT.partial holds"
+    )
     _json(made)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from .play import Choice
 TITLES = {
     "strategy": "Strategy",
     "drafter": "Drafter",
+    "schedule": "Schedule",
     "acceptance": "Acceptance",
     "policy": "Cache policy",
     "depth": "Depth",
@@ -85,9 +86,9 @@ class Controls:
         return [*self.parts.values(), *self.groups.values()]
 
     def visibility(self, *chosen: Any) -> list[Any]:
-        """Which parts and knobs are shown, for the values of `parts`: those that the strategy uses."""
+        """Which parts and knobs are shown, for the values of `parts`: those that the method uses."""
         names = dict(zip(self.parts, chosen, strict=True))
-        uses = _uses(str(names["strategy"]))
+        uses = _uses(names)
         made: list[Any] = [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
         for kind, name in self.groups:
             on = kind in uses and name in _listed(names[kind])
@@ -97,7 +98,7 @@ class Controls:
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Names and settings for Method.named, of what is shown; the rest is left out."""
         names = dict(zip(self.parts, values, strict=False))
-        uses = _uses(str(names["strategy"]))
+        uses = _uses(names)
         names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}
         settings: dict[str, dict[str, Any]] = {}
         for (kind, name, knob), value in zip(self.knobs, values[len(self.parts) :], strict=True):
@@ -170,9 +171,13 @@ def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visibl
     made.groups[kind, name] = column
 
 
-def _uses(strategy: str) -> set[str]:
-    shelf = registry("strategy")
-    return {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
+def _uses(names: Mapping[str, Any]) -> set[str]:
+    """The kinds that count: those that the chosen strategy uses, a schedule only where the chosen drafter can have one."""
+    shelf, drafters = registry("strategy"), registry("drafter")
+    strategy, drafter = str(names["strategy"]), str(names["drafter"])
+    uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
+    asks = drafter in drafters and drafters[drafter]().scheduled  # type: ignore[attr-defined] # a Drafter's
+    return uses if asks else uses - {"schedule"}
 
 
 def _about(kind: str, chosen: Any) -> str | None:

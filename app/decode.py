@@ -26,7 +26,8 @@ FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
     *("kv_bytes_held", "kv_bytes_full", "lossless", "end"),
 )
-PARTS = ("strategy", "drafter", "acceptance", "policy", "depth")
+ROLES = ("draft", "draft2", "draft3")
+PARTS = ("strategy", "drafter", "schedule", "acceptance", "policy", "depth")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         if re.search("[\ud800-\udfff]", text):
             raise Refusal("A text of --stop is not UTF-8: type it in the terminal's own encoding.")
     method = compose(args)
-    model, draft = models(args, method)
+    model, drafts = models(args, method)
     from ..engine.execute import EngineFault
     from ..engine.run import LazyWriter, Run, Tee, encode
     from ..engine.session import Session
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         model,
         method,
         ids,
-        models={} if draft is None else {"draft": draft},
+        models=drafts,
         max_new_tokens=args.max_new_tokens,
         seed=args.seed,
         stop_texts=args.stop,
@@ -200,20 +201,21 @@ def compose(args: argparse.Namespace) -> Method:
     return Method.named(names, settings)
 
 
-def models(args: argparse.Namespace, method: Method) -> tuple[Model, Model | None]:
-    """The target and, where the method drafts with one, the draft model. The method is checked before weights are read."""
+def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
+    """The target, and by role the draft models that the method uses. The method is checked before weights are read."""
     from ..engine.load import describe, find, load
 
     roles = method.drafter.lanes if "drafter" in method.strategy.uses else ()
-    given = [] if args.draft is None else ["draft"]
-    if given and "draft" not in roles:
-        note("Note: this method needs no draft model, so --draft is ignored; --drafter draft_model uses it.")
+    given = {role: getattr(args, role) for role in ROLES if getattr(args, role) is not None}
+    for role in [x for x in given if x not in roles]:
+        use = "draft_model uses it" if role == "draft" else "specinfer --set drafter.models=3 uses three"
+        note(f"Note: this method needs no{' such' if roles else ''} draft model, so --{role} is ignored; --drafter {use}.")
     name, folder = find(args.model)
     heads = dict(args.head or [])
     method.check(describe(folder, name, heads), given)
     if unread := [x for x in heads if x != method.drafter.name or "drafter" not in method.strategy.uses]:
         note(f"Note: this method does not read {unread[0]} heads, so --head {unread[0]}=... is ignored.")
-    model = load(args.model, args.dtype, args.device, heads)
+    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
-    return model, load(args.draft, args.dtype, args.device) if given and "draft" in roles else None
+    return model, {role: load(given[role], args.dtype, args.device) for role in roles if role in given}

@@ -93,6 +93,11 @@ class Play(Shelf):
                         f"{part.name}.{knob.name} names a file, and the page opens none: leave it empty, or use the command "
                         "line or Python."
                     )
+        if "drafter" in made.strategy.uses and (further := [x for x in made.drafter.lanes if x != "draft"]):
+            raise Refused(
+                f"{made.drafter.name}, as set, needs {len(further) + 1} draft models and the page has one: choose fewer, or "
+                f"use the command line (--{further[0]} NAME) or Python."
+            )
         return made
 
     def start(self, choice: Choice, visitor: str = "") -> Channel:
@@ -185,10 +190,22 @@ class Play(Shelf):
             if len(self._channels) <= REMEMBERED:
                 return
             if channel.over and not channel.readers:
-                del self._channels[run]
-                if self._runner is not None and self._jobs.pop(run, None) is not None:
-                    self._runner.jobs.pop(run, None)
+                self._drop(run)
         self._own = {visitor: run for visitor, run in self._own.items() if run in self._channels}
+
+    def _drop(self, run: str) -> None:
+        del self._channels[run]
+        if self._runner is not None and self._jobs.pop(run, None) is not None:
+            self._runner.jobs.pop(run, None)
+
+    def let_go(self, run: str) -> None:
+        """Forget a run that is over, so that its trace is looked for anew. Raises Refused while it goes."""
+        with self._lock:
+            channel = self._channels.get(run)
+            if channel is not None and not channel.over:
+                raise Refused("The run is still going: stop it first.")
+            if channel is not None:
+                self._drop(run)
 
     def find(self, run: str) -> Channel | None:
         """The run of that id: one of this server, one whose sealed trace lies in the folder, or an example. Raises Refused

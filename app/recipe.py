@@ -92,8 +92,8 @@ def recorded(header: Header) -> Choice:
     names: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for kind, part in method.parts().items():
-        if kind not in ("strategy", *method.strategy.uses):
-            continue
+        if kind not in ("strategy", *method.strategy.uses) or (kind == "schedule" and not type(method.drafter)().scheduled):
+            continue  # what the controls do not show either
         stages = part.stages if isinstance(part, Chain) else [part]
         names[kind] = [x.name for x in stages] if kind == "sampler" else part.name
         settings |= {x.name if kind == "sampler" else kind: x.knobs() for x in stages}

@@ -2,116 +2,40 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from .contest import Contestant, Written, ours, take_turns
 from .load import Model, load
 from .measure import machine
 from .method import Method
 from .prompts import PROMPTS
-from .run import LazyWriter, encode
-from .session import Session
-from .trace.events import Level, Step
-
-
-@dataclass(frozen=True)
-class Written:
-    """What one call wrote. Of ours also: passes of the target, and the seconds of the steps, without the prompt."""
-
-    tokens: list[int]
-    passes: int | None = None
-    decode_s: float | None = None
-
-
-@dataclass
-class Contestant:
-    """One way to decode.
-
-    seconds: prompt -> one wall time per repeat, of the whole call, prompt included;  written: prompt -> the last call's
-    """
-
-    name: str
-    side: str
-    settings: dict[str, Any]
-    write: Callable[[list[int]], Written]
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-    written: dict[str, Written] = field(default_factory=dict)
-
-    def median(self, prompt: str) -> float:
-        """Median seconds of a call on `prompt`."""
-        return statistics.median(self.seconds[prompt])
-
-    def record(self, reference: Contestant) -> dict[str, Any]:
-        """As plain data; `reference` wrote the text that this one's is compared with."""
-        rates = [len(self.written[p].tokens) / self.median(p) for p in self.seconds]
-        steps = [w for w in self.written.values() if w.passes]
-        decode = [len(w.tokens) / w.decode_s for w in steps if w.decode_s]
-        return {
-            "name": self.name,
-            "side": self.side,
-            "settings": self.settings,
-            "tokens_per_s": statistics.median(rates),
-            "decode_tokens_per_s": statistics.median(decode) if decode else None,
-            "tau": statistics.median([len(w.tokens) / (w.passes or 1) for w in steps]) if steps else None,
-            "seconds": self.seconds,
-            "same_tokens": {p: agreement(w.tokens, reference.written[p].tokens) for p, w in self.written.items()},
-        }
-
-
-def agreement(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
-def ours(name: str, model: Model, method: Method, new: int, level: Level | None, draft: Model | None = None) -> Contestant:
-    """Our engine with `method`, its trace written to a file at `level`; None: nothing is kept."""
-
-    def write(prompt: list[int]) -> Written:
-        models = {} if draft is None else {"draft": draft}
-        with tempfile.TemporaryDirectory() as folder:
-            session = Session(
-                model, method, prompt, models=models, max_new_tokens=new, stop_tokens=(), level=level or "counts"
-            )
-            session.sink = None if level is None else LazyWriter(Path(folder) / "bench.dstrace")
-            steps = list(session.stream())
-        return Written(session.tokens[session.prompt :], passes_of(steps), sum(s.wall_us for s in steps) / 1e6)
-
-    parts = {kind: part for kind, part in method.record().items() if part != Method().record()[kind]}
-    return Contestant(name, "decodescope", {"level": level or "none", **parts}, write)
-
-
-def passes_of(steps: Iterable[Step]) -> int:
-    """Passes of the target."""
-    return sum(p.lane == "target" and p.phase == "verify" for s in steps for p in s.passes)
+from .run import encode
+from .trace.events import Level
 
 
 class Reference:
-    """transformers on the weights of `model`, in its type and place. Nothing ends a text but its length."""
+    """transformers on the weights of `model`, in its type and place. A text ends at its length, or with a token of `stop`."""
 
-    def __init__(self, model: Model, draft: Model | None):
+    def __init__(self, model: Model, draft: Model | None, stop: Sequence[int] = ()):
         import transformers
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         self.version = transformers.__version__
-        self.model, self.draft = self._load(model), None if draft is None else self._load(draft)
+        self.model, self.draft = self._load(model, stop), None if draft is None else self._load(draft, stop)
 
     @staticmethod
-    def _load(model: Model) -> Any:
+    def _load(model: Model, stop: Sequence[int]) -> Any:
         from transformers import AutoModelForCausalLM
 
         made: Any = AutoModelForCausalLM.from_pretrained(
             model.path, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
         )
-        made.generation_config.eos_token_id = None
+        made.generation_config.eos_token_id = list(stop) or None
         return made.to(model.decoder.device).eval()
 
     def contestant(self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any) -> Contestant:
@@ -132,37 +56,39 @@ class Reference:
         settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}
         return Contestant(name, "transformers", settings, write)
 
+    def field(self, new: int) -> list[Contestant]:
+        """Every way to decode of theirs: plain, prompt lookup, and with a draft model at its defaults and at our length."""
+        found = [self.contestant("generate", new), self.contestant(LOOKUP, new, prompt_lookup_num_tokens=COPIED)]
+        if self.draft is not None:
+            equal = {"num_assistant_tokens": LENGTH, "assistant_confidence_threshold": 0.0}
+            found += [self.contestant(ASSISTED, new, {}), self.contestant(f"{ASSISTED}, equal length", new, equal)]
+        return found
+
 
 # the defaults of assisted generation in transformers 5
 DRAFTING = {"num_assistant_tokens": 20, "assistant_confidence_threshold": 0.4, "num_assistant_tokens_schedule": "constant"}
 LENGTH = 4  # our draft model's, and theirs at equal length
 COPIED = 10  # tokens of a prompt lookup, the default of both
+ASSISTED, LOOKUP = "assisted generation", "prompt lookup"  # theirs
 
 
 def field_of(model: Model, draft: Model | None, theirs: Reference, new: int, level: Level | None) -> list[Contestant]:
-    """Everyone who takes part, each beside the one it is compared with."""
+    """Everyone who takes part."""
     plain, lookup = Method(), Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED}})
     alike = Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED, "ngram": 2, "match": "first"}})
     found = [
         ours("autoregressive", model, plain, new, level),
-        theirs.contestant("generate", new),
-        ours("autoregressive, nothing recorded", model, plain, new, None),
+        ours("autoregressive, nothing recorded", model, plain, new),
         ours("autoregressive, counts", model, plain, new, "counts"),
         ours("autoregressive, decisions", model, plain, new, "decisions"),
         ours("prompt_lookup", model, lookup, new, level),
-        theirs.contestant("prompt lookup", new, prompt_lookup_num_tokens=COPIED),
         ours("prompt_lookup, matching alike", model, alike, new, level),
         ours("token_recycling", model, Method.named({"drafter": "token_recycling"}), new, level),
     ]
     if draft is not None:
         speculative = Method.named({"drafter": "draft_model"}, {"drafter": {"length": LENGTH}})
-        equal = {"num_assistant_tokens": LENGTH, "assistant_confidence_threshold": 0.0}
-        found += [
-            ours("draft_model", model, speculative, new, level, draft),
-            theirs.contestant("assisted generation", new, {}),
-            theirs.contestant("assisted generation, equal length", new, equal),
-        ]
-    return found
+        found.append(ours("draft_model", model, speculative, new, level, {"draft": draft}))
+    return found + theirs.field(new)
 
 
 # name of the ratio, who should take less time, who is compared
@@ -227,32 +153,6 @@ def decode(
         "level": level or "none",
         **compare(contestants),
     }
-
-
-def take_turns(
-    contestants: list[Contestant], ids: dict[str, list[int]], repeats: int, device: torch.device, say: Callable[[str], None]
-) -> None:
-    """Warm up, then time each contestant `repeats` times on each prompt, in turns."""
-    for one in contestants:
-        say(f"warming up: {one.name}")
-        one.write(next(iter(ids.values())))
-    for name, prompt in ids.items():
-        for turn in range(repeats):
-            say(f"prompt {name!r}, round {turn + 1} of {repeats}")
-            shift = turn % len(contestants)
-            for one in contestants[shift:] + contestants[:shift]:
-                gc.collect()
-                wait(device)
-                began = time.perf_counter()
-                one.written[name] = one.write(prompt)
-                wait(device)
-                one.seconds.setdefault(name, []).append(time.perf_counter() - began)
-
-
-def wait(device: torch.device) -> None:
-    """Until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def compare(contestants: list[Contestant]) -> dict[str, Any]:

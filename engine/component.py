@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FOLDERS = {
     "strategy": "strategies",
     "drafter": "drafters",
+    "schedule": "schedules",
     "acceptance": "acceptance",
     "policy": "policies",
     "depth": "depth",
@@ -130,3 +131,13 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
             raise ParamError(f"{name} has no knob {key!r}.{nearest(key, known)} {has}")
         values[key] = known[key].parse(value, name) if isinstance(value, str) else value
     return cls(**values)
+
+
+def written(kind: str, text: str, where: str) -> Component:
+    """The component that `text` names, e.g. "confidence_exit threshold=0.7 first=1"; `where` stands in messages. Raises
+    ParamError if there is no such component or knob."""
+    name, *knobs = text.replace(",", " ").split() or [""]
+    odd = next((knob for knob in knobs if "=" not in knob), None)
+    if odd is not None:
+        raise ParamError(f"{where} = {text!r}: write {odd!r} as knob=value, after the name.")
+    return build(kind, name, dict(knob.split("=", 1) for knob in knobs))

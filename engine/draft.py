@@ -23,7 +23,8 @@ class Draft:
     tokens:     N ids; a parent stands before its children, siblings in draw order
     parents:    N; ROOT (-1) or the index of an earlier node
     kind:       how the nodes were chosen. "onehot": without chance. "iid": each drawn from its row of q. "without_
-                replacement": siblings drawn one after the other from what the earlier ones left. "mixed": both kinds
+                replacement": siblings drawn one after the other from what the earlier ones left. "mixed": siblings of different
+                kinds, or from the laws of different models
     q:          float [M, V] or None; laws that nodes were drawn from, after the sampler
     q_row:      N; the row of q that node i was drawn from, given the siblings drawn before it; -1: chosen without chance
     u:          N uniforms that drew the nodes, or None

@@ -7,20 +7,15 @@ from typing import cast
 
 from torch import Tensor
 
-from .component import build
+from .component import written
 from .depth.base import Depth
-from .params import ParamError
 from .trace.events import Exit
 
 
 def rule_of(text: str, where: str) -> Depth:
     """The rule that `text` names, e.g. "confidence_exit threshold=0.7 first=1"; `where` stands in messages. Raises
     ParamError if there is no such rule or knob."""
-    name, *knobs = text.replace(",", " ").split()
-    odd = next((knob for knob in knobs if "=" not in knob), None)
-    if odd is not None:
-        raise ParamError(f"{where} = {text!r}: write {odd!r} as knob=value, after the rule's name.")
-    return cast(Depth, build("depth", name, dict(knob.split("=", 1) for knob in knobs)))
+    return cast(Depth, written("depth", text, where))
 
 
 class Watched(Depth):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -11,7 +13,8 @@ from torch import Tensor
 from .draft import ROOT, Draft, Proposal
 from .drafters.base import Context, top_tokens
 from .feed import Feed
-from .samplers.base import softmax
+
+MOST = 128  # nodes of a draft with a given number of children at each level
 
 
 class ModelTree:
@@ -68,28 +71,18 @@ class ModelTree:
         return self._level(node) < min(deepest, self.ctx.room)
 
     def law(self, node: int, logits: Tensor) -> Tensor:
-        """float [V]: what the children of `node` are drawn from, given the logits [V] after it.
+        """float [V]: what the children of `node` are drawn from, given the logits [V] after it; see `Context.estimate`."""
+        return self.ctx.estimate(logits, self._states[node])
 
-        Under a greedy sampler it is the model's own law, for the estimates of drafters that reckon with one; if the sampler
-        then prefers another token, that token and the favourite change places.
-        """
-        state, sampler = self._states[node], self.ctx.sampler
-        if not self.greedy:
-            return self.ctx.law(logits, state)
-        law = softmax(logits)
-        if sampler.stateful:
-            pair = torch.stack([law.argmax(), sampler.warp(logits, state).argmax()])
-            law[pair] = law[pair.flip(0)]
-        return law
-
-    def grow(self, parent: int, logits: Tensor, width: int) -> list[int]:
-        """Up to `width` children under `parent`, whose logits are [V]: drawn without replacement, or the likeliest."""
+    def grow(self, parent: int, logits: Tensor, width: int, again: bool = False) -> list[int]:
+        """Up to `width` children under `parent`, whose logits are [V]: drawn without replacement, or the likeliest.
+        again: drawn with replacement, so that some may be equal."""
         if self.greedy:
             return [self._add(parent, token, logits) for token in self._likeliest(parent, logits, width)]
         law, position = self.law(parent, logits), self.ctx.position + self._level(parent)
-        if width == 1:
-            drawn = self.ctx.chance.draw(law, position, "draft")
-            return [self._add(parent, drawn.token, logits, law, drawn.u)]
+        if width == 1 or again:
+            draws = [self.ctx.chance.draw(law, position, "draft") for _ in range(width)]
+            return [self._add(parent, drawn.token, logits, law, drawn.u) for drawn in draws]
         drawn_laws = self.ctx.chance.draw_without(law, width, position)
         return [self._add(parent, drawn.token, logits, q, drawn.u) for drawn, q in drawn_laws]
 
@@ -99,6 +92,10 @@ class ModelTree:
             return self._add(parent, int(law.argmax()), logits)
         drawn = self.ctx.chance.draw(law, self.ctx.position + self._level(parent), "draft")
         return self._add(parent, drawn.token, logits, law, drawn.u)
+
+    def put(self, parent: int, token: int, logits: Tensor) -> int:
+        """One child under `parent`, chosen without chance; logits [V] after the parent."""
+        return self._add(parent, token, logits)
 
     def _likeliest(self, parent: int, logits: Tensor, width: int) -> list[int]:
         sampler, state = self.ctx.sampler, self._states[parent]
@@ -131,6 +128,54 @@ class ModelTree:
             return Draft(tokens, parents, source=source, notes=notes)
         q, u = torch.stack([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
         return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
+
+
+def unfit(branching: str, knob: str, trees: int = 1) -> str | None:
+    """Why the text of a knob gives no number of children for each level, or `trees` such trees too many nodes; None if it is
+    as it should be, e.g. 3,2,1."""
+    words = [word.strip() for word in branching.split(",")]
+    if not all(word.isdecimal() and 0 < int(word) <= MOST for word in words):
+        return f"{knob} = {branching!r}: write one whole number of at least 1 for each level, e.g. 3,2,1."
+    nodes = trees * sum(accumulate(map(int, words), mul))
+    if nodes > MOST:
+        return f"{knob} = {branching!r} makes {nodes} nodes; {MOST} are the limit, e.g. 3,2,1 makes {15 * trees}."
+    return None
+
+
+class Siblings:
+    """The children of one place of a tree, one after the other: drawn without replacement, or at most `most` of them, the
+    likeliest first, under a greedy sampler. logits: float [V] after the place."""
+
+    def __init__(self, tree: ModelTree, parent: int, logits: Tensor, most: int):
+        self._tree, self._parent, self._logits = tree, parent, logits
+        law = tree.law(parent, logits)
+        self._law: Tensor | None = law  # what the children so far left
+        self._tokens = top_tokens(law, min(most, len(law)))[::-1] if tree.greedy else []
+        self._chances: list[float] = law[self._tokens].tolist() if tree.greedy else []
+        self._left = 1.0
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be another child."""
+        return bool(self._tokens) and self.likeliest > 0 if self._tree.greedy else self._law is not None
+
+    @property
+    def likeliest(self) -> float:
+        """Under a greedy sampler: the probability of the next child among what the earlier ones left."""
+        return min(1.0, self._chances[-1] / self._left) if self._left > 0 else 0.0
+
+    def grow(self) -> tuple[int, float]:
+        """The next child's node, and the probability it had among what the earlier ones left."""
+        tree = self._tree
+        if tree.greedy:
+            taken = self.likeliest
+            self._left -= self._chances.pop()
+            return tree.put(self._parent, self._tokens.pop(), self._logits), taken
+        assert self._law is not None
+        node = tree.draw(self._parent, self._law, self._logits)
+        taken = float(self._law[tree.tokens[node]])
+        self._law = without(self._law, tree.tokens[node]) if taken < 1 else None
+        return node, taken
 
 
 def without(law: Tensor, token: int) -> Tensor | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 import torch
 
-from .bench import agreement
+from .contest import agreement
 from .execute import EngineFault
 from .feed import Feed
-from .labfile import Kept
-from .labresult import BASELINE, Result, Row
+from .labfile import gather
+from .labresult import BASELINE, Result, Row, by_depth
 from .lane import Lane
 from .load import SHIPPED, Model
 from .measure import machine
@@ -119,8 +118,8 @@ def depth_of(parents: Sequence[int]) -> int:
 class Bench:
     """A model, a draft model or none, and compositions by name, which all get the same sampler: greedy, or `temperature`.
 
-    The plain one is always among them. Raises MethodError if one of them cannot run here, LabBenchError if the model has
-    no tokenizer.
+    The plain one is always among them. further: more draft models, by role. Raises MethodError if one of the methods cannot
+    run here, LabBenchError if the model has no tokenizer.
     """
 
     def __init__(
@@ -132,14 +131,15 @@ class Bench:
         temperature: float = 0.0,
         seed: int = 0,
         new_tokens: int | None = None,
+        further: Mapping[str, Model] | None = None,
     ):
         if model.tokenizer is None:
             raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
         self.model, self.draft, self.seed, self.new_tokens = model, draft, seed, new_tokens
-        self.temperature = temperature
+        self.temperature, self.further = temperature, dict(further or {})
         self.methods = under(compositions(draft is not None) if methods is None else methods, temperature)
         for method in self.methods.values():
-            method.check(model.spec, [] if draft is None else ["draft"])
+            method.check(model.spec, self.models(method))
         self._ids: tuple[Any, dict[Any, list[int]]] = (None, {})
 
     def settings(self) -> dict[str, Any]:
@@ -162,6 +162,11 @@ class Bench:
             "methods": {name: method.record() for name, method in self.methods.items()},
             "lossless": [name for name, method in self.methods.items() if method.lossless],
         }
+
+    def models(self, method: Method) -> dict[str, Model]:
+        """The draft models that `method` reads, by role, as far as they are given."""
+        given = self.further | ({} if self.draft is None else {"draft": self.draft})
+        return {role: given[role] for role in method.drafter.lanes if role in given}
 
     # ---- one question
 
@@ -190,8 +195,8 @@ class Bench:
         """Decode one answer of at most `longest` tokens."""
         made = Answer(prompt)
         level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.name != "none" else "counts"
-        models = {} if self.draft is None or "draft" not in method.drafter.lanes else {"draft": self.draft}
         try:
+            models = self.models(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
             began = session.start()
             made.prefill_s = began.wall_us / 1e6
@@ -210,6 +215,15 @@ class Bench:
             return self.new_tokens
         needed = max((len(encode(self.model, x)) + ROOM for x in question.references), default=0)
         return max(LONGEST.get(question.kind, OTHERS), needed)
+
+    def first(self, question: Question) -> list[int]:
+        """Token ids of the prompt of its first turn."""
+        return self.prompt(question, [{"role": "user", "content": question.turns[0]}])
+
+    def too_long(self, question: Question) -> str:
+        """Why the model cannot read the question's first turn; empty if it can."""
+        length, most = len(self.first(question)), self.model.spec.max_positions
+        return "" if length < most else f"The prompt has {length} tokens and {self.model.name} reads at most {most}."
 
     def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a talk up to where the model answers: by its chat template, else as plain text.
@@ -238,7 +252,6 @@ class Bench:
         said = [self.text(x.tokens) for x in talk]
         whole = [text for x, text in zip(talk, said, strict=True) if not x.fault]
         method = self.methods[name]
-        deep = max(len(x.offered) for x in talk)
         return Row(
             question=question.id,
             kind=question.kind,
@@ -261,8 +274,8 @@ class Bench:
             accepted=sum(x.accepted for x in talk),
             prefill_s=sum(x.prefill_s for x in talk),
             decode_s=sum(x.decode_s for x in talk),
-            offered=[sum(x.offered[i] for x in talk if i < len(x.offered)) for i in range(deep)],
-            reached=[sum(x.reached[i] for x in talk if i < len(x.reached)) for i in range(deep)],
+            offered=by_depth(x.offered for x in talk),
+            reached=by_depth(x.reached for x in talk),
         )
 
     def identity(self, method: Method, talk: list[Answer], plain: list[Answer]) -> str | None:
@@ -323,43 +336,23 @@ def labbench(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Result:
-    """Put every question to every composition. `asked`: what to remember of where the questions came from.
+    """Put every question to every composition. `asked`: what to remember of where the questions came from; the rest as for
+    `gather`, which may be interrupted: what there is until then is returned."""
+    result = Result({**bench.settings(), "questions": about(questions, asked)})
 
-    With `out` what was measured is kept in `out`.partial after every question, and becomes `out`, one JSON object, at the
-    end; with `resume` the questions that stand there already are not asked again. An interrupt ends the measurement: what
-    it has is returned, with `complete` false. Raises LabBenchError for files that are in the way.
-    """
-    key = json.dumps([asdict(x) for x in questions], sort_keys=True).encode("utf-8", "backslashreplace")
-    about = {**(asked or {}), "count": len(questions), "sha256": hashlib.sha256(key).hexdigest()}
-    result = Result({**bench.settings(), "questions": about})
-    kept = None if out is None else Kept(out, result, resume)
-    try:
-        done = {x.question for x in result.rows} | {x["question"] for x in result.skipped}
-        open_ = [(i, x) for i, x in enumerate(questions) if x.id not in done]
-        if open_:
-            say("warming up")
-            for method in bench.methods.values():
-                bench.talk(replace(open_[0][1], turns=open_[0][1].turns[:1]), method, 8)
-        for i, question in open_:
-            say(f"question {i + 1} of {len(questions)}: {question.kind}")
-            began = time.perf_counter()
-            length, most = len(bench.prompt(question, [_user(question)])), bench.model.spec.max_positions
-            rows, why = [], f"The prompt has {length} tokens and {bench.model.name} reads at most {most}."
-            if length < most:
-                rows, why = bench.rows(question, i), ""
-            result.add(question.id, rows, why, time.perf_counter() - began)
-            if kept is not None:
-                kept.add(question.id, rows, why, time.perf_counter() - began)
-        result.complete = True
-        if kept is not None:
-            kept.seal()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        if kept is not None:
-            kept.close()
+    def work(i: int, question: Question) -> tuple[list[Row], str]:
+        why = bench.too_long(question)
+        return ([], why) if why else (bench.rows(question, i), "")
+
+    def ready(question: Question) -> None:
+        for method in bench.methods.values():
+            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
+
+    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
     return result
 
 
-def _user(question: Question) -> dict[str, str]:
-    return {"role": "user", "content": question.turns[0]}
+def about(questions: Sequence[Question], asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What to remember of the questions: `asked`, how many, and a hash of them."""
+    key = json.dumps([asdict(x) for x in questions], sort_keys=True).encode("utf-8", "backslashreplace")
+    return {**(asked or {}), "count": len(questions), "sha256": hashlib.sha256(key).hexdigest()}

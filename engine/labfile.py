@@ -1,22 +1,96 @@
-"""The file of a LabBench run while it goes, from which it can go on."""
+"""Measuring question by question: a result that grows, and the file from which an interrupted measurement goes on."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from .labresult import Result, Row
-from .questions import LabBenchError
+from .questions import LabBenchError, Question
+
+R = TypeVar("R")  # a dataclass of what was made of a question
+
+
+@dataclass
+class Gathered(Generic[R]):
+    """settings: what the figures depend on;  skipped: questions that do not fit the model, and why;  seconds: all in all"""
+
+    settings: dict[str, Any]
+    rows: list[R] = field(default_factory=list)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    complete: bool = False
+
+    def row(self, said: Mapping[str, Any]) -> R:
+        """A row from its fields; raises TypeError if they are others."""
+        raise NotImplementedError
+
+    def record(self) -> dict[str, Any]:
+        """The whole as plain data."""
+        raise NotImplementedError
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take what was made of a question: its rows, or why it was skipped. Raises KeyError or TypeError for other lines."""
+        self.rows += [self.row(x) for x in line["rows"]]
+        self.skipped += [{"question": line["question"], "why": line["skipped"]}] if line["skipped"] else []
+        self.seconds += line["seconds"]
+
+    @property
+    def done(self) -> set[Any]:
+        """The questions that it has, by id."""
+        return {vars(x)["question"] for x in self.rows} | {x["question"] for x in self.skipped}
+
+
+def gather(
+    result: Gathered[R],
+    questions: Sequence[Question],
+    work: Callable[[int, Question], tuple[Sequence[R], str]],
+    *,
+    ready: Callable[[Question], None],
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Put every question that `result` does not have to `work`, which gives rows, or why it skips the question. `ready` warms
+    up on the first of them.
+
+    With `out` what was measured is kept in `out`.partial after every question, and becomes `out`, one JSON object, at the
+    end; with `resume` the questions that stand there already are not asked again. An interrupt ends the measurement, and
+    `result` stays not `complete`. Raises LabBenchError for files that are in the way.
+    """
+    kept = None if out is None else Kept(out, result, resume)
+    try:
+        waiting = [(i, x) for i, x in enumerate(questions) if x.id not in result.done]
+        if waiting:
+            say("warming up")
+            ready(waiting[0][1])
+        for i, question in waiting:
+            say(f"question {i + 1} of {len(questions)}: {question.kind}")
+            began = time.perf_counter()
+            rows, why = work(i, question)
+            plain = [asdict(x) for x in rows]  # type: ignore[call-overload] # R is a dataclass
+            line = {"question": question.id, "rows": plain, "skipped": why, "seconds": time.perf_counter() - began}
+            result.take(line)
+            if kept is not None:
+                kept.add(line)
+        result.complete = True
+        if kept is not None:
+            kept.seal()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if kept is not None:
+            kept.close()
 
 
 class Kept:
     """The file of a measurement: `out`.partial, one line a question under a line of settings, and in the end `out`."""
 
-    def __init__(self, out: Path, result: Result, resume: bool):
+    def __init__(self, out: Path, result: Gathered[Any], resume: bool):
         self.out, self.part, self.result = out, out.with_name(out.name + ".partial"), result
         check_place(out, resume)
         try:
@@ -41,8 +115,7 @@ class Kept:
                 if i == 0:
                     self._same(said["settings"])
                 else:
-                    rows = [Row(**row) for row in said["rows"]]
-                    self.result.add(said["question"], rows, said["skipped"], said["seconds"])
+                    self.result.take(said)
             except (ValueError, KeyError, TypeError) as error:
                 if isinstance(error, LabBenchError):
                     raise
@@ -62,18 +135,16 @@ class Kept:
                 "the same settings, or another file."
             )
 
-    def add(self, question: int | str, rows: list[Row], skipped: str, seconds: float) -> None:
-        """Keep what was made of a question."""
-        self._line({"question": question, "rows": [asdict(x) for x in rows], "skipped": skipped, "seconds": seconds})
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Keep what was made of a question, as the result's `take` reads it."""
+        self._line(line)
 
     def _line(self, said: Mapping[str, Any]) -> None:
         try:
             self.file.write(json.dumps(said).encode() + b"\n")
             self.file.flush()
         except OSError as error:
-            raise LabBenchError(
-                f"{self.part} cannot be written ({error.strerror}): make room, then go on with --resume."
-            ) from None
+            raise _full(self.part, error) from None
 
     def seal(self) -> None:
         """Write the whole as one object, and remove the other file."""
@@ -82,9 +153,7 @@ class Kept:
             made.write_text(json.dumps(self.result.record(), allow_nan=False) + "\n", encoding="utf-8")
             os.replace(made, self.out)
         except OSError as error:
-            raise LabBenchError(
-                f"{self.out} cannot be written ({error.strerror}): make room, then go on with --resume."
-            ) from None
+            raise _full(self.out, error) from None
         self.close()
         self.part.unlink()
 

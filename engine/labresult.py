@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any
 
+from .labfile import Gathered
 from .score import parsed
 
 VERSION = 1  # of the JSON object
@@ -53,21 +56,11 @@ class Row:
         return mean(self.scores or [])
 
 
-@dataclass
-class Result:
-    """settings: what the figures depend on;  skipped: questions that do not fit the model, and why;  seconds: all in all"""
+class Result(Gathered[Row]):
+    """What all compositions made of the questions so far."""
 
-    settings: dict[str, Any]
-    rows: list[Row] = field(default_factory=list)
-    skipped: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
-    complete: bool = False
-
-    def add(self, question: int | str, rows: Sequence[Row], skipped: str, seconds: float) -> None:
-        """Take what was made of a question: its rows, or why it was `skipped`."""
-        self.rows += rows
-        self.skipped += [{"question": question, "why": skipped}] if skipped else []
-        self.seconds += seconds
+    def row(self, said: Mapping[str, Any]) -> Row:
+        return Row(**said)
 
     def record(self) -> dict[str, Any]:
         """As plain data: settings, figures, rows and targets."""
@@ -116,7 +109,6 @@ def figures(rows: Sequence[Row], plain: Sequence[Row]) -> dict[str, Any]:
     due = sum(base[row.question].tokens for row in judged)
     passes, drafted = sum(row.passes for row in whole), sum(row.drafted for row in rows)
     tokens = sum(row.tokens for row in whole)
-    deep = max((len(row.offered) for row in rows), default=0)
     return {
         "questions": len(rows),
         "faults": len(rows) - len(whole),
@@ -126,17 +118,28 @@ def figures(rows: Sequence[Row], plain: Sequence[Row]) -> dict[str, Any]:
         "tau": tokens / passes if passes else None,
         "drafted": drafted,
         "accepted": sum(row.accepted for row in rows),
-        "offered_by_position": [sum(row.offered[i] for row in rows if i < len(row.offered)) for i in range(deep)],
-        "accepted_by_position": [sum(row.reached[i] for row in rows if i < len(row.reached)) for i in range(deep)],
+        "offered_by_position": by_depth(row.offered for row in rows),
+        "accepted_by_position": by_depth(row.reached for row in rows),
         "tokens_per_s": speed(whole),
         "ratio": mine / theirs if mine and theirs else None,
         "prefill_s": sum(row.prefill_s for row in whole),
         "decode_s": sum(row.decode_s for row in whole),
         "peak_kv_bytes": max((row.kv_bytes for row in rows), default=0),
         "step_kv_bytes": max((row.step_kv_bytes for row in rows), default=0),
-        "identity": {x: sum(row.identity == x for row in judged) for x in ("equal", "tied", "parted")} if judged else None,
+        "identity": identities(row.identity for row in judged),
         "alike": sum(row.alike for row in judged) / due if due else None,
     }
+
+
+def by_depth(counts: Iterable[Sequence[int]]) -> list[int]:
+    """Counts by depth in a draft, added up."""
+    return [sum(column) for column in zip_longest(*counts, fillvalue=0)]
+
+
+def identities(outcomes: Iterable[str | None]) -> dict[str, int] | None:
+    """How often each outcome came, "equal", "tied" or "parted"; None where nothing was compared."""
+    there = Counter(x for x in outcomes if x is not None)
+    return {x: there[x] for x in ("equal", "tied", "parted")} if there else None
 
 
 def speed(rows: Sequence[Row]) -> float | None:

@@ -50,12 +50,13 @@ def load(
     dtype: str | torch.dtype | None = None,
     device: str | None = None,
     heads: Mapping[str, Path] | None = None,
+    allow_pickle: bool = False,
 ) -> Model:
     """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id.
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
-    `heads`: folders of draft heads by kind, beside those in the model's own folder. Raises LoadError, whose message is one
-    sentence.
+    `heads`: folders of draft heads by kind, ours or published ones, beside those in the model's own folder; `allow_pickle`:
+    published heads may be read from a pickle file, tensors only. Raises LoadError, whose message is one sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
@@ -69,7 +70,7 @@ def load(
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
-    decoder.heads = read_heads(folder, spec, kind, place, heads)
+    decoder.heads = read_heads(folder, spec, kind, place, heads, allow_pickle)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
     if tokenizer is not None and tokenizer.vocab < spec.vocab:

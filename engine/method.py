@@ -20,6 +20,8 @@ from .probe import Needs
 from .samplers.base import Sampler
 from .samplers.chain import Chain
 from .samplers.greedy import Greedy
+from .schedules.base import Schedule
+from .schedules.fixed import Fixed
 from .spec import ModelSpec
 from .strategies.base import Strategy
 from .strategies.draft_verify import DraftVerify
@@ -35,6 +37,7 @@ class Method:
 
     strategy: Strategy = field(default_factory=DraftVerify)
     drafter: Drafter = field(default_factory=NoDraft)
+    schedule: Schedule = field(default_factory=Fixed)
     acceptance: AcceptanceRule = field(default_factory=Lossless)
     policy: CachePolicy = field(default_factory=KeepAll)
     depth: Depth = field(default_factory=AllLayers)
@@ -130,6 +133,7 @@ class Method:
             reason = part.refuse(self, spec)
             if reason:
                 raise MethodError(reason)
+        self._check_schedule()
         self._check_proposal()
         given = set(roles)
         for role in self.drafter.lanes:
@@ -138,6 +142,23 @@ class Method:
                     f"{self.drafter.name} needs a model in the role {role!r}: give --{role} NAME (Python: "
                     f"models={{{role!r}: model}}), e.g. the shipped lab-draft."
                 )
+
+    def check_drafts(self, drafts: Mapping[str, ModelSpec]) -> None:
+        """Raise MethodError if a draft model, given by role, lacks what the schedule reads of it."""
+        for spec in drafts.values():
+            reason = self.schedule.lacks(spec)
+            if reason:
+                raise MethodError(reason)
+
+    def _check_schedule(self) -> None:
+        """Only a drafter that asks it may be given a schedule: any other would draft as if it were not there."""
+        if isinstance(self.schedule, Fixed) or self.drafter.scheduled:
+            return
+        why = "drafts a tree, as set" if self.drafter.branches else "does not ask how long to draft"
+        raise MethodError(
+            f"{self.drafter.name} {why}, so the schedule {self.schedule.name} would be ignored; choose the schedule fixed, or "
+            "a drafter that writes a chain from a model, such as draft_model with width = 1."
+        )
 
     def _check_proposal(self) -> None:
         """A rule must be exact for the kind of draft that comes, and able to read its shape."""

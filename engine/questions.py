@@ -122,3 +122,15 @@ def first_of_each(questions: Iterable[Question], count: int) -> list[Question]:
         if taken[x.kind] <= count:
             found.append(x)
     return found
+
+
+def even_of_each(questions: Iterable[Question], count: int) -> list[Question]:
+    """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
+    whole = list(questions)
+    sizes, seen, found = kinds(whole), Counter[str](), []
+    for x in whole:
+        size, at = sizes[x.kind], seen[x.kind]
+        seen[x.kind] += 1
+        if size <= count or at in {(2 * i + 1) * size // (2 * count) for i in range(count)}:
+            found.append(x)
+    return found

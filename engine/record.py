@@ -144,8 +144,8 @@ class Recorder:
         cache, spec = lane.cache, lane.decoder.spec
         held, read = cache.held, cache.length
         before, was = self._held.get(lane.name, 0), self._read.get(lane.name, 0)
-        self._held[lane.name], self._read[lane.name] = held, read
-        appended = read - was
+        self._held[lane.name], self._read[lane.name] = held, max(read, was)
+        appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
         change = CacheChange(lane.name, appended, held, cache.nbytes, full)
         if lane.name == "target":

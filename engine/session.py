@@ -65,6 +65,7 @@ class Session(State):
         spec = model.spec
         m.check(spec, models)
         used = {role: models[role] for role in m.drafter.lanes} if "drafter" in m.strategy.uses else {}
+        m.check_drafts({role: x.spec for role, x in used.items()})
         self._models = {"target": model, **used}
         vocab = self._common_vocabulary()
         self._cut = vocab < model.decoder.vocab  # the target loses ids that the draft does not have: its law is another
@@ -87,11 +88,15 @@ class Session(State):
                 "target",
                 model.decoder.limited(vocab),
                 m.policy,
-                needs=m.needs | self.recorder.needs(spec.n_layers),
+                needs=m.needs | m.drafter.asks(spec) | self.recorder.needs(spec.n_layers),
                 executor=executor,
             ),
-            lanes={role: Lane(role, x.decoder.limited(vocab), KeepAll(), executor=executor) for role, x in used.items()},
+            lanes={
+                role: Lane(role, x.decoder.limited(vocab), KeepAll(), needs=m.schedule.draft_needs, executor=executor)
+                for role, x in used.items()
+            },
             drafter=m.drafter,
+            schedule=m.schedule,
             acceptance=m.acceptance,
             depth=m.depth,
             sampler=m.sampler,

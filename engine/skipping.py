@@ -11,6 +11,7 @@ from .decoder import Skip
 from .draft import Draft
 from .drafters.base import Context, top_tokens
 from .feed import Feed
+from .schedules.base import Drafted, Schedule
 from .spec import ModelSpec
 
 SubLayer = tuple[str, int]  # "a" (attention) or "f" (feed-forward), and the layer
@@ -39,11 +40,18 @@ def width(sure: float) -> int:
 
 
 def skipping_draft(
-    ctx: Context, skip: Skip, length: int, stop: float, siblings: bool, notes: dict[str, Any] | None = None
+    ctx: Context,
+    skip: Skip,
+    length: int,
+    stop: float,
+    siblings: bool,
+    notes: dict[str, Any] | None = None,
+    schedule: Schedule | None = None,
 ) -> Draft:
     """What the target writes without the sub-layers `skip`: a chain of at most `length` tokens that ends with the first of
-    which it was less sure than `stop`. siblings: under a greedy sampler alternatives to each chain token ride along. The
-    passes extend the target's own cache with pending rows, which are dropped. `notes` are added to the draft's."""
+    which it was less sure than `stop`, or where the `schedule` ends it. siblings: under a greedy sampler alternatives to each
+    chain token ride along. The passes extend the target's own cache with pending rows, which are dropped. `notes` are added
+    to the draft's."""
     tokens: list[int] = []
     parents: list[int] = []
     chain = -1
@@ -71,10 +79,12 @@ def skipping_draft(
         chain = len(tokens) - len(chosen)
         if ctx.sampler.stateful:
             state = ctx.sampler.update(state, last, logits)
-        if sure < stop:
+        go_on = schedule is None or schedule.more(Drafted(last, logits))
+        if sure < stop or not go_on:
             break
     ctx.target.rollback()
-    notes = {"attn": sorted(skip.attn), "ffn": sorted(skip.ffn), **(notes or {})}
+    told = {} if schedule is None else schedule.notes()
+    notes = {"attn": sorted(skip.attn), "ffn": sorted(skip.ffn), **(notes or {}), **told}
     if greedy or not laws:
         return Draft(tokens, parents, source="target, layers skipped", notes=notes)
     rows = list(range(len(tokens)))

@@ -15,6 +15,7 @@ from .draft import Draft, Verdict
 from .drafters.base import Context, Drafter
 from .lane import Lane
 from .samplers.base import Sampler
+from .schedules.base import Schedule
 from .trace.events import Beams, EndReason, Iteration
 
 
@@ -67,6 +68,7 @@ class State:
     chance: Chance
     scratch: Any = None
     encode: Callable[[str], list[int]] | None = None
+    schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def left(self) -> int:
@@ -86,6 +88,7 @@ class State:
             max(0, self.left - 1),
             self.prompt,
             self.encode,
+            self.schedule,
         )
 
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:

@@ -32,11 +32,13 @@ class SuffixArray:
         if not 0 < len(ngram) <= DEPTH:
             raise ValueError(f"an n-gram of {len(ngram)} tokens was looked for; it must have 1 to {DEPTH}.")
         wanted = list(ngram)
-        return self._first(wanted, after=False), self._first(wanted, after=True)
+        low = self._first(wanted, 0, after=False)
+        return low, self._first(wanted, low, after=True)
 
-    def _first(self, wanted: list[int], *, after: bool) -> int:
-        """The first row of the order whose text is not smaller than `wanted` (after: larger than all that begin with it)."""
-        low, high = 0, len(self.order)
+    def _first(self, wanted: list[int], low: int, *, after: bool) -> int:
+        """The first row of the order, from `low` on, whose text is not smaller than `wanted` (after: larger than all that
+        begin with it)."""
+        high = len(self.order)
         while low < high:
             middle = (low + high) // 2
             at = self.order[middle]

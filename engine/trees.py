@@ -10,6 +10,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .draft import ROOT
 
@@ -180,3 +181,50 @@ class Growth:
     def ranks(self) -> list[int]:
         """Per node of the draft, the rank that it stands for."""
         return [self.template.ranks[node] for node in self.nodes]
+
+
+class Beam:
+    """EAGLE-2's tree while it grows: a pool of nodes with scores, of which the best are kept in the end.
+
+    tokens, parents, ranks, depth, scores: per node of the pool, level by level and so parents first; rank: its place among
+    the continuations of its parent;  score: the sum of log q over its path, in nats;  open: the nodes that go on, best first
+    """
+
+    def __init__(self, width: int):
+        self.width = width
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.ranks: list[int] = []
+        self.depth: list[int] = []
+        self.scores: list[float] = []
+        self.open = [ROOT]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def grow(self, logs: Tensor) -> None:
+        """Put the `width` likeliest continuations under every open node, from logs float [R, V], the log q after each; the
+        best `width` of all that are new go on. What q rules out is left out."""
+        best = logs.topk(min(self.width, logs.shape[-1]))
+        first = len(self)
+        for parent, tokens, values in zip(self.open, best.indices.tolist(), best.values.tolist(), strict=True):
+            above, level = (0.0, 1) if parent == ROOT else (self.scores[parent], self.depth[parent] + 1)
+            for rank, (token, log) in enumerate(zip(tokens, values, strict=True)):
+                if log == -torch.inf:
+                    break
+                self.tokens.append(token)
+                self.parents.append(parent)
+                self.ranks.append(rank)
+                self.depth.append(level)
+                self.scores.append(above + min(log, 0.0))  # no probability is above 1, whatever the rounding
+        self.open = sorted(range(first, len(self)), key=lambda x: -self.scores[x])[: self.width]
+
+    def ranking(self) -> list[int]:
+        """All nodes, best score first; of equal ones, as where q is 1, the earlier, so that no child is before its parent."""
+        return sorted(range(len(self)), key=lambda x: -self.scores[x])
+
+    def settled(self, nodes: int) -> bool:
+        """Whether the best `nodes` nodes are known: nothing that can still come is better than the last of them."""
+        if not self.open or len(self) < nodes:
+            return not self.open
+        return sorted(self.scores, reverse=True)[nodes - 1] >= self.scores[self.open[0]]

@@ -18,6 +18,7 @@ from .spec import ModelSpec
 HEADER_BYTES = 16 << 20
 TENSORS = 10_000
 FLOATS = ("F64", "F32", "F16", "BF16")
+WHOLE = ("I64", "I32", "BOOL")
 ZERO_NORMS = ("gemma2", "gemma3_text")  # families whose norm weights are stored less one
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
@@ -52,17 +53,18 @@ def files(folder: Path) -> list[Path]:
 
 
 class Weights:
-    """The tensors of a checkpoint by name. Shapes are known at once, contents are read when asked for; use with `with`."""
+    """The tensors of a checkpoint by name. Shapes are known at once, contents are read when asked for; use with `with`.
+    paths: its safetensors files; None: those of a model's folder;  whole: names of tensors that may hold whole numbers."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, paths: list[Path] | None = None, whole: tuple[str, ...] = ()):
+        self.folder, self._paths, self._whole = folder, paths, whole
         self._open: dict[str, Any] = {}  # tensor -> the open file that holds it
         self.shapes: dict[str, Shape] = {}
         self._files = ExitStack()
 
     def __enter__(self) -> Weights:
         try:
-            for path in files(self.folder):
+            for path in files(self.folder) if self._paths is None else self._paths:
                 self._add(path)
         except BaseException:
             self._files.close()
@@ -94,7 +96,7 @@ class Weights:
             if name in self.shapes:
                 raise LoadError(f"{path} holds {name} a second time; keep one of the two files and download the index again.")
             part = file.get_slice(name)
-            if part.get_dtype() not in FLOATS:
+            if part.get_dtype() not in (*FLOATS, *(WHOLE if name in self._whole else ())):
                 raise LoadError(f"{path} stores {name} as {part.get_dtype()}; only {', '.join(FLOATS)} can be read.")
             self._open[name], self.shapes[name] = file, tuple(part.get_shape())
 

@@ -5,20 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 import toys
 from decodescope.engine import Session
+from decodescope.engine.cache import LayerStore
 from decodescope.engine.draft import Draft
 from decodescope.engine.drafters.base import Drafter
 from decodescope.engine.feed import Feed
+from decodescope.engine.heads.eagle3 import fused_layers
 from decodescope.engine.probe import Needs, Probe
 
 
-def feature_of(text: list[int]) -> torch.Tensor:
-    """float64 [n, d]: the lively target's final features over a text."""
-    probe = Probe(Needs(hidden=frozenset({"final"})))
+def feature_of(text: list[int], places: tuple[int | str, ...] = ("final",)) -> torch.Tensor:
+    """float64 [n, d]: the lively target's final features over a text; or its states at other places, side by side."""
+    probe = Probe(Needs(hidden=frozenset(places)))
     with torch.inference_mode():
         toys.pair()[0].decoder.forward(Feed.causal(text, 0), None, probe)
-    return probe.hidden["final"][0]
+    return torch.cat([probe.hidden[place][0] for place in places], -1)
+
+
+def read_alone(kind: str, text: list[int], ahead: list[int]) -> tuple[torch.Tensor, LayerStore]:
+    """Logits [V] of the lively target's layer "eagle" or "eagle3" after text and the drafted tokens `ahead`, one slot at a
+    time: true states for the text, its own outputs from there; and the cache."""
+    decoder = toys.pair()[0].decoder
+    layer, store, made = decoder.heads[kind], decoder.heads[kind].attention.store(), None
+    with torch.inference_mode():
+        places = ("final",) if kind == "eagle" else fused_layers(decoder.spec.n_layers)
+        features = layer.enter(feature_of(text[:-1], places))
+        for slot, token in enumerate([*text[1:], *ahead]):
+            f = features[slot] if slot < len(features) else made
+            made = layer(f[None, None], F.embedding(torch.tensor([[token]]), decoder.embed), slot, store)[0, 0]
+            store.commit([0])
+        return layer.logits(made, decoder), store
 
 
 def drafts(

@@ -14,7 +14,7 @@ from decodescope.engine.component import registry
 from decodescope.engine.decoder import Decoder, Layer
 from decodescope.engine.feed import Feed
 from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import HEADS
+from decodescope.engine.heads.files import GATES, NETS
 from decodescope.engine.lane import Lane
 from decodescope.engine.load import Model
 from decodescope.engine.spec import ModelSpec, Rope
@@ -24,7 +24,7 @@ torch.set_num_threads(1)  # a toy's products are too small to share
 
 SPEC = ModelSpec(
     "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8),
-    heads=tuple(HEADS),
+    heads=tuple(NETS),
 )  # fmt: skip
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 3, 1, 4]
 
@@ -59,14 +59,18 @@ SHAPES = {
     "medusa": dict(heads=3),
     "hydra": dict(heads=3, rank=8),
     "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
+    "eagle3": dict(vocab=13, kept=11, n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
     "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=2, head_dim=8),
+    "blockwise": dict(heads=3, hidden=8),
+    "mlp_speculator": dict(heads=3, inner=16),
+    "specdec": dict(blocks=3),
 }
 
 
 def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
     """Random draft heads: nobody trained them, so they are right by chance alone."""
     g = torch.Generator().manual_seed(seed)
-    made = HEADS[kind](d=d, **{**SHAPES[kind], **changes})
+    made = NETS[kind](d=d, **{**SHAPES[kind], **changes})
     with torch.no_grad():
         for p in made.parameters():
             p.copy_(torch.randn(p.shape, generator=g) * (p.shape[-1] ** -0.5 if p.ndim > 1 else 0.3) + (p.ndim == 1))
@@ -81,7 +85,9 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
         return x + torch.randn(x.shape, generator=g, dtype=torch.float64).to(x.dtype) * noise * x.abs().mean()
 
     layers = [Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down)) for a in base.layers]
-    return Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
+    made = Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
+    made.heads = {kind: head for kind, head in base.heads.items() if kind in GATES}
+    return made
 
 
 def model(made: Decoder) -> Model:
@@ -108,6 +114,13 @@ def pair(dtype: torch.dtype = torch.float64, noise: float = 0.08) -> tuple[Model
     return target(dtype, LIVELY), draft(dtype, noise, LIVELY)
 
 
+@cache
+def helpers() -> dict[str, Model]:
+    """A draft model in every role: the lively pair's, and two more that err elsewhere."""
+    target, small = pair()
+    return {"draft": small, **{f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}}
+
+
 def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab) -> list[list[int]]:
     """Random prompts."""
     g = torch.Generator().manual_seed(seed)
@@ -131,18 +144,30 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "layer_skip": [dict(ratio=0.5, stop=0.0), dict(ratio=0.9, stop=0.3, length=6), dict(skip="a1", siblings=True)],
     "medusa": [dict(nodes=8), dict(nodes=1)],
     "hydra": [dict(nodes=8), dict(nodes=20)],
+    "mlp_speculator": [dict(kept=4), dict(branching="3,2", kept=1), dict(branching="2,2,2", kept=8)],
     "eagle": [dict(nodes=8), dict(nodes=1), dict(nodes=25, depth=2)],
+    "eagle2": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=12, depth=2), dict(nodes=6, width=1, depth=6)],
+    "eagle3": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=20, depth=3)],
     "kangaroo": [dict(length=4, stop=0.0), dict(length=5, stop=0.5)],
     "early_exit": [dict(length=4, layers=1), dict(criterion="confidence_exit threshold=0.5 first=1", stop=0.2)],
     "swift": [dict(window=3, ratio=0.5, length=4, stop=0.2), dict(window=2, ratio=0.5, stop=0, bayes=2, siblings=False)],
     "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],
     "rest": [dict(datastore=DATASTORE, nodes=12, shortest=1), dict(datastore=DATASTORE, nodes=1, longest=3)],
+    "aded": [dict(datastore=DATASTORE, iterations=40, kept=6), dict(iterations=9, depth=2)],
     "trie": [dict(nodes=12, length=4), dict(nodes=40, query=3, most=8, weight=0.5), dict(nodes=1)],
     "token_recycling": [dict(nodes="16"), dict(nodes="80", from_prompt=False)],
     "sequoia": [dict(nodes=8, depth=4), dict(nodes=12, depth=3, rates="measured")],
     "dyspec": [dict(nodes=8), dict(nodes=12, length=3)],
     "rsd_c": [dict(branching="3,2,1"), dict(branching="1,1,1")],
+    "specinfer": [dict(models=2, branching="2,1,1"), dict(branching="1,2,1"), dict(models=3, branching="1,1")],
+    "rasd": [dict(datastore=DATASTORE, shortest=1, nodes=6, depth=3, first=5), dict(width=1, nodes=2, shortest=1, retrieved=4)],
+    "propd": [dict(tree="token_recycling nodes=16", layers=1, top=4), dict(tree="trie nodes=40, most=8", layers=2, top=6)],
+    "staged": [dict(length=5, guess=3), dict(length=4, guess=2, table="lookup", ngram=2), dict(length=3, guess=0)],
     "rsd_s": [dict(width=3, length=3), dict(width=1, length=4)],
+    "heuristic": [dict(), dict(grow=4, shrink=2, most=6)],
+    "confidence": [dict(threshold=0.6, most=6), dict(threshold=0.3, tune=False)],
+    "specdec_pp": [dict(h=0.7, most=6), dict(h=0.4)],
+    "goodput": [dict(probe=1), dict(batch=64, most=4, probe=2)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "window": [dict(size=6)],
@@ -176,7 +201,8 @@ def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
 def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:
     """A finished session of the lively pair, its trace in `sink`."""
     big, small = more.pop("pair", None) or pair()
-    session = Session(big, made or Method(), prompt or PROMPT, models={"draft": small}, max_new_tokens=count, **more)
+    models = {**helpers(), "draft": small}
+    session = Session(big, made or Method(), prompt or PROMPT, models=models, max_new_tokens=count, **more)
     session.sink = Trace()
     for _ in session.stream():
         pass

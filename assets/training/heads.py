@@ -1,7 +1,7 @@
 """Train draft heads on a frozen model, and write them into its folder, `assets/models/<model>/heads/<kind>/`.
 
     python assets/training/heads.py medusa
-    python assets/training/heads.py medusa hydra eagle kangaroo --tokens 8 --device cuda
+    python assets/training/heads.py medusa hydra eagle eagle3 kangaroo blockwise --tokens 8 --device cuda
 
 Several kinds are trained side by side on the same batches, which takes little more than half the time.
 
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from decodescope.engine.heads.base import Head
+from decodescope.engine.heads.eagle3 import Eagle3Layer, fused_layers, spread
 from decodescope.engine.heads.files import HEADS, write
 from decodescope.engine.heads.shift import Shift, shifts
 from net import Net
@@ -37,27 +38,32 @@ BUILD, MODELS = ROOT / "build" / "training", ROOT / "assets" / "models"
 LENGTH, ROWS = 256, 16  # tokens a window, windows a step
 RANKS = 10  # guesses whose accuracy is kept
 LEVELS = 5  # of a draft at which EAGLE is measured
+UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the original
 PREFIX = (8, 64)  # tokens of a beginning after which the model writes on
 
-# sizes, but for the width of the model's states: all four together take less than 4 MiB in bfloat16 at a width of 384
+# sizes, but for the width of the model's states: all together take less than 6 MiB in bfloat16 at a width of 384
 SHAPES = {
     "medusa": dict(heads=3),
     "hydra": dict(heads=3, rank=64),
     "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
+    "eagle3": dict(vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=96),  # vocab: the model's
     "kangaroo": dict(layer=2, n_heads=4, n_kv_heads=2, head_dim=64),
+    "blockwise": dict(heads=3, hidden=128),
+    "mlp_speculator": dict(heads=3, inner=192),
 }
 
 
 @dataclass
 class Read:
     """What the frozen model makes of ids int64 [B, T]: embeddings, the states that enter a layer, the final features
-    [B, T, d] each, and logits [B, T, V]. The feature is the last layer's output after the final norm, which the
-    unembedding reads."""
+    [B, T, d] each, the states of three layers that EAGLE-3 fuses [B, T, 3 d], and logits [B, T, V]. The feature is the last
+    layer's output after the final norm, which the unembedding reads."""
 
     ids: Tensor
     embedded: Tensor
     early: Tensor
     feature: Tensor
+    fused: Tensor
     logits: Tensor
 
 
@@ -67,7 +73,8 @@ def read(net: Net, ids: Tensor, layer: int = 0) -> Read:
     states = net.states(ids)
     feature = net.model.norm(states[-1])
     logits = unembed(net, feature)
-    return Read(ids, states[0].float(), states[layer].float(), feature.float(), logits.float())
+    fused = torch.cat([states[i] for i in fused_layers(net.shape.layers)], -1)
+    return Read(ids, states[0].float(), states[layer].float(), feature.float(), fused.float(), logits.float())
 
 
 def unembed(net: Net, feature: Tensor) -> Tensor:
@@ -75,14 +82,34 @@ def unembed(net: Net, feature: Tensor) -> Tensor:
     return F.linear(feature, net.model.embed_tokens.weight)
 
 
+def said(net: Net, head: Head, x: Tensor) -> Tensor:
+    """Logits [..., V] of the features [..., d] that a head made."""
+    if isinstance(head, Eagle3Layer):
+        return spread(choices(net, head, x), head.ids, net.shape.vocabulary)
+    return unembed(net, x)
+
+
+def choices(net: Net, head: Eagle3Layer, x: Tensor) -> Tensor:
+    """EAGLE-3's logits [..., kept] over its draft vocabulary, of its outputs [..., d]."""
+    return head.choices(x, net.model.embed_tokens.weight[head.ids] if head.words is None else head.own)
+
+
 def guesses(head: Head, r: Read, noise: float = 0.0) -> list[tuple[Shift, Tensor]]:
     """Each head's shift and the features [B, rows, d] that it makes, every row given what stands before it in the text.
 
     noise: half the width of the uniform noise on EAGLE's input, in units of the features' root mean square
     """
-    table = shifts(head.kind, head.shape.get("heads", 1))
+    table = shifts(head.kind, UNROLLED if head.kind == "eagle3" else head.shape.get("heads", 1))
+    if isinstance(head, Eagle3Layer):
+        told = [s.at(r.embedded, s.reads[0]) for s in table]
+        return list(zip(table, head.unrolled(head.enter(table[0].at(r.fused, 0)), told), strict=True))
     if head.kind == "medusa":
         return [(s, head.head(k, s.at(r.feature, 0))) for k, s in enumerate(table)]
+    if head.kind == "blockwise":
+        return [(s, s.at(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
+    if head.kind == "mlp_speculator":
+        told = [torch.stack([s.at(r.embedded, x) for x in s.reads], -2) for s in table]
+        return [(s, head(s.at(r.feature, 0), told[k])[k]) for k, s in enumerate(table)]
     if head.kind == "hydra":
         told = [torch.stack([s.at(r.embedded, x) for x in s.reads], -2) for s in table]  # [B, rows, k + 1, d]
         return [(s, head(k, s.at(r.feature, 0), told[k])) for k, s in enumerate(table)]
@@ -95,14 +122,26 @@ def guesses(head: Head, r: Read, noise: float = 0.0) -> list[tuple[Shift, Tensor
 
 
 def loss_of(net: Net, head: Head, r: Read) -> Tensor:
-    """What each paper minimises. Medusa: cross-entropy of the token, 0.8^k for head k. Hydra (as Hydra++) and Kangaroo:
-    cross-entropy with the model's own law of that token. EAGLE: smooth L1 distance to the true feature, and 0.1 of the
-    cross-entropy with the model's law."""
+    """What each paper minimises. Medusa: cross-entropy of the token, 0.8^k for head k; the MLP speculator the same, but without
+    these weights. Hydra (as Hydra++) and Kangaroo: cross-entropy with the model's own law of that token. EAGLE: smooth L1
+    distance to the true feature, and 0.1 of the cross-entropy with the model's law. EAGLE-3: cross-entropy with the model's
+    law over the draft vocabulary, 0.8^k for level k of the draft, where the model's likeliest token is in it. Blockwise:
+    cross-entropy of the token for one head, drawn anew for each batch, which is on average the mean over heads."""
+    if head.kind == "blockwise":
+        made = guesses(head, r)
+        s, x = made[int(torch.randint(len(made), ()))]
+        return F.cross_entropy(unembed(net, x).float().flatten(0, 1), s.at(r.ids, s.says).flatten())
     total = r.feature.new_zeros(())
+    if isinstance(head, Eagle3Layer):
+        for k, (s, x) in enumerate(guesses(head, r)):
+            law, mine = s.law(r.logits).flatten(0, 1), choices(net, head, x).float().flatten(0, 1)
+            losses = F.cross_entropy(mine, law[:, head.ids].softmax(1), reduction="none")
+            total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
+        return total
     for k, (s, x) in enumerate(guesses(head, r, noise=0.1)):
         logits = unembed(net, x).float().flatten(0, 1)  # [B * rows, V]
-        if head.kind == "medusa":
-            total = total + 0.8**k * F.cross_entropy(logits, s.at(r.ids, s.says).flatten())
+        if head.kind in ("medusa", "mlp_speculator"):
+            total = total + (0.8**k if head.kind == "medusa" else 1) * F.cross_entropy(logits, s.at(r.ids, s.says).flatten())
             continue
         soft = F.cross_entropy(logits, s.law(r.logits).flatten(0, 1).softmax(1))
         if head.kind == "eagle":
@@ -112,9 +151,12 @@ def loss_of(net: Net, head: Head, r: Read) -> Tensor:
 
 
 def new_head(kind: str, net: Net, **shape: int) -> Head:
-    """Fresh heads for the model. Kangaroo's norm begins as the model's final one."""
-    head = HEADS[kind](d=net.shape.width, **{**SHAPES[kind], **shape})
-    if kind == "kangaroo":
+    """Fresh heads for the model. The last norms of Kangaroo and EAGLE-3 begin as the model's final one."""
+    shape = {**SHAPES[kind], **shape}
+    if kind == "eagle3":
+        shape |= dict(vocab=net.shape.vocabulary, kept=min(shape["kept"], net.shape.vocabulary))
+    head = HEADS[kind](d=net.shape.width, **shape)
+    if kind in ("kangaroo", "eagle3"):
         with torch.no_grad():
             head.last.copy_(net.model.norm.weight)
     return head
@@ -175,7 +217,7 @@ def measured(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
         hits = []
         for s, x in guesses(head, r):
             wanted = s.law(r.logits).argmax(-1, keepdim=True)
-            top = unembed(net, x).topk(min(RANKS, net.shape.vocabulary)).indices
+            top = said(net, head, x).topk(min(RANKS, net.shape.vocabulary)).indices
             hits.append((top == wanted).flatten(0, 1).sum(0).double() / (len(windows) * s.rows(windows.shape[1])))  # [RANKS]
         found.append(torch.stack(hits))
     return torch.stack(found).sum(0).tolist()
@@ -259,6 +301,12 @@ def mixed(own: np.ndarray, corpus: np.ndarray, share: float, seed: int, device: 
         yield torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(device)
 
 
+def frequent(text: np.ndarray, count: int, vocabulary: int) -> list[int]:
+    """The `count` ids that come most often in rows of text (int [N, T]), ascending; of equals the lower."""
+    counts = np.bincount(text.ravel(), minlength=vocabulary)
+    return sorted(np.argsort(-counts, kind="stable")[:count].tolist())
+
+
 def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:
     """uint16 [count, LENGTH]: random windows of a stream."""
     at = np.random.default_rng(seed).integers(len(stream) - LENGTH, size=count)
@@ -303,6 +351,10 @@ def main() -> None:
 
     kinds = list(dict.fromkeys(args.kinds))
     heads = [new_head(x, net, **(dict(layer=args.layer) if x == "kangaroo" else {})).to(args.device) for x in kinds]
+    for head in heads:
+        if isinstance(head, Eagle3Layer):
+            head.keep(frequent(own, head.shape["kept"], net.shape.vocabulary))
+            print(f"the draft vocabulary holds {float(head.mask[held_out].mean()):.1%} of held-out tokens", flush=True)
     steps = max(1, round(args.tokens * 1e6 / (ROWS * LENGTH)))
     size = ", ".join(f"{head.kind} {sum(p.numel() for p in head.parameters()):,}" for head in heads)
     print(f"parameters: {size}; {steps} steps of {ROWS} windows of {LENGTH} tokens", flush=True)

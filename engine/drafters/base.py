@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..chance import Chance
 from ..component import Component
 from ..draft import Draft, Proposal, Verdict
 from ..lane import Lane
+from ..probe import Needs
 from ..samplers.base import Sampler, softmax
+from ..schedules.base import Schedule
+from ..spec import ModelSpec
 
 
 @dataclass
@@ -23,6 +27,7 @@ class Context:
     state:  the sampler's, after those tokens
     room:   tokens that may still be drafted; a deeper draft would be cut
     encode: text -> its ids, nothing put in front; None: the model came without a tokenizer
+    schedule: how long the draft may get, for drafters that can be scheduled
     """
 
     tokens: list[int]
@@ -34,6 +39,7 @@ class Context:
     room: int
     prompt: int
     encode: Callable[[str], list[int]] | None = None
+    schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def position(self) -> int:
@@ -43,6 +49,21 @@ class Context:
     def law(self, logits: Tensor, state: Any) -> Tensor:
         """float [V]: what the sampler makes of a draft model's logits [V]."""
         return softmax(self.sampler.warp(logits, state))
+
+    def estimate(self, logits: Tensor, state: Any) -> Tensor:
+        """float [V]: how likely each token is, by a draft model's logits [V], for drafters that reckon with it: its law under
+        the sampler ([R, V] at once, if that has no state).
+
+        Under a greedy sampler it is the model's own law; if the sampler then prefers another token, that token and the
+        favourite change places.
+        """
+        if not self.sampler.greedy:
+            return self.law(logits, state)
+        law = softmax(logits)
+        if self.sampler.stateful:
+            pair = torch.stack([law.argmax(), self.sampler.warp(logits, state).argmax()])
+            law[pair] = law[pair.flip(0)]
+        return law
 
 
 @dataclass
@@ -75,9 +96,18 @@ class Drafter(Component):
         return False
 
     @property
+    def scheduled(self) -> bool:
+        """Whether it, as set, asks the method's schedule how long to draft: token by token, from a model, as a chain."""
+        return False
+
+    @property
     def reads_text(self) -> bool:
         """Whether it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
         return False
+
+    def asks(self, spec: ModelSpec) -> Needs:
+        """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""
+        return self.needs
 
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from ..component import component, param
 from ..draft import ROOT, Draft
 from ..growth import ModelTree
+from ..schedules.base import Drafted
 from .base import Context, DrawnDrafter
 
 
@@ -15,7 +18,7 @@ class DraftModel(DrawnDrafter):
 
     Each node is drawn from its parent's law, which the draft records. Under a greedy sampler the chain takes the most
     likely token, the tree the `width` most likely first ones. A chain costs `length` passes of the draft model, so does a
-    tree: its chains grow side by side in one pass a level.
+    tree: its chains grow side by side in one pass a level. A chain's length is the schedule's to decide.
     """
 
     title = "Draft model"
@@ -29,13 +32,38 @@ class DraftModel(DrawnDrafter):
     def branches(self) -> bool:
         return self.width > 1
 
+    @property
+    def scheduled(self) -> bool:
+        return self.width == 1
+
     def propose(self, ctx: Context) -> Draft:
+        if self.scheduled:
+            return self._chain(ctx)
         if ctx.room == 0:
             return Draft()
-        tree, chain = ModelTree(ctx), self.width == 1
+        tree = ModelTree(ctx)
         frontier = tree.grow(ROOT, tree.root()[0], self.width)
         for _ in range(1, min(self.length, ctx.room)):
-            rows = tree.read(frontier, keep=chain)
+            rows = tree.read(frontier)
             frontier = [tree.grow(node, rows[i], 1)[0] for i, node in enumerate(frontier)]
         tree.close()
         return tree.draft(self.proposes)
+
+    def _chain(self, ctx: Context) -> Draft:
+        """A chain of as many tokens as the schedule lets it have."""
+        longest = ctx.schedule.allow(ctx, self.length)
+        if longest == 0:
+            return Draft()
+        tree = ModelTree(ctx)
+        logits = tree.root()
+        (node,) = tree.grow(ROOT, logits[0], 1)
+        while ctx.schedule.more(drafted(tree, node, logits[0])) and len(tree.tokens) < longest:
+            logits = tree.read([node], keep=True)
+            (node,) = tree.grow(node, logits[0], 1)
+        return tree.draft(self.proposes, notes=ctx.schedule.notes() or None)
+
+
+def drafted(tree: ModelTree, node: int, logits: Tensor) -> Drafted:
+    """What a schedule sees of the last `node` of a chain, which was drafted from logits [V]."""
+    probe = tree.lane.probe
+    return Drafted(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])

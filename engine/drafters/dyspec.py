@@ -5,11 +5,9 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from torch import Tensor
-
 from ..component import component, param
 from ..draft import ROOT, Draft
-from ..growth import ModelTree, without
+from ..growth import ModelTree, Siblings
 from .base import Context, DrawnDrafter
 
 
@@ -17,12 +15,12 @@ class _Slot(NamedTuple):
     """A node that may come: the best one is the smallest tuple.
 
     least: minus its value, the estimated probability that the check gets to it;  row: its parent's place in the level;
-    law: float [V] of its token, what the earlier siblings left
+    siblings: of which it is the next
     """
 
     least: float
     row: int
-    law: Tensor
+    siblings: Siblings
 
 
 @component
@@ -66,22 +64,21 @@ class DySpec(DrawnDrafter):
             if not frontier:
                 break
             rows = tree.root() if ROOT in below else tree.read(frontier)
-            slots = [_Slot(-below[node], i, tree.law(node, rows[i])) for i, node in enumerate(frontier)]
+            slots = [_Slot(-below[x], i, Siblings(tree, x, rows[i], self.nodes)) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
             below = {}
             while slots and -slots[0].least >= bar.value:
                 slot = heapq.heappop(slots)
-                node = tree.draw(frontier[slot.row], slot.law, rows[slot.row])
-                value[node], taken = -slot.least, float(slot.law[tree.tokens[node]])
+                node, taken = slot.siblings.grow()
+                value[node] = -slot.least
                 gain[node] = value[node] * taken
                 if tree.room(node, self.length):
                     below[node] = gain[node]
                     bar.add(gain[node])
-                rest = without(slot.law, tree.tokens[node])
-                if rest is not None and taken < 1:
+                if slot.siblings.more and taken < 1:
                     beside = value[node] * (1 - taken)
                     bar.add(beside)
-                    heapq.heappush(slots, _Slot(-beside, slot.row, rest))
+                    heapq.heappush(slots, _Slot(-beside, slot.row, slot.siblings))
         tree.close()
         best = sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])
         values = [round(value[x], 4) for x in best]

@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..component import component, param
 from ..draft import Draft
+from ..featurewalk import FeatureWalk
 from ..heads.eagle import EagleLayer
 from ..heads.files import missing
-from ..lane import CHUNK
 from ..probe import Needs
 from ..spec import ModelSpec
 from ..trees import Growth, shaped_tree
@@ -54,64 +53,35 @@ class Eagle(DrawnDrafter):
         return missing("eagle", spec)
 
     def begin(self, ctx: Context) -> None:
-        self._layer = cast(EagleLayer, ctx.target.decoder.heads["eagle"])
-        rates = self._layer.rates or RATES
+        layer = cast(EagleLayer, ctx.target.decoder.heads["eagle"])
+        rates = layer.rates or RATES
         rates += rates[-1:] * self.depth
         self._template = shaped_tree(rates[: self.depth], self.nodes)
-        self._store = self._layer.attention.store()
-        self._next: Tensor | None = None  # [d], the guessed feature of the root
-        self._due: tuple[Tensor, list[int]] | None = None  # features [k, d] and next tokens that the layer has not read
-        if ctx.target.probe is not None:
-            self._due = ctx.target.probe.hidden["final"][0], ctx.tokens[1:]
-            assert len(self._due[0]) == len(self._due[1]), "the lane hands over the features of the whole prompt"
-
-    def _catch_up(self, embed: Tensor) -> None:
-        """Read the pairs that are due, and keep them."""
-        if self._due is None:
-            return
-        features, tokens = self._due
-        ids = torch.tensor(tokens, device=embed.device)
-        for rows, part in zip(features.split(CHUNK), ids.split(CHUNK), strict=True):
-            made = self._layer(rows[None], F.embedding(part, embed)[None], self._store.n, self._store)
-            self._store.commit(range(len(part)))
-            self._next = made[0, -1]
-        self._due = None
+        self._walk = FeatureWalk(ctx, layer, ("final",))
 
     def propose(self, ctx: Context) -> Draft:
-        decoder, growth = ctx.target.decoder, Growth(self._template, ctx.room, ctx.state)
-        self._catch_up(decoder.embed)
-        if self._next is None or not growth.open:
+        growth, features = Growth(self._template, ctx.room, ctx.state), self._walk.root()
+        if features is None or not growth.open:
             return Draft()
-        features, level = self._next[None], 0  # [R, d], one row per open place
         laws: list[Tensor] = []
         us: list[float | None] = []
-        seen = {-1: [0] * 0}  # node -> rows of the cache's pending part that its own row sees, itself the last
         while True:
-            before = {place.at: i for i, place in enumerate(growth.open)}
-            self._grow(ctx, growth, decoder.unembed(features), level, laws, us)
+            row = {place.at: i for i, place in enumerate(growth.open)}
+            self._grow(ctx, growth, self._walk.logits(features), laws, us)
             if not growth.open:
                 break
-            fed, parents = self._store.m, [growth.parents[place.at] for place in growth.open]
-            visible = torch.zeros(len(parents), fed + len(parents), dtype=torch.bool)
-            for i, (place, parent) in enumerate(zip(growth.open, parents, strict=True)):
-                seen[place.at] = [*seen[parent], fed + i]
-                visible[i, seen[place.at]] = True
-            embedded = F.embedding(torch.tensor([x.path[-1] for x in growth.open], device=decoder.device), decoder.embed)
-            above = features[[before[parent] for parent in parents]]
-            at = self._store.n, self._store, level, visible.to(decoder.device)
-            features = self._layer(above[None], embedded[None], *at)[0]
-            level += 1
-        self._store.rollback()
-        notes: dict[str, Any] = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": level}
+            above = [row[growth.parents[place.at]] for place in growth.open]
+            features = self._walk.ahead(features, above, [place.path[-1] for place in growth.open])
+        self._walk.close()
+        passes = self._walk.level
+        notes: dict[str, Any] = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
         if ctx.sampler.greedy:
             return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
         notes["scores"] = scores(growth, laws)
         rows, kind = list(range(len(laws))), self.proposes
         return Draft(growth.tokens, growth.parents, kind, torch.stack(laws), rows, us, source="EAGLE", notes=notes)
 
-    def _grow(
-        self, ctx: Context, growth: Growth, logits: Tensor, level: int, laws: list[Tensor], us: list[float | None]
-    ) -> None:
+    def _grow(self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Tensor], us: list[float | None]) -> None:
         """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
         tokens, states = [], []
         for i, place in enumerate(growth.open):
@@ -120,7 +90,7 @@ class Eagle(DrawnDrafter):
                 tokens.append(top_tokens(own, growth.wanted(place)))
             else:
                 law = ctx.law(logits[i], place.state)
-                drawn = ctx.chance.draw_without(law, growth.wanted(place), ctx.position + level)
+                drawn = ctx.chance.draw_without(law, growth.wanted(place), ctx.position + self._walk.level)
                 tokens.append([x.token for x, _ in drawn])
                 laws += [q for _, q in drawn]
                 us += [x.u for x, _ in drawn]
@@ -129,10 +99,7 @@ class Eagle(DrawnDrafter):
         growth.grow(tokens, states)
 
     def observe(self, outcome: Outcome) -> None:
-        path, token = outcome.verdict.path, outcome.verdict.token
-        emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
-        rows = [0, *(node + 1 for node in path)][: len(emitted)]
-        self._due = outcome.hidden["final"][0, rows], emitted
+        self._walk.told(outcome)
 
 
 def scores(growth: Growth, laws: list[Tensor]) -> list[float]:

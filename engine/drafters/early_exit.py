@@ -12,6 +12,7 @@ from ..depth.base import Depth
 from ..draft import Draft
 from ..exits import Watched, rule_of
 from ..feed import Feed
+from ..schedules.base import Drafted
 from ..spec import ModelSpec
 from .base import Context, Drafter
 
@@ -30,10 +31,10 @@ class EarlyExit(Drafter):
     cache, and the check goes on from there with the stored states. What single tokens ran above it is dropped: it has read
     entries that the rule had filled from exit states. Where a part asks for attention, the check begins at the first layer.
 
-    The chain ends after `length` tokens, or with the first of which the exit was less sure than `stop` (largest probability
-    before the sampler); that token is still checked. A sampler that draws draws from the exit's law. Lossless. LayerSkip's
-    targets were trained with layer dropout and a loss at every exit; on others an early exit is seldom right. The paper's
-    example leaves after 8 of 32 layers and drafts 6 tokens.
+    The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure than
+    `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the exit's
+    law. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit; on others an early exit is
+    seldom right. The paper's example leaves after 8 of 32 layers and drafts 6 tokens.
     """
 
     title = "Early exit (LayerSkip)"
@@ -48,6 +49,10 @@ class EarlyExit(Drafter):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._rule()
+
+    @property
+    def scheduled(self) -> bool:
+        return True
 
     def _rule(self) -> Depth | None:
         """The criterion; None: a fixed layer. Raises ParamError if there is no such rule or knob."""
@@ -78,17 +83,16 @@ class EarlyExit(Drafter):
     def propose(self, ctx: Context) -> Draft:
         lane, sampler, device = ctx.target, ctx.sampler, ctx.target.decoder.device
         lane.rollback()
-        if ctx.room == 0:
-            return Draft()
         tokens, laws, us = [ctx.tokens[-1]], list[Tensor](), list[float | None]()
         states, depths, sure = list[dict[int, Tensor]](), list[int](), list[float]()
-        state, longest = ctx.state, min(self.length, ctx.room)
-        while len(tokens) <= longest and (not sure or sure[-1] >= self.stop):
+        state, longest, more = ctx.state, ctx.schedule.allow(ctx, self.length), True
+        if longest == 0:
+            return Draft()
+        while more and len(tokens) <= longest:
             feed = Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device)
             logits, entering, left = self._read(ctx, feed, len(states))
             states.append(entering)
             depths.append(left)
-            sure.append(float(logits.softmax(-1).amax()))
             if sampler.greedy:
                 token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
             else:
@@ -96,10 +100,13 @@ class EarlyExit(Drafter):
                 token, u, *_ = ctx.chance.draw(laws[-1], ctx.position - 1 + len(states), "draft")
                 us.append(u)
             tokens.append(token)
+            drafted = Drafted(token, logits)
+            sure.append(drafted.sure)
+            more = ctx.schedule.more(drafted) and drafted.sure >= self.stop
             state = sampler.update(state, token, logits) if sampler.stateful else state
         layers = lane.decoder.spec.n_layers
         enter = min(*depths, layers - 1) if lane.needs.attention == "none" else 0
-        notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers]}
+        notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers], **ctx.schedule.notes()}
         draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
         if laws:
             draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us

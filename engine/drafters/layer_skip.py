@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..component import component, param
 from ..decoder import Skip
 from ..draft import Draft
+from ..schedules.base import Schedule
 from ..skipping import SubLayer, inner, skip_of, skipping_draft, spread
 from ..spec import ModelSpec
 from .base import Context, Drafter
@@ -20,11 +21,11 @@ class LayerSkip(Drafter):
     """SWIFT's drafting with a fixed skip set: attention and feed-forward blocks are left out, never those of the first and
     last layer; the draft reads and extends the target's own cache with pending rows, and drops them before the check.
 
-    The chain ends when the draft is less sure than `stop` of the token it just wrote. With `siblings`, alternatives to
-    each chain token ride along, fewer the surer the draft was (3, 5, 8 or 10): SWIFT's caterpillar. Under a sampler that
-    draws, the chain is drawn from the skipping model's law and siblings are left out, so that each node has its law.
-    Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it runs. `swift` searches
-    the set while it decodes.
+    The chain ends when the draft is less sure than `stop` of the token it just wrote, or where the schedule ends it. With
+    `siblings`, alternatives to each chain token ride along, fewer the surer the draft was (3, 5, 8 or 10): SWIFT's
+    caterpillar. Under a sampler that draws, the chain is drawn from the skipping model's law and siblings are left out, so
+    that each node has its law. Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it
+    runs. `swift` searches the set while it decodes.
     """
 
     title = "Layer skip (SWIFT, fixed set)"
@@ -40,6 +41,10 @@ class LayerSkip(Drafter):
     @property
     def branches(self) -> bool:
         return self.siblings
+
+    @property
+    def scheduled(self) -> bool:
+        return not self.siblings
 
     def refuse(self, method: Method, spec: ModelSpec) -> str | None:
         try:
@@ -60,7 +65,9 @@ class LayerSkip(Drafter):
         self._skip = self.skip_set(ctx.target.decoder.spec)
 
     def propose(self, ctx: Context) -> Draft:
-        return skipping_draft(ctx, self._skip, self.length, self.stop, self.siblings)
+        schedule = ctx.schedule if self.scheduled else Schedule()
+        longest = schedule.allow(ctx, self.length)
+        return skipping_draft(ctx, self._skip, longest, self.stop, self.siblings, schedule=schedule)
 
 
 def _named(word: str, among: list[SubLayer], spec: ModelSpec) -> SubLayer:

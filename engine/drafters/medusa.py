@@ -19,9 +19,11 @@ class Medusa(HeadTree):
     a node holds the guess of its rank in the list of its level, regardless of its parent.
 
     The tree is fixed: the `nodes` combinations with the most expected tokens under the rank accuracies that were measured
-    when the heads were trained. Chosen without chance, so lossless under any sampler with the lossless rule, which the
-    paper leaves for a lossy one (typical). Costs one pass of K blocks and the unembedding. At the first step after a
-    prompt of one token the target has no state yet and nothing is drafted.
+    on held-out text when the heads were trained, by the authors' own rule (medusa/eval/gen_results.py). Their list of 63
+    nodes comes by that rule from accuracies that they do not publish; it cannot be made anew, and is not here. Chosen
+    without chance, so lossless under any sampler with the lossless rule, which the paper leaves for a lossy one (typical).
+    Costs one pass of K blocks and the unembedding. At the first step after a prompt of one token the target has no state
+    yet and nothing is drafted.
     """
 
     title = "Medusa heads"
@@ -35,7 +37,7 @@ class Medusa(HeadTree):
         if self._state is None or ctx.room == 0:
             return Draft()
         growth = Growth(self._template, ctx.room)
-        logits = ctx.target.decoder.unembed(self._heads(self._state))  # [K, V]
+        logits = self._heads.logits(self._heads(self._state), ctx.target.decoder)  # [K, V]
         guesses = logits.topk(min(max(self._template.ranks) + 1, logits.shape[-1])).indices.tolist()
         level = 0
         while growth.open:

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..component import component, param
 from ..datastore import datastore, unfit
-from ..draft import ROOT, Draft
+from ..draft import Draft
 from ..spec import ModelSpec
+from ..union import frequent_prefixes
 from .base import Context, Drafter
 
 if TYPE_CHECKING:
@@ -66,23 +67,3 @@ class Rest(Drafter):
         tokens, parents, counts = frequent_prefixes(self._store.windows(places, n, length), self.nodes)
         notes = {"suffix": n, "hits": high - low, "offsets": places[:SHOWN].tolist(), "counts": counts}
         return Draft(tokens, parents, source="datastore", notes=notes)
-
-
-def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, parents and counts of the `nodes` most frequent prefixes of `rows`, best first.
-
-    rows: int [P, L] with equal prefixes side by side; a negative id ends its row
-    """
-    new = np.ones(rows.shape, dtype=bool)  # whether a prefix begins here: it differs from that of the row above
-    new[1:] = np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1)
-    group = new.cumsum(axis=0) - 1  # [P, L]: which prefix of its level it is
-    levels, firsts = np.nonzero((new & (rows >= 0)).T)
-    sizes = [np.bincount(column) for column in group.T]
-    counts = np.array([sizes[d][group[row, d]] for d, row in zip(levels, firsts, strict=True)], dtype=np.int64)
-    best = np.lexsort((firsts, levels, -counts))[:nodes]
-    place: dict[tuple[int, int], int] = {}
-    parents = []
-    for i, (d, row) in enumerate(zip(levels[best].tolist(), firsts[best].tolist(), strict=True)):
-        place[d, group[row, d]] = i
-        parents.append(ROOT if d == 0 else place[d - 1, group[row, d - 1]])
-    return rows[firsts[best], levels[best]].tolist(), parents, counts[best].tolist()

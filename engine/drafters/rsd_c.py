@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from operator import mul
 from typing import TYPE_CHECKING
 
 from ..component import component, param
 from ..draft import ROOT, Draft
-from ..growth import ModelTree
+from ..growth import ModelTree, unfit
 from ..spec import ModelSpec
 from .base import Context, DrawnDrafter
 
 if TYPE_CHECKING:
     from ..method import Method
-
-MOST = 128  # nodes
 
 
 @component
@@ -41,13 +37,7 @@ class RSDC(DrawnDrafter):
         return any(word.strip() != "1" for word in self.branching.split(","))
 
     def refuse(self, method: Method, spec: ModelSpec) -> str | None:
-        words = [word.strip() for word in self.branching.split(",")]
-        if not all(word.isdecimal() and 0 < int(word) <= MOST for word in words):
-            return f"rsd_c.branching = {self.branching!r}: write one whole number of at least 1 for each level, e.g. 3,2,1."
-        nodes = sum(accumulate(map(int, words), mul))
-        if nodes > MOST:
-            return f"rsd_c.branching = {self.branching!r} makes {nodes} nodes; {MOST} are the limit, e.g. 3,2,1 makes 15."
-        return None
+        return unfit(self.branching, "rsd_c.branching")
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:

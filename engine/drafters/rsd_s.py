@@ -6,12 +6,10 @@ import heapq
 import math
 from typing import NamedTuple
 
-from torch import Tensor
-
 from ..chance import Chance
 from ..component import component, param
 from ..draft import ROOT, Draft
-from ..growth import ModelTree, without
+from ..growth import ModelTree, Siblings
 from .base import Context, DrawnDrafter
 
 
@@ -19,13 +17,13 @@ class _Slot(NamedTuple):
     """A child that may come next under a node of the level above: the best slot is the smallest tuple.
 
     least: minus its score G';  row: the node's place in the level;  phi: log probability of the node's sequence and of
-    nothing that came earlier under it;  law: float [V], what the earlier children left
+    nothing that came earlier under it;  siblings: of which it is the next
     """
 
     least: float
     row: int
     phi: float
-    law: Tensor
+    siblings: Siblings
 
 
 @component
@@ -64,22 +62,21 @@ class RSDS(DrawnDrafter):
         phi, score = {ROOT: 0.0}, {ROOT: 0.0}
         for level in range(min(self.length, ctx.room)):
             rows = tree.read(frontier) if level else tree.root()
-            laws = [tree.law(node, rows[i]) for i, node in enumerate(frontier)]
-            scores = [_best(phi[x], law) if tree.greedy else score[x] for x, law in zip(frontier, laws, strict=True)]
-            slots = [_Slot(-scores[i], i, phi[x], laws[i]) for i, x in enumerate(frontier)]
+            families = [Siblings(tree, node, rows[i], self.width) for i, node in enumerate(frontier)]
+            scores = [_best(phi[x], y) if tree.greedy else score[x] for x, y in zip(frontier, families, strict=True)]
+            slots = [_Slot(-scores[i], i, phi[x], families[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
             level_nodes: list[int] = []
             while slots and len(level_nodes) < self.width:
                 slot = heapq.heappop(slots)
-                node = tree.draw(frontier[slot.row], slot.law, rows[slot.row])
-                taken = float(slot.law[tree.tokens[node]])
+                node, taken = slot.siblings.grow()
                 phi[node], score[node] = slot.phi + math.log(taken), -slot.least
                 level_nodes.append(node)
-                rest = without(slot.law, tree.tokens[node]) if len(level_nodes) < self.width else None
-                if rest is not None and taken < 1:
+                if slot.siblings.more and taken < 1 and len(level_nodes) < self.width:
                     left = slot.phi + math.log1p(-taken)
-                    after = _best(left, rest) if tree.greedy else lower(left, -slot.least, ctx.chance, ctx.position + level)
-                    heapq.heappush(slots, _Slot(-after, slot.row, left, rest))
+                    place = ctx.position + level
+                    after = _best(left, slot.siblings) if tree.greedy else lower(left, -slot.least, ctx.chance, place)
+                    heapq.heappush(slots, _Slot(-after, slot.row, left, slot.siblings))
             frontier = level_nodes
         tree.close()
         nodes = range(len(tree.tokens))
@@ -87,9 +84,9 @@ class RSDS(DrawnDrafter):
         return tree.draft(self.proposes, notes=notes)
 
 
-def _best(phi: float, law: Tensor) -> float:
+def _best(phi: float, siblings: Siblings) -> float:
     """Log probability of the likeliest continuation."""
-    return phi + math.log(float(law.max()))
+    return phi + math.log(siblings.likeliest)
 
 
 def lower(location: float, bound: float, chance: Chance, position: int) -> float:

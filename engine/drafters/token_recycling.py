@@ -18,10 +18,11 @@ class TokenRecycling(Drafter):
     """Keep for every token the eight most likely successors as of the last time the target read it, rejected branches
     included, and grow the next tree by following them: A[parent token, rank], level by level along a static template.
 
-    Templates of 8, 16, 24 and 80 nodes are the best trees of their size under fixed rates by rank; "auto" takes the one
-    with the most expected tokens per microsecond on this device's measured verify-cost curve. A token that was never read
-    has no successors and its branch ends, where the original drafts id 0. With `from_prompt` the successors within the
-    prompt fill the table at the start; the original starts from zeros, or from the last prompt's table.
+    Templates of 8, 16, 24 and 80 nodes are the best trees of their size under fixed rates by rank; the repository gives its
+    80 nodes as a list without a rule to make it by, which is not here. "auto" takes the template with the most expected
+    tokens per microsecond on this device's measured verify-cost curve. A token that was never read has no successors and
+    its branch ends, where the original drafts id 0. With `from_prompt` the successors within the prompt fill the table at
+    the start; the original starts from zeros, or from the last prompt's table.
     Chosen without chance: lossless under any sampler. Costs no pass of any model.
     """
 

@@ -10,58 +10,70 @@ from ..cache import LayerStore
 from ..rope import RopeTable, rotate_
 from ..spec import ModelSpec, Rope
 
-THETA = 10_000.0
+THETA = 10_000
 
 
 class Attention(nn.Module):
-    """Causal attention with rotary positions over states [B, T, d], without biases; H query heads share H_kv KV heads."""
+    """Causal attention with rotary positions; H query heads share H_kv KV heads. It reads states [B, T, width] (d, where
+    `width` is 0) and gives [B, T, d]. bias: queries, keys and values have one;  theta: base of the rotation."""
 
-    def __init__(self, d: int, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
+    def __init__(
+        self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, width: int = 0, bias: bool = False, theta: int = THETA
+    ) -> None:
         super().__init__()
-        self.sizes = (n_heads, n_kv_heads, head_dim)
-        self.q = nn.Linear(d, n_heads * head_dim, bias=False)
-        self.k = nn.Linear(d, n_kv_heads * head_dim, bias=False)
-        self.v = nn.Linear(d, n_kv_heads * head_dim, bias=False)
+        self.sizes, self.theta = (n_heads, n_kv_heads, head_dim), theta
+        self.q = nn.Linear(width or d, n_heads * head_dim, bias=bias)
+        self.k = nn.Linear(width or d, n_kv_heads * head_dim, bias=bias)
+        self.v = nn.Linear(width or d, n_kv_heads * head_dim, bias=bias)
         self.out = nn.Linear(n_heads * head_dim, d, bias=False)
         self._tables: dict[tuple[torch.dtype, torch.device], RopeTable] = {}
 
     def store(self) -> LayerStore:
         """An empty store for keys and values of one sequence."""
         H, G, D = self.sizes
-        spec = ModelSpec("head", 1, H, G, D, self.q.in_features, 0, 0)
+        spec = ModelSpec("head", 1, H, G, D, self.out.out_features, 0, 0)
         return LayerStore(spec, 0, dtype=self.q.weight.dtype, device=self.q.weight.device)
 
     def _turn(self, x: Tensor, positions: Tensor, highest: int) -> Tensor:
         key = x.dtype, x.device
         if key not in self._tables:
-            self._tables[key] = RopeTable(Rope(THETA, self.sizes[2]), 256, *key)
+            self._tables[key] = RopeTable(Rope(self.theta, self.sizes[2]), 256, *key)
         rotate_(x, *self._tables[key].at(positions, highest))
         return x.transpose(1, 2)  # [B, T, heads, D] -> [B, heads, T, D]
+
+    def project(self, x: Tensor, positions: Tensor, highest: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, D], keys and values [B, H_kv, T, D] of x [B, T, width] at `positions` (int64 [B, T], none above
+        `highest`)."""
+        (B, T, _), (H, G, D) = x.shape, self.sizes
+        q = self._turn(self.q(x).view(B, T, H, D), positions, highest)
+        k = self._turn(self.k(x).view(B, T, G, D), positions, highest)
+        return q, k, self.v(x).view(B, T, G, D).transpose(1, 2)
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The output [B, T, d] for queries [B, H, T, D] over keys and values [B, H_kv, S, D]; mask: bool [T, S]."""
+        H, G, _ = self.sizes
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=G < H)
+        return self.out(y.transpose(1, 2).flatten(2))
 
     def forward(
         self, x: Tensor, start: int, store: LayerStore | None = None, depth: int = 0, visible: Tensor | None = None
     ) -> Tensor:
-        """The block's output [B, T, d] for x [B, T, d].
+        """The block's output [B, T, d] for x [B, T, width].
 
         Without a store the rows are whole texts from position `start` on. With one they are appended to it as pending: a
         chain that goes on at `start`, or, where `visible` (bool [T, m + T]: which pending entries each row sees) is
         given, siblings that all stand at position start + depth.
         """
-        (B, T, _), (H, G, D) = x.shape, self.sizes
+        B, T, _ = x.shape
         if visible is None:
             positions = torch.arange(start, start + T, device=x.device)[None].expand(B, T)
         else:
             positions = torch.full((B, T), start + depth, device=x.device)
-        highest = start + max(T - 1, depth)
-        q = self._turn(self.q(x).view(B, T, H, D), positions, highest)
-        k = self._turn(self.k(x).view(B, T, G, D), positions, highest)
-        v = self.v(x).view(B, T, G, D).transpose(1, 2)
+        q, k, v = self.project(x, positions, start + max(T - 1, depth))
         if store is None:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=G < H)
-        else:
-            n, m = store.n, store.m
-            store.append(torch.stack([k, v]), positions)
-            seen = torch.ones(T, m + T, dtype=torch.bool, device=x.device).tril(m) if visible is None else visible
-            mask = F.pad(seen, (n, 0), value=True) if T > 1 or visible is not None else None
-            y = F.scaled_dot_product_attention(q, store.k, store.v, attn_mask=mask, enable_gqa=G < H)
-        return self.out(y.transpose(1, 2).reshape(B, T, H * D))
+            return self.mix(q, k, v, causal=True)
+        n, m = store.n, store.m
+        store.append(torch.stack([k, v]), positions)
+        seen = torch.ones(T, m + T, dtype=torch.bool, device=x.device).tril(m) if visible is None else visible
+        mask = F.pad(seen, (n, 0), value=True) if T > 1 or visible is not None else None
+        return self.mix(q, store.k, store.v, mask)

@@ -7,25 +7,54 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cache import LayerStore
-from .attention import Attention
+from .attention import THETA, Attention
 from .base import Head, normed
+
+EPS = 10_000  # in 1e-9, as the shape of a net has whole numbers
+
+
+class GatedBlock(nn.Module):
+    """x + down(SiLU(gate y) * up y) with y = norm(x), for x [..., d]: the feed-forward block of a decoder layer."""
+
+    def __init__(self, d: int, d_ff: int, eps: float) -> None:
+        super().__init__()
+        self.norm, self.eps = nn.Parameter(torch.ones(d)), eps
+        self.gate, self.up = nn.Linear(d, d_ff, bias=False), nn.Linear(d, d_ff, bias=False)
+        self.down = nn.Linear(d_ff, d, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float [..., d]."""
+        y = normed(x, self.norm, self.eps)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
 class EagleLayer(Head):
     """Slot t holds the pair (f_t, e(t+1)): the target's final feature of token t and the embedding of the token after it.
     x = W [f; e] + b, then x + attention(x), then x + FFN(norm(x)), which is the guess of f_{t+1}. As in the original there
     is no norm before the attention and none at the end. Embeddings are brought to unit mean square, where the original
-    takes them as they are: ours are a tenth as large as features, and their columns of W would learn ten times as slowly."""
+    takes them as they are: ours are a tenth as large as features, and their columns of W would learn ten times as slowly.
+
+    What published layers have otherwise: plain = 1: embeddings as they are; unbiased = 1: no b; qkv_bias = 1: queries, keys
+    and values have one; theta: base of the rotation; eps: what the norm adds to the mean square, in 1e-9.
+    """
 
     kind = "eagle"
 
-    def __init__(self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int) -> None:
-        super().__init__(d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff)
-        self.fuse = nn.Linear(2 * d, d)
-        self.attention = Attention(d, n_heads, n_kv_heads, head_dim)
-        self.norm = nn.Parameter(torch.ones(d))
-        self.gate, self.up = nn.Linear(d, d_ff, bias=False), nn.Linear(d, d_ff, bias=False)
-        self.down = nn.Linear(d_ff, d, bias=False)
+    def __init__(
+        self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
+        plain: int = 0, unbiased: int = 0, qkv_bias: int = 0, theta: int = THETA, eps: int = EPS,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff,
+            plain=plain, unbiased=unbiased, qkv_bias=qkv_bias, theta=theta, eps=eps,
+        )  # fmt: skip
+        self.fuse = nn.Linear(2 * d, d, bias=not unbiased)
+        self.attention = Attention(d, n_heads, n_kv_heads, head_dim, bias=bool(qkv_bias), theta=theta)
+        self.block = GatedBlock(d, d_ff, eps * 1e-9)
+
+    def enter(self, states: Tensor) -> Tensor:
+        """What a slot reads of the target's state [..., d]: the state itself."""
+        return states
 
     def forward(
         self,
@@ -37,7 +66,6 @@ class EagleLayer(Head):
         visible: Tensor | None = None,
     ) -> Tensor:
         """The next features [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
-        x = self.fuse(torch.cat([features, normed(embedded)], -1))
-        x = x + self.attention(x, start, store, depth, visible)
-        y = normed(x, self.norm)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        e = embedded if self.shape["plain"] else normed(embedded)
+        x = self.fuse(torch.cat([features, e], -1))
+        return self.block(x + self.attention(x, start, store, depth, visible))

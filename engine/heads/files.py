@@ -16,23 +16,34 @@ from ..folder import LoadError, read_json
 from ..spec import ModelSpec
 from ..weights import Weights
 from .base import Head
+from .blockwise import BlockwiseHeads
 from .eagle import EagleLayer
+from .eagle3 import Eagle3Layer
 from .hydra import HydraHeads
 from .kangaroo import KangarooAdapter
 from .medusa import MedusaHeads
+from .mlp_speculator import MLPSpeculator
+from .published import read_published
+from .specdec import AcceptanceHead
 
-HEADS: dict[str, type[Head]] = {x.kind: x for x in (MedusaHeads, HydraHeads, EagleLayer, KangarooAdapter)}
+DRAFTING: tuple[type[Head], ...] = (
+    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator,
+)  # fmt: skip
+HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
+GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
+NETS = HEADS | GATES
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
+MOST = {"heads": MOST_HEADS, "blocks": MOST_HEADS, "layers": MOST_HEADS, "vocab": 1 << 24, "theta": 1 << 31}
 
 
 def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Name -> folder of the heads that lie in the model's folder; those of kinds we do not know are passed over. `given`
     ones, from elsewhere, take their place. Raises LoadError for a name that is none of a kind of heads."""
-    found = {kind: model / "heads" / kind for kind in HEADS}
-    odd = next((kind for kind in given or {} if kind not in HEADS), None)
+    found = {kind: model / "heads" / kind for kind in NETS}
+    odd = next((kind for kind in given or {} if kind not in NETS), None)
     if odd is not None:
-        raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(HEADS)}.")
+        raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(NETS)}.")
     return {kind: path for kind, path in found.items() if (path / "config.json").exists()} | dict(given or {})
 
 
@@ -47,36 +58,44 @@ def missing(kind: str, spec: ModelSpec) -> str | None:
 
 
 def read_heads(
-    model: Path, spec: ModelSpec, dtype: torch.dtype, device: torch.device, given: Mapping[str, Path] | None = None
+    model: Path,
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    given: Mapping[str, Path] | None = None,
+    allow_pickle: bool = False,
 ) -> dict[str, Head]:
     """All heads of the model's folder, and the `given` ones. Raises LoadError for those that are damaged or made for another
-    shape of model."""
+    shape of model. allow_pickle: of published heads, see `stored.opened`."""
     made = {}
     for kind, path in folders(model, given).items():
         if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
             raise LoadError(f"{path} is a link that leads out of the model's folder; copy the heads into it instead.")
-        made[kind] = read(path, spec, kind).moved(dtype=dtype, device=device)
+        made[kind] = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device)
     return made
 
 
-def read(folder: Path, spec: ModelSpec, wished: str) -> Head:
-    """The net of one heads folder of the kind `wished`, in float32 on the CPU."""
+def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
+    """The net of one heads folder, ours or a published one, of the kind `wished`, in float32 on the CPU."""
     config = read_json(folder, "config.json")
     if config is None:
         raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
-    kind = config.get("kind")
+    if "kind" not in config:
+        return read_published(folder, config, spec, wished, allow_pickle)
+    kind = config["kind"]
     if kind != wished:
         raise LoadError(f"{folder} holds heads of the kind {str(kind)[:40]!r}, not {wished}.")
-    head = HEADS[kind](**_shape(config, folder, spec))
+    shape = _shape(config, folder, spec)
+    with torch.device("meta"):
+        wanted = {name: tuple(x.shape) for name, x in NETS[kind](**shape).state_dict().items()}
     with Weights(folder) as weights:
-        wanted = {name: tuple(x.shape) for name, x in head.state_dict().items()}
         if weights.shapes != wanted:
             odd = sorted({*wanted.items()} ^ {*weights.shapes.items()})[0][0]
             raise LoadError(
                 f"{folder}: {odd[:80]} is missing, unknown, or of another shape than config.json says; train the heads again."
             )
         cpu = torch.device("cpu")
-        head.load_state_dict({name: weights.read([name], torch.float32, cpu) for name in wanted})
+        head = NETS[kind].around(shape, {name: weights.read([name], torch.float32, cpu) for name in wanted})
     head.rates, head.made_for = _rates(config, folder), str(config.get("target", ""))
     return head
 
@@ -84,15 +103,18 @@ def read(folder: Path, spec: ModelSpec, wished: str) -> Head:
 def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str, int]:
     """The sizes in a config, checked: whole, within bounds, and the target's."""
     said, kind = config.get("shape"), str(config["kind"])
-    names = set(inspect.signature(HEADS[kind].__init__).parameters) - {"self"}
-    if not isinstance(said, dict) or set(said) != names:
-        raise LoadError(f"{folder}: the shape of {kind} heads says {', '.join(sorted(names))}; train the heads again.")
+    sizes = {name: p.default for name, p in inspect.signature(NETS[kind].__init__).parameters.items() if name != "self"}
+    needed = {name for name, usual in sizes.items() if usual is inspect.Parameter.empty}
+    if not isinstance(said, dict) or not needed <= said.keys() <= sizes.keys():
+        raise LoadError(f"{folder}: the shape of {kind} heads says {', '.join(sorted(sizes))}; train the heads again.")
     for name, x in said.items():
-        most = MOST_HEADS if name == "heads" else LARGEST
-        if type(x) is not int or not (name == "rank" or x > 0) or not 0 <= x <= most:
+        most = MOST.get(name, LARGEST)
+        if type(x) is not int or not (0 if sizes[name] == 0 else 1) <= x <= most:
             raise LoadError(f"{folder}: {name} = {str(x)[:40]} must be a whole number up to {most}; train the heads again.")
     if said["d"] != spec.d_model:
         raise LoadError(f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew.")
+    if said.get("vocab", 0) not in (0, spec.vocab):
+        raise LoadError(f"{folder} writes {said['vocab']} ids, {spec.name} knows {spec.vocab}; train it anew.")
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew.")
     if said.get("n_heads", 1) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:

@@ -35,15 +35,19 @@ class Shift:
 def shifts(kind: str, heads: int = 1) -> list[Shift]:
     """The table, one line for each head, the k-th (from 0) being that of the draft's level k.
 
-    When the heads of Medusa, Hydra and EAGLE are asked, the target has read up to t, and the root, t + 1, is known. Kangaroo
-    reads the root itself, so what it guesses is t + 1. EAGLE and Kangaroo have one net for every level.
+    When the heads of Medusa, Hydra, EAGLE, blockwise decoding and the MLP speculator are asked, the target has read up to t,
+    and the root, t + 1, is known. Kangaroo reads the root itself, so what it guesses is t + 1. EAGLE and Kangaroo have one
+    net for every level, and so has EAGLE-3, which is trained on several.
     """
-    if kind == "medusa":
+    if kind in ("medusa", "blockwise"):
         return [Shift((), 1, 2 + k) for k in range(heads)]
-    if kind == "hydra":
+    if kind in ("hydra", "mlp_speculator"):
         return [Shift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
     if kind == "eagle":
         return [Shift((1,), 1, 2)]
+    if kind == "eagle3":
+        return [Shift((k + 1,), k + 1, 2 + k) for k in range(heads)]
     if kind == "kangaroo":
         return [Shift((), 0, 1)]
-    raise ValueError(f"no heads are called {kind!r}; there are medusa, hydra, eagle, kangaroo.")
+    known = "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator"
+    raise ValueError(f"no heads are called {kind!r}; there are {known}.")

@@ -22,10 +22,11 @@ class DraftVerify(Strategy):
 
     title = "Draft and verify"
     source = "Leviathan et al. 2023, arXiv:2211.17192; trees: Miao et al. 2023, arXiv:2305.09781"
-    uses = frozenset({"drafter", "acceptance", "policy", "depth", "sampler"})
+    uses = frozenset({"drafter", "schedule", "acceptance", "policy", "depth", "sampler"})
 
     def begin(self, s: State) -> None:
         s.depth.begin(s.target.decoder.spec)
+        s.schedule.begin(s.context)
         s.drafter.begin(s.context)
 
     def step(self, s: State) -> Move:
@@ -57,7 +58,9 @@ class DraftVerify(Strategy):
         s.tokens += emitted
         s.chance.forget(len(s.tokens))
         hidden = {} if s.target.probe is None else s.target.probe.hidden
-        s.drafter.observe(Outcome(root, draft, verdict, logits, s.target.best, hidden))
+        outcome = Outcome(root, draft, verdict, logits, s.target.best, hidden)
+        s.drafter.observe(outcome)
+        s.schedule.observe(outcome)
         committed = clock.mark()
         return Move(
             emitted,

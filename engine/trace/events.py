@@ -169,7 +169,7 @@ class Tops:
 class CacheChange:
     """What happened to one lane's KV cache in a step.
 
-    appended:    tokens committed; held: entries per KV head in the fullest layer afterwards
+    appended:    tokens committed beyond the furthest so far; held: entries per KV head in the fullest layer afterwards
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
     evicted_count: entries that each KV head of the fullest layer lost

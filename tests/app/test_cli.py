@@ -106,6 +106,14 @@ def test_samplers_are_chained_in_order_with_their_own_knobs(asked, tmp_path: Pat
     assert asked(*RUN, *chain, "--seed", "3")["tokens"] == found["tokens"]
 
 
+def test_several_draft_models_are_given_by_role(asked, said) -> None:
+    three = ["--drafter", "specinfer", "--draft", "lab-draft", "--draft2", "lab-draft", "--draft3", "lab-draft"]
+    made = asked(*RUN, *three, "--set", "drafter.models=3", "--set", "drafter.branching=1,1")
+    assert made["tokens"] == asked(*RUN)["tokens"] and made["accepted"] == made["drafted"] > 0
+    code, _, err = said(*RUN, *three, "--set", "drafter.models=2", "--json")
+    assert code == 0 and "--draft3 is ignored" in err and err.count("\n") == 1
+
+
 def test_a_draft_that_is_not_needed_is_ignored_with_a_note(said) -> None:
     code, out, err = said(*RUN, "--draft", "lab-draft", "--json")
     assert code == 0 and json.loads(out)["drafted"] == 0

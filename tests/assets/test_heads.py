@@ -30,13 +30,19 @@ SHAPES = {
     "medusa": dict(heads=3),
     "hydra": dict(heads=3, rank=0),
     "eagle": dict(n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32),
+    "eagle3": dict(kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=0),
     "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=4, head_dim=16),
+    "blockwise": dict(heads=3, hidden=64),
+    "mlp_speculator": dict(heads=3, inner=48),
 }
 DRAFTS = {
     "medusa": dict(nodes=3),
     "hydra": dict(nodes=3),
     "eagle": dict(nodes=3, depth=3),
+    "eagle3": dict(nodes=3, width=1, depth=3),
     "kangaroo": dict(length=3, stop=0.0),
+    "blockwise": dict(length=3),
+    "mlp_speculator": dict(branching="1,1,1", kept=1),
 }
 
 
@@ -183,6 +189,15 @@ def test_trigrams_are_the_most_frequent_continuations(distance: int) -> None:
     assert singles[int(table.guess(np.array([4]), np.array([0]))[0])] == max(singles.values())
 
 
+def test_blockwise_learns_from_one_head_at_a_time_and_from_all_alike() -> None:
+    head, r = toys.heads("blockwise", D, **SHAPES["blockwise"]).requires_grad_(False), training.read(cyclic(), text(4, 12, 1))
+    rows = [(training.unembed(cyclic(), x).flatten(0, 1), s.at(r.ids, s.says).flatten()) for s, x in training.guesses(head, r)]
+    due = [round(float(torch.nn.functional.cross_entropy(*row)), 4) for row in rows]
+    torch.manual_seed(0)
+    drawn = Counter(round(float(training.loss_of(cyclic(), head, r)), 4) for _ in range(300))
+    assert len(set(due)) == 3 and set(drawn) == set(due) and min(drawn.values()) > 75
+
+
 def test_floor_knows_a_language_of_trigrams() -> None:
     rows = text(32, 24, 5)
     for kind in HEADS:
@@ -219,12 +234,12 @@ def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> 
     assert all(row[0] > floor for row, floor in zip(config["rates"], config["trigrams"], strict=False))
 
 
-def test_shipped_heads_take_less_than_4_mib_a_model() -> None:
+def test_shipped_heads_take_less_than_6_mib_a_model() -> None:
     for model in {folder.parents[1] for folder in SHIPPED}:
-        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 4 * 2**20
+        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 6 * 2**20
 
 
-def test_default_sizes_of_all_heads_stay_below_4_mib_at_the_shipped_width() -> None:
+def test_default_sizes_of_all_heads_stay_below_6_mib_at_the_shipped_width() -> None:
     config = json.loads((ASSETS / "models" / "lab" / "config.json").read_text())
     count = sum(p.numel() for kind in HEADS for p in HEADS[kind](d=config["hidden_size"], **training.SHAPES[kind]).parameters())
-    assert 2 * count < 3.6 * 2**20
+    assert 2 * count < 5.8 * 2**20

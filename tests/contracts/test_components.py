@@ -85,6 +85,9 @@ def test_components_share_no_state(kind: str, name: str) -> None:
     if kind == "drafter" and name == "token_recycling":
         method = toys.method(drafter=(name, {"nodes": "8"}))
         before = repr(method)
+    if kind == "schedule":
+        method = toys.method(drafter="draft_model", schedule=name)
+        before = repr(method)
     toys.decode(method, count=6)
     assert repr(method) == before
     assert not [x for part in method.parts().values() for x in vars(part) if x.startswith("_")]

@@ -9,16 +9,19 @@ import torch
 import toys
 from decodescope.engine import Session
 from decodescope.engine.component import build
+from decodescope.engine.decoder import Decoder
 from decodescope.engine.draft import Draft
+from decodescope.engine.feed import Feed
 from decodescope.engine.trace import check
 
 DRAFTERS = toys.variants("drafter")
+DRAWN = [x for x in DRAFTERS if (made := build("drafter", *x)).lanes == ("draft",) and made.proposes != "onehot"]
 
 
 def drafting(name: str, settings: dict, sampler: str = "greedy", prompt: list[int] = toys.PROMPT, **more) -> Session:
-    target, draft = toys.pair()
+    target, _ = toys.pair()
     method = toys.method(drafter=(name, settings), sampler=sampler)
-    return Session(target, method, prompt, models={"draft": draft}, **{"max_new_tokens": 40, **more})
+    return Session(target, method, prompt, models=toys.helpers(), **{"max_new_tokens": 40, **more})
 
 
 def proposals(session: Session) -> Iterator[tuple[Draft, int]]:
@@ -51,7 +54,7 @@ def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str) -> N
         assert draft.is_chain or session.method.drafter.branches, "who drafts trees says so"
         for place in range(-1, len(draft)):
             tokens = [draft.tokens[child] for child in draft.children(place)]
-            assert len(set(tokens)) == len(tokens) or draft.kind == "iid", "siblings differ unless drawn independently"
+            assert len(set(tokens)) == len(tokens) or draft.kind in ("iid", "mixed"), "only independent draws may be equal"
         if sampler == "greedy" or not draft.tokens:
             assert draft.q is None
         else:
@@ -70,6 +73,66 @@ def laws_hold(draft: Draft) -> None:
         earlier = [draft.tokens[x] for x in draft.children(draft.parents[node]) if x < node]
         if draft.kind == "without_replacement":
             assert float(law[earlier].sum()) == 0
+
+
+@torch.inference_mode()
+def read_alone(decoder: Decoder, texts: list[list[int]]) -> torch.Tensor:
+    """float [R, V]: the logits after each of the texts, every text read from its beginning without any cache."""
+    made = torch.empty(len(texts), decoder.vocab, dtype=decoder.dtype)
+    for length in {len(text) for text in texts}:
+        rows = [i for i, text in enumerate(texts) if len(text) == length]
+        tokens, positions = torch.tensor([texts[i] for i in rows]), torch.arange(length).expand(len(rows), -1)
+        made[rows] = decoder.forward(Feed(tokens, positions, logits="last"), None)[:, 0]
+    return made
+
+
+def branches(text: list[int], draft: Draft) -> list[list[int]]:
+    """The text up to the root, then up to each node of the draft."""
+    made = [text]
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        made.append([*made[parent + 1], token])
+    return made
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_one_pass_over_a_draft_equals_reading_every_branch_alone(name: str, settings: dict, sampler: str) -> None:
+    session = drafting(name, settings, sampler, seed=2)
+    session.start()
+    observe, seen = session.drafter.observe, []
+    session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
+    for _ in range(7):
+        text = list(session.tokens)
+        session.step()
+        assert seen[-1].draft.visible is None, "a drafter with a mask of its own has this test made for it"
+        due = read_alone(session.target.decoder, branches(text, seen[-1].draft))
+        assert torch.allclose(seen[-1].logits, due, atol=1e-9)
+    assert sum(len(outcome.draft) for outcome in seen) > 0 or name == "none", "the test needs drafts"
+
+
+@pytest.mark.parametrize(("name", "settings"), DRAWN)
+def test_recorded_law_is_that_of_the_draft_model_reading_the_branch_alone(name: str, settings: dict) -> None:
+    """Also where the draft model read a whole level in one pass; earlier siblings are taken out of it where they were."""
+    session, drawn = drafting(name, settings, "temperature", seed=3), 0
+    session.start()
+    for _ in range(4):
+        text = list(session.tokens)
+        with torch.inference_mode():
+            session.chance, kept = session.chance.copy(), session.chance
+            draft = session.drafter.propose(session.context)
+            session.chance = kept
+        logits = read_alone(session.lanes["draft"].decoder, branches(text, draft))
+        for node, parent in enumerate(draft.parents):
+            q = draft.law(node)
+            if q is None:
+                continue
+            due = session.context.law(logits[parent + 1], session.sampler_state)
+            if draft.kind == "without_replacement":
+                due = due.index_fill(0, torch.tensor([draft.tokens[x] for x in draft.children(parent) if x < node]).long(), 0.0)
+            assert torch.allclose(q, due / due.sum(), atol=1e-9)
+            drawn += 1
+        session.step()
+    assert drawn > 5, "the test needs drawn nodes"
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])

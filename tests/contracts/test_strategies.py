@@ -43,7 +43,8 @@ def test_part_that_a_strategy_does_not_use_is_refused(name: str) -> None:
     uses = registry("strategy")[name].uses
     assert uses <= set(KINDS)
     for kind in set(KINDS) - uses - {"strategy"}:
-        other = next(x for x in registry(kind) if x not in ("none", "lossless", "keep_all", "all_layers", "greedy", "chain"))
+        usual = ("none", "fixed", "lossless", "keep_all", "all_layers", "greedy", "chain")
+        other = next(x for x in registry(kind) if x not in usual)
         with pytest.raises(MethodError, match=rf"^{name} uses no {kind}, so {other} would be ignored; .*\.\)$"):
             toys.decode(toys.method(strategy=name, **{kind: other}))
 

@@ -28,10 +28,13 @@ def test_shift_table_says_which_token_each_head_reads_and_guesses() -> None:
         "medusa": [((), 1, 2), ((), 1, 3), ((), 1, 4)],
         "hydra": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
         "eagle": [((1,), 1, 2)],
+        "eagle3": [((1,), 1, 2), ((2,), 2, 3), ((3,), 3, 4)],
         "kangaroo": [((), 0, 1)],
+        "blockwise": [((), 1, 2), ((), 1, 3), ((), 1, 4)],
+        "mlp_speculator": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
     }
     assert {kind: [(s.reads, s.known, s.says) for s in shifts(kind, 3)] for kind in HEADS} == lines
-    with pytest.raises(ValueError, match="there are medusa, hydra, eagle, kangaroo"):
+    with pytest.raises(ValueError, match="there are medusa, hydra, eagle, eagle3, kangaroo, blockwise"):
         shifts("clover")
 
 
@@ -159,7 +162,7 @@ def test_heads_from_elsewhere_take_the_place_of_the_model_s_own(tmp_path: Path) 
     write(other, elsewhere)
     made = held(tmp_path / "model", {"medusa": elsewhere})
     assert list(made) == ["medusa"] and all((x == 0.5).all() for x in made["medusa"].parameters())
-    with pytest.raises(LoadError, match=r"no heads called 'clover'; the kinds are medusa, hydra, eagle, kangaroo\.$"):
+    with pytest.raises(LoadError, match=r"no heads called 'clover'; the kinds are medusa, hydra, eagle, eagle3, .*\.$"):
         held(tmp_path / "model", {"clover": elsewhere})
     with pytest.raises(LoadError, match=r"absent has no config.json; give the folder of trained heads\.$"):
         held(tmp_path / "model", {"eagle": tmp_path / "absent"})

@@ -34,7 +34,7 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 PROMPT = [300, 301, 302, 50, 60, 300, 301]
-DRAFTING = [name for name in registry("drafter") if "draft" in registry("drafter")[name].lanes]
+DRAFTING = [name for name in registry("drafter") if "draft" in registry("drafter")[name]().lanes]
 
 
 def made(

@@ -5,18 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
+from typing import Literal
 
+import torch
+import toys
 from decodescope.engine.acceptance.base import AcceptanceRule
 from decodescope.engine.acceptance.block import Block
 from decodescope.engine.acceptance.lossless import Lossless
 from decodescope.engine.acceptance.spectr import SpecTr
+from decodescope.engine.drafters.aggressive import Aggressive
+from decodescope.engine.drafters.anpd import ANPD
 from decodescope.engine.drafters.base import Drafter
 from decodescope.engine.drafters.chains import Chains
 from decodescope.engine.drafters.draft_model import DraftModel
+from decodescope.engine.drafters.dyspec import DySpec
+from decodescope.engine.drafters.eagle import Eagle
+from decodescope.engine.drafters.eagle2 import Eagle2
+from decodescope.engine.drafters.eagle3 import Eagle3
+from decodescope.engine.drafters.early_exit import EarlyExit
+from decodescope.engine.drafters.hydra import Hydra
+from decodescope.engine.drafters.kangaroo import Kangaroo
 from decodescope.engine.drafters.layer_skip import LayerSkip
+from decodescope.engine.drafters.llma import LLMA
+from decodescope.engine.drafters.medusa import Medusa
 from decodescope.engine.drafters.none import NoDraft
 from decodescope.engine.drafters.prompt_lookup import PromptLookup
+from decodescope.engine.drafters.propd import ProPD
+from decodescope.engine.drafters.rasd import RASD
+from decodescope.engine.drafters.rest import Rest
+from decodescope.engine.drafters.rsd_c import RSDC
+from decodescope.engine.drafters.rsd_s import RSDS
+from decodescope.engine.drafters.sequoia import Sequoia
+from decodescope.engine.drafters.specinfer import SpecInfer
+from decodescope.engine.drafters.staged import Staged
+from decodescope.engine.drafters.swift import Swift
 from decodescope.engine.drafters.token_recycling import TokenRecycling
+from decodescope.engine.drafters.trie import Trie
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method
 from decodescope.engine.samplers.base import Sampler
@@ -29,10 +54,14 @@ from decodescope.engine.samplers.top_k import TopK
 from decodescope.engine.samplers.top_p import TopP
 
 from . import reference
-from .proposals import Chosen, Independent, Mixed
+from .forking import ForkingChance, ScoredChance
+from .proposals import Chosen, Independent, Mixed, Taught
 from .reference import Warp, text_law
 from .tables import KINDS, PROMPT, Logits, draft_table, model, table
+from .transformer import by_prefix
 from .walk import Walk, distance
+
+PLACES = str(Path(__file__).with_name("places.txt"))  # ids that a datastore may hold
 
 
 def _heat(T: float) -> tuple[Sampler, Warp]:
@@ -48,6 +77,7 @@ SAMPLERS: dict[str, tuple[Sampler, Warp]] = {
     "T=1": _heat(1.0),
     "T=1.5": _heat(1.5),
     "top-k 3": (TopK(k=3), Warp([partial(reference.top_k, k=3)])),
+    "top-k 2": (TopK(k=2), Warp([partial(reference.top_k, k=2)])),
     "top-p 0.8": (TopP(p=0.8), Warp([partial(reference.top_p, p=0.8)])),
     "T=1.5, top-p 0.8": (
         Chain(stages=[Temperature(temperature=1.5), TopP(p=0.8)]),
@@ -69,6 +99,8 @@ class Proposal:
 
     make:  length -> drafter;  chain: whether the length is free;  remembers: the drafter learns from what it saw, so that
     whole runs are walked;  vocab: ids at which the walk stays short
+    on:    what the target is. "tables", or "layers": a transformer, for drafters that read its states
+    prompt, length: of the texts that are walked;  chance: how, for drafters that take bare uniforms
     """
 
     rule: type[AcceptanceRule]
@@ -76,6 +108,18 @@ class Proposal:
     chain: bool = False
     remembers: bool = False
     vocab: int = 4
+    on: Literal["tables", "layers"] = "tables"
+    prompt: tuple[int, ...] = tuple(PROMPT)
+    length: int = 3
+    chance: type[ForkingChance] = ForkingChance
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Draft laws that make a difference."""
+        drafter = self.make(1)
+        if self.on == "layers":
+            return ("equal", "independent") if isinstance(drafter, (EarlyExit, Swift, Kangaroo)) else ("independent",)
+        return KINDS if drafter.lanes or isinstance(drafter, LayerSkip) else ("mixed",)
 
 
 PROPOSALS: dict[str, Proposal] = {
@@ -92,13 +136,54 @@ PROPOSALS: dict[str, Proposal] = {
     "2 without replacement": Proposal(Lossless, lambda n: DraftModel(length=1, width=2)),
     "3 without replacement": Proposal(Lossless, lambda n: DraftModel(length=1, width=3)),
     "2 without replacement, 2 deep": Proposal(Lossless, lambda n: DraftModel(length=2, width=2), vocab=3),
+    "2 draft models": Proposal(Lossless, lambda n: SpecInfer(models=2, branching="1")),
+    "2 draft models, 2 deep": Proposal(Lossless, lambda n: SpecInfer(models=2, branching="1,1"), vocab=3),
     "2 with replacement": Proposal(Lossless, lambda n: Independent(length=1, width=2)),
     "one-hot tree": Proposal(Lossless, lambda n: Chosen(length=2, width=2)),
     "one-hot tree, passengers": Proposal(Lossless, lambda n: Chosen(length=2, width=1, passenger=True)),
     "token recycling": Proposal(Lossless, lambda n: TokenRecycling(nodes="8"), remembers=True, vocab=3),
     "mixed": Proposal(Lossless, lambda n: Mixed(length=1)),
     "mixed, 2 deep": Proposal(Lossless, lambda n: Mixed(length=2), vocab=3),
-}
+    "drafter that is taught": Proposal(Lossless, lambda n: Taught(length=n), remembers=True, vocab=3),
+    "sequoia": Proposal(Lossless, lambda n: Sequoia(nodes=3, depth=2), vocab=3),
+    "dyspec": Proposal(Lossless, lambda n: DySpec(nodes=3), vocab=3),
+    "rsd_c 2, 1": Proposal(Lossless, lambda n: RSDC(branching="2,1"), vocab=3),
+    "rsd_c 1, 2": Proposal(Lossless, lambda n: RSDC(branching="1,2"), vocab=3),
+    "rsd_s": Proposal(Lossless, lambda n: RSDS(width=2, length=2), vocab=3, chance=ScoredChance),
+    "staged": Proposal(Lossless, lambda n: Staged(length=2, guess=1, ngram=2), remembers=True, vocab=3),
+    "staged, block": Proposal(Block, lambda n: Staged(length=2, guess=1, ngram=2), remembers=True, vocab=3),
+    "rasd": Proposal(
+        Lossless, lambda n: RASD(nodes=3, depth=2, width=2, retrieved=3, shortest=1, length=2), remembers=True, vocab=3
+    ),
+    "propd": Proposal(
+        Lossless, lambda n: ProPD(tree="token_recycling nodes=8", layers=1, top=2), remembers=True, vocab=3, on="layers"
+    ),
+    "llma": Proposal(Lossless, lambda n: LLMA(length=n), remembers=True, length=4),
+    "anpd": Proposal(Lossless, lambda n: ANPD(length=n, ngram=3), remembers=True),
+    "aggressive": Proposal(Lossless, lambda n: Aggressive(length=n), remembers=True, length=4),
+    "trie": Proposal(
+        Lossless, lambda n: Trie(nodes=4, length=2, query=1, weight=0.5, most=1), remembers=True, vocab=3, length=4,
+        prompt=(1, 2, 0, 1, 0, 2, 1, 2, 0, 1),
+    ),
+    "rest": Proposal(Lossless, lambda n: Rest(datastore=PLACES, nodes=5, length=2, longest=1, shortest=1), vocab=3, length=4),
+    "early exit": Proposal(Lossless, lambda n: EarlyExit(length=n, layers=1), remembers=True, vocab=3, on="layers"),
+    "early exit, block": Proposal(Block, lambda n: EarlyExit(length=n, layers=1), remembers=True, vocab=3, on="layers"),
+    "early exit, by criterion": Proposal(
+        Lossless, lambda n: EarlyExit(length=n, criterion="confidence_exit threshold=0.5 first=1"), remembers=True, vocab=3,
+        on="layers",
+    ),
+    "swift": Proposal(
+        Lossless, lambda n: Swift(window=2, ratio=0.5, length=1, siblings=False, enough=1.0), remembers=True, vocab=3,
+        on="layers", length=4,
+    ),
+    "medusa": Proposal(Lossless, lambda n: Medusa(nodes=5), remembers=True, vocab=3, on="layers"),
+    "hydra": Proposal(Lossless, lambda n: Hydra(nodes=5), remembers=True, vocab=3, on="layers"),
+    "eagle": Proposal(Lossless, lambda n: Eagle(nodes=3, depth=2), remembers=True, vocab=3, on="layers"),
+    "eagle2": Proposal(Lossless, lambda n: Eagle2(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"),
+    "eagle3": Proposal(Lossless, lambda n: Eagle3(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"),
+    "kangaroo": Proposal(Lossless, lambda n: Kangaroo(length=n, stop=0.0), remembers=True, vocab=3, on="layers"),
+    "kangaroo, block": Proposal(Block, lambda n: Kangaroo(length=n, stop=0.0), remembers=True, vocab=3, on="layers"),
+}  # fmt: skip
 
 
 @cache
@@ -112,34 +197,60 @@ def models(vocab: int, kind: str, drafter: Drafter) -> Mapping[str, Model]:
     """The models in the roles that `drafter` needs."""
     target, draft = worlds(vocab, kind)
     skipped = draft if isinstance(drafter, LayerSkip) else None
-    return {"target": model(target, vocab, skipped), **{role: model(draft, vocab) for role in drafter.lanes}}
+    tables = {"draft": draft, **{f"draft{n}": draft_table(kind, target, vocab, seed=n) for n in (2, 3)}}
+    return {"target": model(target, vocab, skipped), **{role: model(tables[role], vocab) for role in drafter.lanes}}
 
 
 @cache
-def true_law(vocab: int, sampler: str, length: int, stop: tuple[int, ...] = ()) -> dict[tuple[int, ...], float]:
-    """P(text) of the target alone."""
-    return text_law(worlds(vocab, "equal")[0], SAMPLERS[sampler][1], PROMPT, length, vocab, frozenset(stop))
+def layered(vocab: int, kind: str) -> tuple[Model, Logits]:
+    """A transformer with draft heads, and its logits by prefix. equal: its layers from the first on, and its adapter, add
+    nothing, so that what leaves early is right."""
+    decoder = toys.decoder(toys.shaped(vocab=vocab), 4, torch.float64, sharp=2.0)
+    if kind == "equal":
+        for layer in decoder.layers[1:]:
+            layer.out, layer.down = layer.out * 0, layer.down * 0
+        adapter = decoder.heads["kangaroo"]
+        with torch.no_grad():
+            adapter.attention.out.weight.zero_()
+            adapter.last.fill_(1.0)
+    return toys.model(decoder), by_prefix(decoder)
 
 
-def off(
+@cache
+def true_law(
+    vocab: int,
+    sampler: str,
+    length: int,
+    stop: tuple[int, ...] = (),
+    prompt: tuple[int, ...] = tuple(PROMPT),
+    layers: str | None = None,
+) -> dict[tuple[int, ...], float]:
+    """P(text) of the target alone; layers: the kind of transformer that it is, None: the table."""
+    logits = worlds(vocab, "equal")[0] if layers is None else layered(vocab, layers)[1]
+    return text_law(logits, SAMPLERS[sampler][1], list(prompt), length, vocab, frozenset(stop))
+
+
+def walked(
     name: str,
     kind: str,
     sampler: str,
     *,
     draft: int,
-    length: int,
+    length: int | None = None,
     vocab: int | None = None,
     stop: tuple[int, ...] = (),
     whole: bool = False,
-) -> float:
-    """The largest difference between the method's law and the target's. whole: walk whole runs, not rounds."""
+) -> tuple[float, Walk]:
+    """The largest difference between the method's law and the target's, and the walk. whole: walk whole runs, not rounds;
+    length, vocab: the proposal's own, unless given."""
     proposal = PROPOSALS[name]
-    vocab = vocab or proposal.vocab
-    drafter = proposal.make(draft)
+    length, vocab = length or proposal.length, vocab or proposal.vocab
+    drafter, layers = proposal.make(draft), kind if proposal.on == "layers" else None
     method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
-    walk = Walk(method, models(vocab, kind, drafter), length, stop)
+    given = models(vocab, kind, drafter) if layers is None else {"target": layered(vocab, layers)[0]}
+    walk = Walk(method, given, length, stop, list(proposal.prompt), proposal.chance)
     law = walk.whole() if whole or proposal.remembers else walk.law()
-    return distance(law, true_law(vocab, sampler, length, stop))
+    return distance(law, true_law(vocab, sampler, length, stop, proposal.prompt, layers)), walk
 
 
-__all__ = ["KINDS", "PROPOSALS", "SAMPLERS", "models", "off", "true_law", "worlds"]
+__all__ = ["KINDS", "PROPOSALS", "SAMPLERS", "layered", "models", "true_law", "walked", "worlds"]

@@ -39,6 +39,19 @@ def lattice(points: Sequence[float]) -> type[LatticeChance]:
     return type("Lattice", (LatticeChance,), {"points": tuple(points)})
 
 
-def outcomes(function: Callable[[ForkingChance], R], make: type[ForkingChance] = ForkingChance) -> list[tuple[float, R]]:
-    """(weight, result) of every path of `function`, however many."""
-    return limited(function, make, None)
+class ScoredChance(ForkingChance):
+    """Takes every outcome of draws, tests and orders; bare uniforms, the noise of a drafter's scores, are the shipped ones of
+    `noise`, a seed: a law that is exact for every noise is exact."""
+
+    noise = 0
+
+    def uniform(self, position: int, purpose: Purpose) -> float:
+        self.seed = self.noise
+        return Chance.uniform(self, position, purpose)
+
+
+def outcomes(
+    function: Callable[[ForkingChance], R], make: type[ForkingChance] = ForkingChance, most: int | None = None
+) -> list[tuple[float, R]]:
+    """(weight, result) of every path of `function`, however many. Raises ValueError if there are more than `most`."""
+    return limited(function, make, most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from decodescope.engine.component import component, param
 from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.drafters.base import Context, Drafter, top_tokens
+from decodescope.engine.drafters.base import Context, Drafter, Outcome, top_tokens
 
 
 class _Tree(Drafter):
@@ -106,3 +106,33 @@ class Mixed(_Tree):
         if ctx.sampler.greedy:
             return [first]
         return [first, self.drawn(ctx, parent, ctx.law(logits, state), depth)]
+
+
+@component
+class Taught(_Tree):
+    """A chain drawn from the draft model's logits and a bias for every token, which grows with each check: what the target
+    found likelier than the draft comes up, what it found less likely goes down. Drafters that learn online do as this one:
+    a node's q is the law that drew it, made by what was known when it was drawn."""
+
+    title = "a drafter that learns while it decodes"
+    proposes = "iid"
+    length: int = param(1, low=1, high=9)
+
+    @property
+    def branches(self) -> bool:
+        return False
+
+    def begin(self, ctx: Context) -> None:
+        self.bias = torch.zeros(ctx.lanes["draft"].decoder.vocab, dtype=torch.float64)
+
+    def children(self, ctx, parent, logits, state, depth):
+        if ctx.sampler.greedy:
+            return [self.chosen(parent, int(ctx.sampler.warp(logits + self.bias, state).argmax()))]
+        law = ctx.law(logits + self.bias, state)
+        return [self.drawn(ctx, parent, law, depth)]
+
+    def observe(self, outcome: Outcome) -> None:
+        for node, token in enumerate(outcome.draft.tokens):
+            law = outcome.draft.law(node)
+            place = outcome.logits[outcome.draft.parents[node] + 1].softmax(-1)
+            self.bias[token] += 2 * float(place[token]) - (1.0 if law is None else 2 * float(law[token]))

@@ -100,4 +100,3 @@ def test_more_siblings_are_never_worse_and_draws_without_replacement_beat_draws_
 
 def _mean(law: list[float]) -> float:
     return float(sum(i * p for i, p in enumerate(law)))
-

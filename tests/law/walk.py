@@ -35,7 +35,7 @@ class Round(NamedTuple):
 class Walk:
     """A session whose step is taken again and again, by every path of chance.
 
-    paths: how many were walked
+    paths: how many were walked;  kept, refused: steps that accepted a drafted token, and that refused one
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Walk:
         self.s = Session(models["target"], method, prompt, models=others, max_new_tokens=length, stop_tokens=stop)
         self.s.start()
         self.prompt, self.first, self.chance, self.paths = prompt, self.s.sampler_state, chance, 0
+        self.kept = self.refused = 0
 
     def place(self, tokens: list[int], state: Any) -> None:
         """Bring the session to the point where `tokens` have been written."""
@@ -82,6 +83,8 @@ class Walk:
         move = s.method.strategy.step(s)
         assert s.target.tokens == s.tokens[:-1], "the target's cache holds another text than the one emitted"
         assert s.tokens[before:] == move.emitted
+        self.kept += bool(move.verdict.path)
+        self.refused += any(not trial.ok for trial in move.verdict.trials)
         return Round(tuple(move.emitted), move.end is not None, s.sampler_state, move.draft, move.verdict)
 
     def law(self) -> dict[Text, float]:
@@ -101,17 +104,20 @@ class Walk:
         return dict(made)
 
     @torch.inference_mode()
-    def whole(self) -> dict[Text, float]:
-        """P(text), whole runs walked: for drafters that remember what they saw."""
+    def whole(self, most: int | None = None) -> dict[Text, float]:
+        """P(text), whole runs walked: for drafters that remember what they saw. Raises ValueError if there are more than
+        `most` paths."""
 
         def run(chance: ForkingChance) -> Text:
+            if self.s.target.needs:
+                self.s.target.truncate(0)  # the drafter is to see the states of the whole prompt
             self.place(self.prompt, self.first)
-            self.s.drafter.begin(self.s.context)
+            self.s.method.strategy.begin(self.s)
             while not self._step(chance).ended:
                 pass
             return tuple(self.s.tokens[len(self.prompt) :])
 
-        found = outcomes(run, self.chance)
+        found = outcomes(run, self.chance, most)
         self.paths += len(found)
         made: dict[Text, float] = defaultdict(float)
         for weight, text in found:

@@ -14,9 +14,7 @@ from decodescope.engine.draft import ROOT, Draft
 from decodescope.engine.drafters.dyspec import DySpec
 from decodescope.engine.method import Method
 from decodescope.engine.samplers.temperature import Temperature
-from law.cases import SAMPLERS, models, true_law
 from law.tables import PROMPT, constant, model
-from law.walk import Walk, distance
 
 HALF = (0.5, 0.3, 0.2)
 
@@ -119,14 +117,6 @@ def test_no_open_slot_was_worth_more_than_a_node() -> None:
 
 def test_the_shape_follows_the_draws() -> None:
     assert len({tuple(draft.parents) for draft in runs(nodes=8, length=4)}) > 3
-
-
-@pytest.mark.parametrize("sampler", ["T=0.7", "top-k 3", "penalty, mirostat", "greedy"])
-@pytest.mark.parametrize("kind", ["mixed", "support"])
-def test_law_is_the_targets(kind: str, sampler: str) -> None:
-    drafter = DySpec(nodes=3)
-    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(3, kind, drafter), 3)
-    assert distance(walk.law(), true_law(3, sampler, 3)) < 1e-12
 
 
 def test_one_node_is_a_chain_of_one() -> None:

@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 import toys
 from decodescope.engine import Session
-from decodescope.engine.cache import LayerStore
-from drafting import drafts, feature_of, path_of
-
-
-def fresh_eagle(text: list[int], ahead: list[int]) -> tuple[torch.Tensor, LayerStore]:
-    """Logits [V] after text and the drafted tokens `ahead`, one slot at a time: true features for the text, guessed ones
-    from there; and the cache."""
-    decoder = toys.pair()[0].decoder
-    layer, store = decoder.heads["eagle"], decoder.heads["eagle"].attention.store()
-    features, guess = feature_of(text[:-1]), None
-    with torch.inference_mode():
-        for slot, token in enumerate([*text[1:], *ahead]):
-            f = features[slot] if slot < len(features) else guess
-            guess = layer(f[None, None], F.embedding(torch.tensor([[token]]), decoder.embed), slot, store)[0, 0]
-            store.commit([0])
-        return decoder.unembed(guess), store
+from drafting import drafts, path_of, read_alone
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
@@ -30,7 +14,7 @@ def test_eagle_tree_equals_unrolling_every_path_alone(sampler: str) -> None:
     for text, draft, _ in drafts("eagle", {"nodes": 12, "depth": 4}, 5, sampler):
         assert max(draft.depth) > 2
         for node, parent in enumerate(draft.parents):
-            logits, _ = fresh_eagle(text, path_of(draft, parent))
+            logits, _ = read_alone("eagle", text, path_of(draft, parent))
             if sampler == "greedy":
                 assert draft.tokens[node] == int(logits.argsort(descending=True)[draft.notes["ranks"][node]])
                 continue
@@ -46,9 +30,9 @@ def test_eagle_cache_holds_true_features_of_what_was_accepted_and_nothing_else()
     rounds = list(drafts("eagle", {"nodes": 12}, 10))
     text, _, drafter = rounds[-1]
     with torch.inference_mode():
-        drafter._catch_up(toys.pair()[0].decoder.embed)
-    store = drafter._store
-    _, due = fresh_eagle([*text, *_emitted(text)], [])
+        drafter._walk.root()
+    store = drafter._walk.store
+    _, due = read_alone("eagle", [*text, *_emitted(text)], [])
     assert store.m == 0 and store.n == due.n > len(toys.PROMPT) + 9
     assert torch.allclose(store.k, due.k, atol=1e-9) and torch.allclose(store.v, due.v, atol=1e-9)
 
@@ -76,4 +60,5 @@ def test_eagle_reads_the_whole_prompt_where_it_is_read_in_parts() -> None:
     assert session.tokens[700:] == toys.greedy(target.decoder, long, 6)
     fresh = Session(target, toys.method(drafter=("eagle", {"nodes": 6})), long, max_new_tokens=6)
     fresh.start()
-    assert fresh.drafter._due[0].shape == (699, 32) and fresh.drafter._due[1] == long[1:]
+    states, tokens = fresh.drafter._walk.due
+    assert states.shape == (699, 32) and tokens == long[1:]

@@ -8,15 +8,10 @@ import pytest
 import torch
 import toys
 from decodescope.engine import MethodError, ParamError
-from decodescope.engine.component import build, registry
+from decodescope.engine.component import registry
 from decodescope.engine.decoder import Decoder
 from decodescope.engine.drafters.early_exit import EarlyExit
-from decodescope.engine.method import Method
 from decodescope.engine.trace import check
-from law.reference import Warp, text_law
-from law.tables import PROMPT as SHORT
-from law.transformer import by_prefix
-from law.walk import Walk, distance
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 CRITERIA = {
@@ -143,15 +138,3 @@ def test_what_cannot_work_is_refused_where_it_is_written() -> None:
         exiting(layers=6)
     with pytest.raises(MethodError, match="choose the depth all_layers, and confidence_exit as early_exit's criterion"):
         toys.decode(toys.method(drafter="early_exit", depth="confidence_exit"), pair=(DEEP, DEEP))
-
-
-@pytest.mark.parametrize("sampler", [("temperature", {"temperature": 1.0}), ("temperature", {"temperature": 0.5})], ids=str)
-@pytest.mark.parametrize("settings", [dict(layers=1), dict(criterion="confidence_exit threshold=0.5 first=1")], ids=str)
-def test_the_law_is_the_targets_own(settings: dict, sampler: tuple[str, dict]) -> None:
-    """All paths of chance, on a real transformer over four ids."""
-    decoder = toys.decoder(toys.shaped(vocab=4, heads=()), 4, torch.float64)
-    method = Method(drafter=build("drafter", "early_exit", {"length": 2, **settings}), sampler=build("sampler", *sampler))
-    walk = Walk(method, {"target": toys.model(decoder)}, 3, prompt=SHORT)
-    heat = sampler[1]["temperature"]
-    warp = Warp([lambda logits, *_: [x / heat for x in logits]])
-    assert distance(walk.law(), text_law(by_prefix(decoder), warp, SHORT, 3, 4)) < 1e-12

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, Session
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.component import registry
 from decodescope.engine.feed import Feed
 from decodescope.engine.load import Model, load
 
@@ -32,16 +35,41 @@ SETTINGS = {
     "early-exit": dict(drafter=("early_exit", {"layers": 1})),
     "early-criterion": dict(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 first=1"})),
     "sequoia": dict(drafter="sequoia"),
+    "aded": dict(drafter=("aded", {"iterations": 30})),
     "dyspec": dict(drafter="dyspec"),
     "rsd-c": dict(drafter="rsd_c"),
     "rsd-s": dict(drafter="rsd_s"),
+    "specinfer": dict(drafter="specinfer"),
+    "staged": dict(drafter="staged"),
+    "rasd": dict(drafter="rasd"),
+    "propd": dict(drafter=("propd", {"layers": 1})),
 }
 # read with heads that were trained on the target; on the shipped model those that it has are compared
 HEADS = {
     "medusa": dict(drafter=("medusa", {"nodes": 24})),
+    "blockwise": dict(drafter="blockwise"),
+    "mlp_speculator": dict(drafter="mlp_speculator"),
     "hydra": dict(drafter=("hydra", {"nodes": 24})),
     "eagle": dict(drafter=("eagle", {"nodes": 25})),
+    "eagle2": dict(drafter="eagle2"),
+    "eagle3": dict(drafter="eagle3"),
     "kangaroo": dict(drafter=("kangaroo", {"length": 6, "stop": 0.3})),
+}
+
+
+def other(kind: str, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is registered of a kind and not named above, with the settings of the toys: new methods are compared as well."""
+    named = {x if isinstance(x, str) else x[0] for parts in [*SETTINGS.values(), *HEADS.values()] if (x := parts.get(kind))}
+    return {part[0]: {**base, kind: part} for part in toys.representatives(kind) if part[0] not in named}
+
+
+CHAIN = dict(drafter=("draft_model", {"length": 6}))
+METHODS: dict[str, dict[str, Any]] = {
+    **SETTINGS,
+    **HEADS,
+    **other("drafter", {}),
+    **{f"schedule {name}": parts for name, parts in other("schedule", CHAIN).items()},
+    **{f"rule {name}": parts for name, parts in other("acceptance", CHAIN).items()},
 }
 
 
@@ -51,31 +79,46 @@ def due(i: int) -> tuple[list[int], list[int]]:
     return prompt, toys.greedy(toys.pair()[0].decoder, prompt, 48)
 
 
-@pytest.mark.parametrize("parts", [*SETTINGS.values(), *HEADS.values()], ids=[*SETTINGS, *HEADS])
+@pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
 def test_in_double_precision_the_text_is_the_same_always(parts: dict) -> None:
     for i in range(10):
         prompt, text = due(i)
-        assert toys.decode(toys.method(**parts), prompt, 48).end.tokens == text
+        session = toys.decode(toys.method(**parts), prompt, 48)
+        assert session.end.tokens == text and session.header.lossless
+
+
+def test_every_drafter_rule_schedule_and_lossless_strategy_is_compared() -> None:
+    compared = {part.name for parts in METHODS.values() for part in toys.method(**parts).parts().values()}
+    for kind in ("drafter", "acceptance", "schedule"):
+        assert set(registry(kind)) <= compared
+    assert {name for name, cls in registry("strategy").items() if cls.lossless} <= compared
 
 
 @dataclass
 class Tally:
-    """positions compared; exact: equal top two; forgiven: within tau of the largest; failures: neither."""
+    """texts: pairs of method and prompt;  positions: tokens compared;  differing: texts that are not the plain one, token by
+    token;  exact: equal top two;  forgiven: within tau of the largest;  failures: neither;  largest: gap forgiven;  refused:
+    method -> why this model cannot run it"""
 
+    texts: int = 0
     positions: int = 0
+    differing: int = 0
     exact: int = 0
     forgiven: int = 0
     failures: int = 0
     largest: float = 0.0
+    refused: dict[str, str] = field(default_factory=dict)
 
     @torch.inference_mode()
-    def score(self, model: Model, prompt: list[int], text: list[int], tau: float) -> None:
+    def score(self, model: Model, prompt: list[int], text: list[int], plain: list[int], tau: float) -> None:
         """Feed the whole text to the target: every token must be a largest one, up to tau."""
         feed = Feed.causal([*prompt, *text], 0)
         logits = model.decoder.forward(feed, None)[0, len(prompt) - 1 : -1].float()
         top = logits.topk(2, -1).values
         gap = top[:, 0] - logits[range(len(text)), text]
+        self.texts += 1
         self.positions += len(text)
+        self.differing += text != plain
         self.exact += int((top[:, 0] == top[:, 1]).sum())
         self.forgiven += int(((gap > 0) & (gap <= tau)).sum())
         self.failures += int((gap > tau).sum())
@@ -91,31 +134,58 @@ OPENINGS = (
 TURNS = ("", " and then", " was not", " because", " of the", ", who", " is", " went to the", " 1, 2, 3,", "\n")
 
 
-def compare(count: int, tokens: int) -> Tally:
+def written(target: Model, method: Method, prompt: list[int], tokens: int, draft: Model) -> list[int]:
+    """The text of a run; raises MethodError if the models cannot run the method."""
+    models = dict.fromkeys(method.drafter.lanes, draft)
+    session = Session(target, method, prompt, models=models, max_new_tokens=tokens)
+    for _ in session.stream():
+        pass
+    return session.end.tokens
+
+
+def compare(count: int, tokens: int, told: Callable[[str], None] = lambda line: None) -> Tally:
+    """Every method's text of `tokens` tokens after `count` prompts; `told` hears of each prompt."""
     target, draft = (load(name, "float32", "cpu") for name in ("lab", "lab-draft"))
-    settings = [*SETTINGS.values(), *(parts for name, parts in HEADS.items() if name in target.spec.heads)]
     tally = Tally()
     prompts = [opening + turn for turn in TURNS for opening in OPENINGS][:count]
-    for prompt in (target.tokenizer.encode(text) for text in prompts):
-        for parts in settings:
-            session = Session(target, toys.method(**parts), prompt, models={"draft": draft}, max_new_tokens=tokens)
-            for _ in session.stream():
-                pass
-            tally.score(target, prompt, session.end.tokens, tau=1e-3)
+    for number, prompt in enumerate((target.tokenizer.encode(text) for text in prompts), 1):
+        plain = written(target, Method(), prompt, tokens, draft)
+        for name, parts in METHODS.items():
+            if name in tally.refused:
+                continue
+            try:
+                text = written(target, toys.method(**parts), prompt, tokens, draft)
+            except MethodError as refusal:
+                tally.refused[name] = str(refusal)
+            else:
+                tally.score(target, prompt, text, plain, tau=1e-3)
+        told(f"prompt {number}: {tally.texts} texts, {tally.positions} tokens, {tally.failures} failures")
     return tally
 
 
-def test_on_the_shipped_model_the_text_is_greedy_up_to_ties() -> None:
-    tally = compare(8, 24)
+def holds(tally: Tally) -> None:
+    """No difference beyond the tie rule; and what was refused is what the shipped models have no heads for."""
     assert tally.failures == 0, tally
+    assert tally.forgiven + tally.exact or not tally.differing, "a text may differ from the plain one only from a tie on"
+    assert tally.positions > 20 * len(METHODS)
+    assert all("has no heads/" in why for why in tally.refused.values()), tally.refused
+    assert len(tally.refused) < len(METHODS) / 2
+
+
+def test_on_the_shipped_model_the_text_is_greedy_up_to_ties() -> None:
+    holds(compare(8, 16))
 
 
 @pytest.mark.identity
 def test_on_the_shipped_model_over_all_prompts(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = compare(200, 64)
-    with capsys.disabled():
-        print(f"\n{tally}")
-    assert tally.failures == 0
+    def told(line: str) -> None:
+        with capsys.disabled():
+            print(line, flush=True)
+
+    tally = compare(200, 64, told)
+    without = ", ".join(tally.refused)
+    told(f"{len(METHODS)} methods, without heads for {without or 'none'}: {replace(tally, refused={})}")
+    holds(tally)
 
 
 def test_plain_decoding_is_what_the_others_are_compared_with() -> None:

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 import toys
 from decodescope.engine import Session
-from decodescope.engine.component import build
 from decodescope.engine.datastore import LARGEST, datastore, shipped_texts
 from decodescope.engine.drafters import rest
 from decodescope.engine.drafters.rest import frequent_prefixes
 from decodescope.engine.load import load
-from decodescope.engine.method import Method, MethodError
+from decodescope.engine.method import MethodError
 from decodescope.engine.params import ParamError
 from drafting import drafts, path_of
-from law.cases import SAMPLERS, true_law
-from law.tables import model, table
-from law.walk import Walk, distance
 
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 
@@ -89,16 +85,6 @@ def test_without_a_hit_the_target_goes_on_alone(tmp_path: Path) -> None:
     session = Session(toys.pair()[0], toys.method(drafter=("rest", dict(datastore=str(file)))), toys.PROMPT)
     session.start()
     assert not session.drafter.propose(session.context)
-
-
-@pytest.mark.parametrize("sampler", ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"])
-def test_law_is_the_targets(sampler: str, tmp_path: Path) -> None:
-    file = tmp_path / "ids.txt"
-    file.write_text("1 2 1 0 1 0 0 2 0 1 1 1 2 2")
-    drafter = build("drafter", "rest", dict(datastore=str(file), nodes=5, length=2, longest=1, shortest=1))
-    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), {"target": model(table(3, seed=1), 3)}, 4)
-    assert distance(walk.law(), true_law(3, sampler, 4)) <= 1e-12
-    assert any(len(move.draft) == 5 and not move.draft.is_chain for _, move in walk.rounds())
 
 
 def test_ids_that_the_model_lacks_part_the_text(tmp_path: Path) -> None:

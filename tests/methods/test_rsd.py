@@ -17,20 +17,8 @@ from decodescope.engine.drafters.rsd_c import RSDC
 from decodescope.engine.drafters.rsd_s import RSDS, lower
 from decodescope.engine.method import Method
 from decodescope.engine.samplers.temperature import Temperature
-from law.cases import SAMPLERS, models, true_law
-from law.forking import ForkingChance, outcomes
+from law.forking import outcomes
 from law.tables import PROMPT, constant, model, table
-from law.walk import Walk, distance
-
-
-class Scored(ForkingChance):
-    """Takes every outcome of the draws; the noise of the scores is the shipped one, of one seed."""
-
-    seed_of_scores = 0
-
-    def uniform(self, position, purpose):
-        self.seed = self.seed_of_scores
-        return Chance.uniform(self, position, purpose)
 
 
 def started(drafter: Drafter, made, room: int = 3) -> Session:
@@ -93,24 +81,6 @@ def test_without_branches_it_is_a_draft_model_chain(made: Drafter) -> None:
         for _ in texts[-1].stream():
             pass
     assert texts[0].tokens == texts[1].tokens
-
-
-@pytest.mark.parametrize("sampler", ["T=0.7", "top-k 3", "penalty, mirostat", "greedy"])
-@pytest.mark.parametrize("kind", ["mixed", "support"])
-@pytest.mark.parametrize("drafter", [RSDC(branching="2,1"), RSDC(branching="1,2")], ids=["2,1", "1,2"])
-def test_rsd_c_law_is_the_targets(drafter: Drafter, kind: str, sampler: str) -> None:
-    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(3, kind, drafter), 3)
-    assert distance(walk.law(), true_law(3, sampler, 3)) < 1e-12
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("sampler", ["T=0.7", "penalty, mirostat", "greedy"])
-def test_rsd_s_law_is_the_targets_whatever_the_scores(sampler: str, seed: int) -> None:
-    """For any noise of the scores the tokens are exact: scores say how many children there are, not which."""
-    drafter = RSDS(width=2, length=2)
-    noise = type("Noise", (Scored,), {"seed_of_scores": seed})
-    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(3, "mixed", drafter), 3, chance=noise)
-    assert distance(walk.law(), true_law(3, sampler, 3)) < 1e-12
 
 
 def test_rsd_s_levels_are_sequences_drawn_without_replacement() -> None:

@@ -12,11 +12,8 @@ from decodescope.engine import Session
 from decodescope.engine.component import build
 from decodescope.engine.draft import ROOT
 from decodescope.engine.drafters import sequoia
-from decodescope.engine.drafters.sequoia import EVERY, PRIOR, RATES, Sequoia
-from decodescope.engine.method import Method
+from decodescope.engine.drafters.sequoia import EVERY, PRIOR, RATES
 from decodescope.engine.trees import SequoiaTable, Template, sequoia_tree, shaped_tree
-from law.cases import SAMPLERS, models, true_law
-from law.walk import Walk, distance
 
 VECTORS = [(0.6, 0.3), (0.4, 0.35, 0.2), (0.3, 0.1, 0.5), (0.0, 0.9), (0.5, 0.5, 0.0)]
 
@@ -107,14 +104,6 @@ def test_acceptance_at_the_rates_yields_what_the_programme_says() -> None:
     mean = sum(lengths) / runs
     error = math.sqrt(sum((x - mean) ** 2 for x in lengths)) / runs
     assert abs(mean - tree.expected) < 3 * error and tree.expected > 2
-
-
-@pytest.mark.parametrize("sampler", ["T=0.7", "top-k 3", "penalty, mirostat", "greedy"])
-@pytest.mark.parametrize("kind", ["mixed", "support"])
-def test_law_is_the_targets(kind: str, sampler: str) -> None:
-    drafter = Sequoia(nodes=3, depth=2)
-    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(3, kind, drafter), 3)
-    assert distance(walk.law(), true_law(3, sampler, 3)) < 1e-12
 
 
 def test_draft_has_the_shape_and_a_level_is_one_pass() -> None:

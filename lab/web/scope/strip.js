@@ -5,6 +5,7 @@ import { nodesOf } from "./store.js";
 
 const STATIONS = [
   ["drafter", "Draft", "draft"],
+  ["schedule", "Schedule", null],
   ["acceptance", "Rule", "verify"],
   ["policy", "Cache", "cache"],
   ["depth", "Depth", null],
@@ -30,6 +31,7 @@ export function stripView(context) {
       if (strategy !== "draft_verify") shown.push(["Strategy", named(strategy), knobs(m.strategy), null]);
       for (const [kind, title, clock] of STATIONS) {
         if (!m[kind] || (strategy === "beam" && kind !== "policy") || (strategy === "jacobi" && !["policy", "sampler"].includes(kind))) continue;
+        if (kind === "schedule" && m[kind].name === "fixed") continue; // the drafter's own length: nothing to see
         const stages = m[kind].stages || [m[kind]];
         const lane = kind === "drafter" && m[kind].name === "draft_model" ? head.lanes.draft?.name : null;
         shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "), stages.map(knobs).filter(Boolean).join("; ") || (kind === "acceptance" && head.lossless ? "the target's own law" : ""), clock ? step?.dt[clock] : null]);

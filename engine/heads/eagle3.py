@@ -1,0 +1,149 @@
+"""EAGLE-3's drafter: one decoder layer on fused states of three depths, that says the next token itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..cache import LayerStore
+from ..linear import unpack
+from .attention import THETA, Attention
+from .base import Head, normed
+from .eagle import EPS, GatedBlock
+
+if TYPE_CHECKING:
+    from ..decoder import Decoder
+
+DEEP = 16  # layers from which on a target counts as deep
+
+
+def fused_layers(n_layers: int) -> tuple[int, int, int]:
+    """The layers of a target whose inputs are read: low, middle and high.
+
+    In targets of 16 layers and more those of the original, 2, M / 2 and M - 3. In smaller ones M - 3 would leave out a good
+    part of all layers (three of eight), so the high one is the last: 2, 4 and 7 of eight.
+    """
+    high = n_layers - 3 if n_layers >= DEEP else n_layers - 1
+    return min(2, n_layers // 4), n_layers // 2, high
+
+
+class Eagle3Layer(Head):
+    """Slot t holds the pair (f_t, e(t+1)) as in EAGLE, but f_t = W [low; middle; high] of the states of token t that enter
+    three layers of the target (`fused_layers`), and nothing asks the output g_t to be like f_{t+1}: it is fed back in its
+    place. x = [norm(e); norm(f)] is 2 d wide, y = f + attention(x), g = y + FFN(norm(y)). Of norm(g) the rows of the draft
+    vocabulary make the logits of token t + 2: the `kept` ids marked in `mask` (float [vocab]), commonly the most frequent,
+    in ascending order. The original writes the same as d2t, target id minus draft id. What is not kept has no probability.
+
+    rank > 0: W is the product of [d, rank] and [rank, 3 d], to keep the file small; 0: a whole matrix, as in the original.
+    own = 1: rows of the vocabulary of its own, as in the original; 0: the target's. theta: base of the rotation; eps: what
+    the norms add to the mean square, in 1e-9.
+    """
+
+    kind = "eagle3"
+
+    def __init__(
+        self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
+        rank: int = 0, own: int = 0, theta: int = THETA, eps: int = EPS,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            d=d, vocab=vocab, kept=kept, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff,
+            rank=rank, own=own, theta=theta, eps=eps,
+        )  # fmt: skip
+        self.eps = eps * 1e-9
+        self.down = nn.Linear(3 * d, rank, bias=False) if rank else None
+        self.fuse = nn.Linear(rank or 3 * d, d, bias=False)
+        self.first, self.second = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))  # norms of e and f
+        self.attention = Attention(d, n_heads, n_kv_heads, head_dim, width=2 * d, theta=theta)
+        self.block = GatedBlock(d, d_ff, self.eps)
+        self.last = nn.Parameter(torch.ones(d))
+        self.words = nn.ModuleList([nn.Linear(d, kept, bias=False)]) if own else None
+        self.mask: Tensor
+        self.register_buffer("mask", (torch.arange(vocab) < kept).float())
+        self._words: tuple[tuple[Tensor, int], Tensor, Tensor] | None = None
+
+    def keep(self, ids: Sequence[int]) -> None:
+        """Make `ids`, `kept` different ones, the draft vocabulary."""
+        self.mask.zero_()[list(ids)] = 1
+        assert int(self.mask.sum()) == self.shape["kept"], "the shape says how many ids are kept"
+
+    @property
+    def ids(self) -> Tensor:
+        """int64 [kept]: the draft vocabulary, ascending."""
+        return self.mask.nonzero()[:, 0]
+
+    def enter(self, states: Tensor) -> Tensor:
+        """The features [..., d] of states [..., 3 d], the low one first."""
+        return self.fuse(states if self.down is None else self.down(states))
+
+    def _pair(self, features: Tensor, embedded: Tensor) -> Tensor:
+        return torch.cat([normed(embedded, self.first, self.eps), normed(features, self.second, self.eps)], -1)
+
+    def forward(
+        self,
+        features: Tensor,
+        embedded: Tensor,
+        start: int = 0,
+        store: LayerStore | None = None,
+        depth: int = 0,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """The outputs [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
+        y = self.attention(self._pair(features, embedded), start, store, depth, visible)
+        return self.block(features + y)
+
+    def unrolled(self, features: Tensor, embedded: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of every level of drafts that begin at all places of whole texts at once, as training sees them.
+
+        features: [B, T, d] of the texts;  embedded[k]: [B, rows_k, d], what slot t + k of the draft that begins at t reads,
+        rows_k falling.  -> per level [B, rows_k, d]. Level k goes on from level k - 1's output and sees the true features of
+        the slots up to t, and of its own draft what came before it ("training-time test").
+        """
+        made, keys, values, g = list[Tensor](), list[Tensor](), list[Tensor](), features
+        for level, e in enumerate(embedded):
+            B, R, _ = e.shape
+            g = g[:, :R]
+            positions = torch.arange(level, level + R, device=e.device)[None].expand(B, R)
+            q, k, v = self.attention.project(self._pair(g, e), positions, level + R)
+            keys.append(k)
+            values.append(v)
+            sees = [torch.ones(R, keys[0].shape[2], dtype=torch.bool, device=e.device).tril()]
+            sees += [torch.eye(R, x.shape[2], dtype=torch.bool, device=e.device) for x in keys[1:]]
+            g = self.block(g + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1)))
+            made.append(g)
+        return made
+
+    def choices(self, features: Tensor, words: Tensor) -> Tensor:
+        """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
+        return F.linear(normed(features, self.last, self.eps), words)
+
+    def rows(self, decoder: Decoder) -> tuple[Tensor, Tensor]:
+        """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the
+        unembedding. Gathered once for a target."""
+        key = decoder.head, decoder.vocab
+        if self._words is None or self._words[0][0] is not key[0] or self._words[0][1] != key[1]:
+            ids = self.ids
+            usable = ids < decoder.vocab
+            table = unpack(decoder.head)[ids[usable]] if self.words is None else self.own[usable]
+            self._words = key, ids[usable], table
+        return self._words[1:]
+
+    @property
+    def own(self) -> Tensor:
+        """float [kept, d]: the rows of its own vocabulary matrix, if it has one."""
+        assert self.words is not None
+        return cast(nn.Linear, self.words[0]).weight
+
+    def logits(self, features: Tensor, decoder: Decoder, first: int = 0) -> Tensor:
+        """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
+        ids, words = self.rows(decoder)
+        made = self.choices(features, words)
+        return spread(made if made.dtype in (torch.float32, torch.float64) else made.float(), ids, decoder.vocab)
+
+
+def spread(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
+    """Logits [..., vocab] that are `logits` [..., K] at `ids` (int64 [K]) and -inf elsewhere."""
+    return logits.new_full((*logits.shape[:-1], vocab), -torch.inf).index_copy_(-1, ids, logits)

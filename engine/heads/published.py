@@ -1,0 +1,66 @@
+"""Heads as their authors publish them: which family a folder holds, and our net around its tensors.
+
+A folder of ours says its `kind` in config.json. One that does not is looked through for the weight files of the families
+below. A family is a file here with one function: from the tensors, checked, to our net.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..folder import LoadError, read_json
+from ..spec import ModelSpec
+from .base import Head
+from .published_eagle import STEMS, eagle, eagle3
+from .published_hydra import hydra
+from .published_medusa import medusa
+from .stored import Stored, file_of, opened
+
+
+@dataclass(frozen=True)
+class Family:
+    """One authors' format.
+
+    title: what a refusal calls such heads;  stems: names of the file of weights, without suffix
+    convert: our net around the tensors; raises LoadError where they do not fit the target
+    says: an entry that config.json must have; empty: none
+    """
+
+    title: str
+    stems: tuple[str, ...]
+    convert: Callable[[Stored], Head]
+    says: str = ""
+
+
+# kind of our heads -> the authors' format of them. A family whose file has a name of its own stands before one whose has not.
+FAMILIES: dict[str, Family] = {
+    "medusa": Family("Medusa heads", ("medusa_lm_head",), medusa),
+    "hydra": Family("Hydra heads", ("hydra_lm_head",), hydra),
+    "eagle3": Family("EAGLE-3 heads", STEMS, eagle3, says="draft_vocab_size"),
+    "eagle": Family("EAGLE heads", STEMS, eagle),
+}
+
+
+def recognised(folder: Path) -> str | None:
+    """The kind of the published heads in a folder; None: none that we know."""
+    config = read_json(folder, "config.json") or {}
+    fits = (kind for kind, x in FAMILIES.items() if file_of(folder, x.stems) is not None and (not x.says or x.says in config))
+    return next(fits, None)
+
+
+def read_published(folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
+    """Our net of the kind `wished` around the heads that a folder holds, in float32 on the CPU. Nobody can tell from the
+    files which weights of the target they were trained with, only its shape: others cost speed, never a word of the text."""
+    kind = recognised(folder)
+    if kind is None:
+        names = ", ".join(f"{x.title} ({x.stems[0]}.safetensors)" for x in FAMILIES.values())
+        raise LoadError(f"{folder} holds neither heads of ours (config.json says no kind) nor published ones: {names}.")
+    if kind != wished:
+        raise LoadError(f"{folder} holds {FAMILIES[kind].title}, not heads of the kind {wished}; give it as {kind}={folder}.")
+    path = file_of(folder, FAMILIES[kind].stems)
+    assert path is not None
+    with opened(path, allow_pickle) as tensors:
+        return FAMILIES[kind].convert(Stored(folder, FAMILIES[kind].title, config, spec, tensors))

@@ -1,0 +1,54 @@
+"""Heads that others publish, from the command line: read where they lie, a pickle file only when that was said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from decodescope.app.cli import main
+from decodescope.engine.load import SHIPPED, describe
+from safetensors.torch import save_file
+
+RUN = ["run", "--model", "lab-draft", "--prompt", "def add(a, b):", "--max-new-tokens", "12", "--device", "cpu", "--json"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Medusa heads for lab-draft as their authors lay them out, with a pickle file and without."""
+    spec = describe(SHIPPED / "lab-draft", "lab-draft")
+    d, g = spec.d_model, torch.Generator().manual_seed(0)
+    shapes = {"0.linear.weight": (d, d), "0.linear.bias": (d,), "1.weight": (spec.vocab, d)}
+    tensors = {f"{k}.{name}": torch.randn(shape, generator=g) * 0.1 for k in range(2) for name, shape in shapes.items()}
+    made = tmp_path_factory.mktemp("heads")
+    for name in ("tensors", "pickle"):
+        (made / name).mkdir()
+        (made / name / "config.json").write_text(json.dumps({"medusa_num_heads": 2, "medusa_num_layers": 1}))
+    save_file(tensors, made / "tensors" / "medusa_lm_head.safetensors")
+    torch.save(tensors, made / "pickle" / "medusa_lm_head.pt")
+    return made
+
+
+def test_published_heads_draft_and_the_text_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {}
+    for name, words in {"plain": [], "tensors": [], "pickle": ["--allow-pickle"]}.items():
+        heads = [] if name == "plain" else ["--drafter", "medusa", "--head", f"medusa={folder / name}"]
+        assert main([*RUN, *heads, *words]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["drafted"] > 0) == (name != "plain")
+        texts[name] = told["text"]
+    assert len(set(texts.values())) == 1
+
+
+def test_a_pickle_file_is_refused_with_the_word_that_allows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--drafter", "medusa", "--head", f"medusa={folder / 'pickle'}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "--allow-pickle" in err
+
+
+def test_published_heads_of_another_kind_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--drafter", "hydra", "--head", f"hydra={folder / 'tensors'}"]) == 2
+    assert (
+        f"holds Medusa heads, not heads of the kind hydra; give it as medusa={folder / 'tensors'}." in capsys.readouterr().err
+    )

@@ -1,0 +1,88 @@
+"""A schedule on the command line, in recipes and links, among the page's controls, and in traces that were made before there
+were any."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from decodescope.app import controls
+from decodescope.app.cli import main
+from decodescope.app.play import Choice
+from decodescope.app.recipe import from_json, recipe, recorded
+from decodescope.engine import Method, load, run
+from decodescope.engine.trace import check, open_trace
+
+NAMES = {"target": "lab", "draft": "lab-draft"}
+CHOICE = Choice(
+    "def add(a, b):",
+    {"drafter": "draft_model", "schedule": "confidence", "sampler": ["greedy"]},
+    {"schedule": {"threshold": 0.55, "most": 6, "tune": False}},
+    seed=1,
+    max_new=16,
+)
+
+
+def test_command_and_link_keep_the_schedule_and_its_knobs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(recipe(CHOICE, NAMES, "command"))
+    assert words[words.index("--schedule") + 1] == "confidence" and "schedule.threshold=0.55" in words
+    assert from_json(recipe(CHOICE, NAMES, "link").removeprefix("#set=")) == CHOICE
+    assert main([*words[1:], "--json"]) == 0
+    method = Method.named(CHOICE.names, CHOICE.settings)
+    wanted = run(load("lab"), method, CHOICE.prompt, draft=load("lab-draft"), max_new_tokens=16, seed=1)
+    said = json.loads(capsys.readouterr().out)
+    assert said["tokens"] == wanted.tokens and said["drafted"] == sum(x.drafted for x in wanted.trace.steps)
+    assert len({x.drafted for x in wanted.trace.steps}) > 1, "the schedule decided"
+    assert "--schedule" not in recipe(Choice("x", {"drafter": "draft_model", "schedule": "fixed"}), NAMES, "command")
+
+
+def test_schedule_that_nobody_asks_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--model", "lab", "--drafter", "prompt_lookup", "--schedule", "heuristic", "--prompt", "x"]
+    assert main(words) == 2
+    said = capsys.readouterr().err.strip()
+    assert "so the schedule heuristic would be ignored; choose the schedule fixed" in said and "\n" not in said
+
+
+def test_traces_made_before_there_were_schedules_open_and_give_their_settings() -> None:
+    for file in sorted((Path(__file__).parents[2] / "assets" / "traces").glob("*.dstrace")):
+        trace = open_trace(file)
+        assert check(trace).ok
+        assert recorded(trace.header).names["schedule"] == "fixed"
+        old: dict[str, Any] = {kind: part for kind, part in trace.header.method.items() if kind != "schedule"}
+        assert Method.from_record(old) == Method.from_record(trace.header.method)
+
+
+@pytest.fixture(scope="module")
+def made() -> controls.Controls:
+    with gr.Blocks():
+        return controls.build(draft=True)
+
+
+def shown(made: controls.Controls, **chosen: Any) -> bool:
+    """Whether the page shows the schedule."""
+    names = [chosen.get(kind, part.value) for kind, part in made.parts.items()]
+    return made.visibility(*names)[list(made.parts).index("schedule")]["visible"]
+
+
+def test_page_shows_the_schedule_where_the_drafter_asks_it(made: controls.Controls) -> None:
+    assert made.parts["schedule"].value == "fixed"
+    assert shown(made, drafter="draft_model") and shown(made, drafter="early_exit")
+    assert not shown(made, drafter="prompt_lookup") and not shown(made, drafter="none")
+    assert not shown(made, strategy="jacobi")
+
+
+def test_page_reads_and_puts_the_schedule_and_leaves_a_hidden_one_out(made: controls.Controls) -> None:
+    names, knobs = list(made.parts), list(made.knobs)
+    values = [x["value"] for x in made.put(CHOICE)[: len(names)]] + [x["value"] for x in made.put(CHOICE)[len(made.shown) :]]
+    parts, settings = made.read(values)
+    assert parts["schedule"] == "confidence" and settings["schedule"] == {"threshold": 0.55, "most": 6, "tune": False}
+    values[names.index("drafter")] = "prompt_lookup"
+    parts, settings = made.read(values)
+    assert "schedule" not in parts and "schedule" not in settings
+    before = made.put(Choice("x", {"drafter": "draft_model"}))  # a link made when there were no schedules
+    assert before[names.index("schedule")]["value"] == "fixed"
+    assert before[len(made.shown) + knobs.index(("schedule", "confidence", "threshold"))]["value"] == 0.4

@@ -1,0 +1,170 @@
+"""Training of the acceptance head: labels, weights and mixture are as said, and in a language where the draft errs after
+known tokens, the trained head stops every draft where it goes wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toys
+from decodescope.engine.heads.files import write
+from decodescope.engine.load import load
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+sys.path.append(str(ASSETS / "training"))
+import specdec as training  # noqa: E402
+from net import Net, Shape  # noqa: E402
+
+V, D = 13, 32
+NEXT = [5, 0, 7, 1, 9, 3, 11, 4, 12, 2, 6, 8, 10]  # one cycle through all ids
+WRONG = (3, 8, 11)  # after these ids the draft says what another of them is followed by
+
+
+@cache
+def cyclic(*swapped: int) -> Net:
+    """A net that continues every token by its NEXT, but the `swapped` ones by the NEXT of the one after them in that list;
+    a feed-forward block looks it up, all else does nothing."""
+    follows = list(NEXT)
+    for x, y in zip(swapped, swapped[1:] + swapped[:1], strict=True):
+        follows[x] = NEXT[y]
+    torch.manual_seed(0)
+    net = Net(Shape(3, D, 2, 1, 16, 64, V, 256))
+    last = net.model.layers[2].mlp
+    with torch.no_grad():
+        for name, weight in net.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                weight.zero_()
+        net.model.embed_tokens.weight.copy_(torch.eye(V, D))
+        last.gate_proj.weight.zero_()[:V, :V] = torch.eye(V)
+        last.up_proj.weight.zero_()[:V, :V] = torch.eye(V)
+        for x, y in enumerate(follows):
+            last.down_proj.weight[y, x] = 1.0
+        net.model.norm.weight.fill_(2.0)
+    return net.requires_grad_(False)
+
+
+def models() -> tuple[Net, Net]:
+    return cyclic(), cyclic(*WRONG)
+
+
+def text(rows: int, length: int, seed: int) -> torch.Tensor:
+    """int64 [rows, length]: what the target writes, each row from one random token."""
+    beginnings = torch.from_numpy(np.random.default_rng(seed).integers(V, size=(rows, 1)))
+    return cyclic().write(beginnings, length - 1, 1.0, torch.Generator().manual_seed(seed))
+
+
+@cache
+def trained():
+    torch.manual_seed(1)
+    target, draft = models()
+    head, own, order = training.new_head(draft), text(200, 24, 1), np.random.default_rng(0)
+    batches = iter(own[order.integers(200, size=12)] for _ in range(120))
+    training.train(target, draft, head, batches, 120, lr=1e-2)
+    return head
+
+
+def test_label_is_the_chance_that_a_token_drawn_from_the_draft_is_accepted() -> None:
+    target, draft = models()
+    ids = text(6, 20, 2)
+    found = training.examples(target, draft, ids, torch.Generator().manual_seed(5), mixed=0.0)
+    p, q = (net(ids)[:, :-1].softmax(-1) for net in (target, draft))
+    y = torch.multinomial(q.flatten(0, 1), 1, generator=torch.Generator().manual_seed(5)).view(6, 19)
+    for t in range(19):
+        token = int(y[0, t])
+        assert float(found.labels[0, t]) == pytest.approx(min(1.0, float(p[0, t, token] / q[0, t, token])), abs=1e-6)
+    told = torch.cat([ids[:1, :1], y[:1]], 1)
+    state = draft.model.norm(draft.states(told)[-1])[0]
+    assert torch.allclose(found.states[0], state[1:], atol=1e-6), "the state after the drawn token, not before it"
+    assert found.drawn.all() and 0.05 < float(found.labels.mean()) < 0.95
+
+
+def test_mean_label_is_the_overlap_of_the_laws() -> None:
+    """The chance that a drawn token is accepted is the sum of min(p, q)."""
+    target, draft = models()
+    ids = text(300, 30, 3)
+    found = training.examples(target, draft, ids, torch.Generator().manual_seed(0), mixed=0.0)
+    shared = torch.minimum(training.law(target, ids), training.law(draft, ids))[:, :-1].sum(2)
+    assert float(found.labels.mean()) == pytest.approx(float(shared.mean()), abs=0.01)
+
+
+def test_the_targets_own_tokens_are_mixed_in_and_carry_no_loss() -> None:
+    target, draft = models()
+    ids = text(300, 30, 4)
+    found = training.examples(target, draft, ids, torch.Generator().manual_seed(0))
+    assert 1 - float(found.drawn.float().mean()) == pytest.approx(0.15, abs=0.01)
+    head = training.new_head(draft)
+    before = training.loss_of(head, found)
+    found.labels[~found.drawn] = 7.0
+    assert torch.equal(training.loss_of(head, found), before)
+    kept = training.examples(target, draft, ids, torch.Generator().manual_seed(0), mixed=1.0)
+    assert torch.allclose(kept.states, training.final(draft, ids)[:, 1:]), "all mixed in: the text is the target's"
+
+
+@pytest.mark.parametrize("label", [0.1, 0.5, 0.9])
+def test_refusals_weigh_six_times(label: float) -> None:
+    """The best answer to tokens with this label is label / (label + 6 (1 - label)), which `unweighted` turns back."""
+    head = training.new_head(models()[1])
+    states, drawn = torch.zeros(1, 1, D), torch.ones(1, 1, dtype=torch.bool)
+    found = training.Examples(states, torch.full((1, 1), label), drawn)
+    best = label / (label + 6 * (1 - label))
+
+    def loss(a: float) -> float:
+        with torch.no_grad():
+            head.says.bias.copy_(torch.tensor([1 - a, a]).log())
+        return float(training.loss_of(head, found).detach())
+
+    assert loss(best) < min(loss(best * 0.9), loss(best * 1.05))
+    assert loss(0.5) == pytest.approx((label + 6 * (1 - label)) * np.log(2), rel=1e-5)
+    assert float(training.unweighted(torch.tensor(best))) == pytest.approx(label, rel=1e-5)
+
+
+def test_both_models_stay_frozen_and_only_the_head_learns() -> None:
+    target, draft = models()
+    before = [p.clone() for net in (target, draft) for p in net.parameters()]
+    fresh = training.new_head(draft)
+    assert not fresh.says.weight.any() and len({tuple(x.weight.flatten().tolist()) for x in fresh.blocks}) == 3
+    head = trained()
+    after = [p for net in (target, draft) for p in net.parameters()]
+    assert all(torch.equal(a, b) and b.grad is None for a, b in zip(before, after, strict=True))
+    assert head.says.weight.any() and not any(p.requires_grad for p in head.parameters())
+
+
+def test_calibration_counts_every_drawn_token_and_beats_a_constant() -> None:
+    target, draft = models()
+    found = training.calibration(target, draft, trained(), text(64, 24, 9))
+    drawn = sum(row[2] for row in found.rows)
+    assert drawn == pytest.approx(64 * 23 * 0.85, rel=0.05)
+    assert found.loss < 0.5 * found.constant
+    for low, high, _, said, plain, true in found.rows:
+        assert low <= said <= high + 1e-9 and 0 <= true <= 1 and plain >= said
+    weighty = max(found.rows, key=lambda row: row[2])
+    assert weighty[4] == pytest.approx(weighty[5], abs=0.1), "undone, the answer is the share accepted"
+    assert found.table().count("\n") == len(found.rows) + 2
+
+
+def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -> None:
+    """Training and decoding agree on which state belongs to which token: read one token off, the head would stop elsewhere."""
+    target, draft = models()
+    target.to_folder(tmp_path / "big")
+    draft.to_folder(tmp_path / "small")
+    write(trained(), tmp_path / "small" / "heads" / "specdec", {"more": 1})
+    assert json.loads((tmp_path / "small" / "heads" / "specdec" / "config.json").read_text())["shape"] == {"d": D, "blocks": 3}
+    big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
+    assert small.spec.heads == ("specdec",)
+    method = toys.method(drafter="draft_model", schedule=("specdec_pp", {"h": 0.5, "most": 20}))
+    session = toys.decode(method, [3, 1, 0], 60, pair=(big, small), stop_tokens=())
+    assert session.end.tokens == toys.greedy(big.decoder, [3, 1, 0], 60)
+    stopped = 0
+    for step in session.sink.steps[:-2]:
+        a = step.draft.notes["schedule"]["a"]
+        first = next((i for i, x in enumerate(a) if x < 0.5), None)
+        if step.draft.notes["schedule"]["stop"] == "refusal likely":
+            stopped += 1
+            assert first == len(a) - 1 == step.accepted, "refused where the head said so, and not drafted far beyond"
+            assert step.drafted == len(a) + 1
+    assert stopped > 5, "the test needs drafts that went wrong"

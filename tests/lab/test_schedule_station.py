@@ -1,0 +1,24 @@
+"""A schedule stands among the stations of the method where one decides, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+
+from .drawn import Drawn, told
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "seen"), [("fixed", None), (("confidence", {"threshold": 0.6}), "threshold 0.6, most 20, tune true")]
+)
+def test_strip_shows_the_schedule_that_decides(drawn: Drawn, schedule, seen: str | None) -> None:
+    method = toys.method(drafter=("draft_model", {"length": 3}), schedule=schedule)
+    data = told(toys.decode(method, count=12).sink)
+    drawn.run("(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }", data)
+    words = [x.split("  ")[0] for x in drawn.page.locator(".station .what").all_inner_texts()]
+    assert words[0] == "Draft" and ("Schedule" in words) == (seen is not None)
+    if seen is not None:
+        station = drawn.page.locator(".station", has=drawn.page.get_by_text("Schedule", exact=True))
+        assert station.locator("b").inner_text() == "confidence" and station.locator(".knobs").inner_text() == seen

@@ -1,0 +1,94 @@
+"""Every registered drafter, in every setting of the toys, under every registered rule that is called lossless and takes it:
+all paths of chance of whole runs, on a transformer with draft heads. A new file is covered before its author writes a line."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+import toys
+from decodescope.engine import Method, MethodError
+from decodescope.engine.component import build, registry
+from decodescope.engine.load import Model
+from decodescope.engine.samplers.chain import Chain
+from decodescope.engine.samplers.temperature import Temperature
+from decodescope.engine.samplers.top_k import TopK
+from law.forking import ScoredChance
+from law.reference import Warp, temperature, text_law, top_k
+from law.transformer import by_prefix
+from law.walk import Walk, distance
+
+V = 4
+MOST = 120  # paths; a drafter with more of them is walked over shorter texts
+PROMPT = [1, 2, 0, 1, 2, 3, 1, 0, 1, 2]  # it repeats itself, so that drafters that look things up find some
+HEAT = 1.3
+DRAFTERS = [x for x in toys.variants("drafter") if x[0] != "none"]
+FIRST = toys.representatives("drafter")
+RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
+
+
+@cache
+def target() -> Model:
+    """A transformer over four ids."""
+    return toys.model(toys.decoder(toys.shaped(vocab=V), 6, torch.float64, sharp=2.0))
+
+
+@cache
+def due(length: int) -> dict[tuple[int, ...], float]:
+    """Its law under a sampler that keeps two of them: 8 texts of 3 tokens."""
+    warp = Warp([lambda z, text: temperature(z, text, HEAT), lambda z, text: top_k(z, text, 2)])
+    return text_law(by_prefix(target().decoder), warp, PROMPT, length, V)
+
+
+@cache
+def helper(role: str) -> Model:
+    """A model in a further role, like the target now and then."""
+    return toys.model(toys.noisy(target().decoder, 0.3, seed=1 + sum(map(ord, role))))
+
+
+def method(drafter: tuple[str, dict], rule: str = "lossless", **more) -> Method:
+    sampler = Chain(stages=[Temperature(temperature=HEAT), TopK(k=2)])
+    return Method(drafter=build("drafter", *drafter), acceptance=build("acceptance", rule), sampler=sampler, **more)  # type: ignore[arg-type] # parts, by kind
+
+
+def walked(made: Method, noise: int = 0) -> tuple[float, Walk]:
+    """(how far the method's law is from the target's, the walk); raises MethodError if the parts do not fit."""
+    models = {"target": target(), **{role: helper(role) for role in made.drafter.lanes}}
+    for length in (3, 2):
+        walk = Walk(made, models, length, prompt=PROMPT, chance=type("Noise", (ScoredChance,), {"noise": noise}))
+        try:
+            return distance(walk.whole(MOST if length > 2 else None), due(length)), walk
+        except ValueError as e:
+            if "ways" not in str(e):
+                raise
+    raise AssertionError
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(name: str, settings: dict, rule: str) -> None:
+    made = method((name, settings), rule)
+    assert made.lossless
+    try:
+        off, walk = walked(made)
+    except MethodError:
+        assert rule != "lossless", "the lossless rule takes every drafter"
+        return
+    assert off <= 1e-12
+    assert walk.kept + walk.refused > 0 or (name, settings) not in FIRST, "the test needs drafts"
+
+
+@pytest.mark.parametrize("noise", [1, 2, 3])
+def test_noise_of_the_scores_does_not_matter(noise: int) -> None:
+    """Scores say how many children there are, never which: the law is exact for each of them."""
+    off, _ = walked(method(("rsd_s", {"width": 2, "length": 2})), noise)
+    assert off <= 1e-12
+
+
+@pytest.mark.parametrize("rule", ["lossless", "block"])
+@pytest.mark.parametrize(("name", "settings"), toys.variants("schedule"))
+def test_length_of_the_draft_by_any_schedule_leaves_the_law(name: str, settings: dict, rule: str) -> None:
+    off, walk = walked(method(("draft_model", {"length": 3}), rule, schedule=build("schedule", name, settings)))
+    assert off <= 1e-12
+    assert (walk.kept and walk.refused) or (name, settings) not in toys.representatives("schedule"), "the test needs drafts"

@@ -1,0 +1,192 @@
+"""ProPD: pruning takes rows out of the pass and nothing else; what stays is read as in the whole tree."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import toys
+from decodescope.engine import MethodError, ParamError, Session
+from decodescope.engine.component import build
+from decodescope.engine.decoder import Decoder
+from decodescope.engine.draft import Draft
+from decodescope.engine.drafters.base import Context
+from decodescope.engine.drafters.propd import ProPD
+from decodescope.engine.feed import Feed
+from decodescope.engine.method import Method
+from drafting import path_of
+from law.cases import SAMPLERS, layered, true_law
+from law.walk import Walk, distance
+
+RECYCLED = dict(tree="token_recycling nodes=16", layers=1, top=4)
+
+
+def opened(settings: dict, sampler: str = "greedy", **more) -> Session:
+    method = toys.method(drafter=("propd", settings), sampler=sampler)
+    session = Session(toys.pair()[0], method, toys.PROMPT, max_new_tokens=200, seed=3, **more)
+    session.start()
+    return session
+
+
+def early(decoder: Decoder, text: list[int], layers: int, top: int) -> list[int]:
+    """The first `top` tokens of the early ranking after a text, read from its beginning."""
+    states = decoder.shallow(Feed.causal(text, 0), None, layers)[0, -1]
+    return decoder.unembed(decoder.normed(states)).topk(top).indices.tolist()
+
+
+def both(session: Session) -> tuple[Draft, Draft]:
+    """The whole tree that the next step would draft, and the pruned one; the session stays as it is."""
+    twin = session.branch()
+    whole = twin.drafter._drafter.propose(twin.context)
+    twin = session.branch()
+    return whole, twin.drafter.propose(twin.context)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    "settings", [RECYCLED, dict(tree="trie nodes=40", layers=2, top=6), {**RECYCLED, "layers": 2, "top": 1}]
+)
+def test_a_node_stays_if_the_early_ranking_has_it_and_its_parent_stays(settings: dict) -> None:
+    session, decoder = opened(settings), toys.pair()[0].decoder
+    stayed = fell = with_parent = 0
+    for _ in range(12):
+        whole, pruned = both(session)
+        stays: dict[int, bool] = {-1: True}
+        for node, parent in enumerate(whole.parents):
+            ranking = early(decoder, [*session.tokens, *path_of(whole, parent)], settings["layers"], settings["top"])
+            stays[node] = stays[parent] and whole.tokens[node] in ranking
+            with_parent += not stays[parent]
+        due = [node for node in range(len(whole)) if stays[node]]
+        assert [path_of(pruned, x) for x in range(len(pruned))] == [path_of(whole, x) for x in due]
+        if len(whole):
+            assert pruned.notes["nodes"] == due and pruned.notes["proposed"] == len(whole)
+            dropped = pruned.notes["dropped"]
+            assert dropped["nodes"] == len(whole) - len(due) and dropped["layer"] == settings["layers"]
+            at = {-1: -1, **{node: i for i, node in enumerate(due)}}
+            rim = [[at[parent], whole.tokens[x]] for x, parent in enumerate(whole.parents) if not stays[x] and stays[parent]]
+            assert dropped["first"] == rim[:8]
+        stayed, fell = stayed + len(due), fell + len(whole) - len(due)
+        session.step()
+    assert stayed > 5 and fell > 20 and with_parent > 3
+
+
+@torch.inference_mode()
+def test_what_stays_has_the_logits_that_the_whole_tree_would_give_it() -> None:
+    session, compared, less = opened(RECYCLED), 0, 0
+    for _ in range(12):
+        whole, _ = both(session)
+        twin = session.branch()
+        root, at = session.tokens[-1], len(session.tokens) - 1
+        due = twin.target.forward(whole.feed(root, at))[0]
+        move = session.method.strategy.step(session)
+        rows = [0, *(node + 1 for node in (move.draft.notes["nodes"] if len(whole) else []))]
+        assert torch.allclose(move.logits, due[rows], atol=1e-9)
+        compared, less = compared + len(rows), less + len(whole) + 1 - len(rows)
+    assert compared > 20 and less > 20
+
+
+def test_only_the_first_layers_read_what_is_pruned_and_no_cache_keeps_it() -> None:
+    session = opened(RECYCLED)
+    for _ in range(12):
+        whole, _ = both(session)
+        step = session.step()
+        passes = [(x.phase, x.tokens, x.attn) for x in step.passes]
+        pruned = [("draft", len(whole) + 1, 1), ("verify", step.drafted + 1, toys.SPEC.n_layers - 1)]
+        assert passes == (pruned if len(whole) else [("verify", 1, None)])
+        assert toys.same_as_fresh(session.target) and session.target.tokens == session.tokens[:-1]
+
+
+@pytest.mark.parametrize("sampler", ["T=1", "top-p 0.8", "penalty, mirostat"])
+def test_the_text_has_the_targets_law(sampler: str) -> None:
+    """On a transformer, since a table has no layers; the walk meets trees of which something was pruned."""
+    drafter = ProPD(tree="token_recycling nodes=8", layers=1, top=1)
+    method, (target, _) = Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), layered(3, "independent")
+    walk = Walk(method, {"target": target}, 3)
+    pruned = 0
+    propose = ProPD.propose
+
+    def seen(ctx: Context) -> Draft:
+        nonlocal pruned
+        draft = propose(walk.s.drafter, ctx)
+        pruned += (draft.notes or {}).get("dropped", {"nodes": 0})["nodes"]
+        return draft
+
+    walk.s.drafter.propose = seen  # type: ignore[method-assign]
+    assert distance(walk.whole(), true_law(3, sampler, 3, layers="independent")) <= 1e-12
+    assert pruned > 10
+
+
+def test_with_room_for_every_token_nothing_is_pruned() -> None:
+    texts, drafted = [], []
+    for drafter in (("propd", {**RECYCLED, "top": toys.SPEC.vocab}), ("token_recycling", {"nodes": "16"})):
+        made = toys.decode(toys.method(drafter=drafter, sampler="temperature"), count=60, seed=2)
+        texts.append(made.end.tokens)
+        drafted.append([(x.drafted, x.accepted) for x in made.sink.steps])
+    assert texts[0] == texts[1] and drafted[0] == drafted[1]
+
+
+def test_a_tree_of_which_nothing_stays_leaves_the_target_alone() -> None:
+    """The root's row, half read, is all that goes on."""
+    session = opened(RECYCLED)
+    decoder = session.target.decoder = copy.copy(session.target.decoder)
+    real = decoder.unembed
+
+    def never(feature: torch.Tensor) -> torch.Tensor:
+        logits = real(feature).clone()
+        whole = session.drafter._drafter.propose(session.context)
+        logits[:, whole.tokens] = -torch.inf
+        return logits
+
+    with torch.inference_mode():
+        decoder.unembed = never  # type: ignore[method-assign]
+        draft = session.drafter.propose(session.context)
+        del decoder.unembed
+    assert len(draft) == 0 and draft.states.shape == (1, 1, toys.SPEC.d_model) and draft.notes["dropped"]["nodes"] > 0
+    assert [store.m for store in session.target.cache.layers] == [1, 0, 0]
+
+
+def test_heads_and_full_traces_go_with_it() -> None:
+    """The probe's states come to the inner drafter; where attention is recorded the check begins at the first layer."""
+    greedy = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    for tree in ("medusa nodes=12", "hydra nodes=12", "rest nodes=12"):
+        for level in ("decisions", "fields"):
+            made = toys.decode(toys.method(drafter=("propd", dict(tree=tree, layers=1, top=6))), level=level)
+            assert made.end.tokens == greedy
+            if level == "fields":
+                assert all(x.attn is None for step in made.sink.steps for x in step.passes if x.phase == "verify")
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "words"),
+    [
+        (dict(tree="rsd_c"), {}, r"propd.tree = 'rsd_c': rsd_c, as set, makes no tree .*choose token_recycling, trie, rest"),
+        (dict(tree="prompt_lookup"), {}, r"prompt_lookup, as set, makes no tree that is chosen without chance"),
+        (dict(tree="propd"), {}, r"propd, as set, makes no tree"),
+        (dict(tree="rest datastore=/etc/hosts"), {}, r"a file cannot be named here; leave it out, or use rest alone\.$"),
+        (dict(layers=3), {}, r"propd.layers = 3 leaves nothing to check with, toy has 3 layers; choose 1 to 2\.$"),
+        (
+            {},
+            {"depth": "confidence_exit"},
+            r"propd checks from layer 2 on, confidence_exit may leave before; choose the depth",
+        ),
+        (dict(tree="rest longest=1"), {}, r"rest.shortest = 2: must not be above rest.longest, which is 1\.$"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, more: dict, words: str) -> None:
+    with pytest.raises(MethodError, match=words):
+        Session(toys.pair()[0], toys.method(drafter=("propd", settings), **more), toys.PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ("token_recyling", r"no drafter is called 'token_recyling'\. Did you mean 'token_recycling'"),
+        ("trie nodes", r"propd.tree = 'trie nodes': write 'nodes' as knob=value, after the name\.$"),
+        ("trie size=3", r"trie has no knob 'size'"),
+        ("", r"no drafter is called ''"),
+    ],
+)
+def test_a_tree_that_nobody_drafts_is_refused_where_it_is_written(tree: str, words: str) -> None:
+    with pytest.raises(ParamError, match=words):
+        build("drafter", "propd", {"tree": tree})

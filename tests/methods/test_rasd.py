@@ -1,0 +1,153 @@
+"""RASD: the fused tree has the paths of both, what was found begins as the draft model would, and the law stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+import toys
+from decodescope.engine import MethodError, Session
+from decodescope.engine.component import build
+from decodescope.engine.draft import Draft
+from decodescope.engine.drafters.rasd import RASD
+from decodescope.engine.feed import Feed
+from decodescope.engine.method import Method
+from decodescope.engine.trees import Beam
+from drafting import path_of
+from law.cases import SAMPLERS, models, true_law
+from law.walk import Walk, distance
+
+KNOBS = dict(datastore=toys.DATASTORE, nodes=8, depth=3, width=3, first=4, longest=3, shortest=1, length=4, retrieved=10)
+IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
+
+
+def opened(settings: dict, prompt: list[int] = toys.PROMPT, sampler: str = "greedy") -> Session:
+    target, small = toys.pair()
+    made = toys.method(drafter=("rasd", settings), sampler=sampler)
+    session = Session(target, made, prompt, models={"draft": small}, max_new_tokens=200, seed=3)
+    session.start()
+    return session
+
+
+@torch.inference_mode()
+def law_after(text: list[int]) -> torch.Tensor:
+    return toys.pair()[1].decoder.forward(Feed.causal(text, 0), None)[0, -1].softmax(-1)
+
+
+def followed(text: list[int], body: list[int], inside: bool) -> list[tuple[int, ...]]:
+    """The sheet's words, as a search: what stands behind the longest suffix of `text` in `body`, at every place."""
+    for n in range(min(KNOBS["longest"], len(text) - inside), KNOBS["shortest"] - 1, -1):
+        hits = [i + n for i in range(len(body) - n + (not inside)) if body[i : i + n] == text[-n:]]
+        if hits:
+            return [tuple(body[i : i + KNOBS["length"]]) for i in hits]
+    return []
+
+
+def retrieved(text: list[int]) -> set[tuple[int, ...]]:
+    """The second tree: prefixes of what was found, pruned at the root, the most frequent ones, the shorter ones first."""
+    likely = law_after(text).topk(KNOBS["first"]).indices.tolist()
+    found = [x for x in followed(text, text, True) + followed(text, IDS, False) if x and x[0] in likely]
+    counts = Counter(x[:n] for x in found for n in range(1, len(x) + 1))
+    return set(sorted(counts, key=lambda x: (-counts[x], len(x), x))[: KNOBS["retrieved"]])
+
+
+def grown(text: list[int]) -> set[tuple[int, ...]]:
+    """The first tree: every path read anew."""
+    beam = Beam(KNOBS["width"])
+    for _ in range(KNOBS["depth"]):
+        paths = [path_of(Draft(beam.tokens, beam.parents), node) for node in beam.open]
+        beam.grow(torch.stack([law_after([*text, *path]) for path in paths]).log())
+    return {tuple(path_of(Draft(beam.tokens, beam.parents), x)) for x in beam.ranking()[: KNOBS["nodes"]]}
+
+
+def matched(paths: set[tuple[int, ...]], answer: list[int]) -> int:
+    """How far the answer can be followed."""
+    return max((n for n in range(len(answer) + 1) if tuple(answer[:n]) in paths), default=0)
+
+
+def test_the_draft_is_the_union_of_both_trees_and_accepted_as_far_as_the_better_one() -> None:
+    session = opened(KNOBS)
+    answer = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 200)
+    seen: Counter[str] = Counter()
+    for _ in range(25):
+        draft, text = session.drafter.propose(session.context), list(session.tokens)
+        own, found = grown(text), retrieved(text)
+        paths = [tuple(path_of(draft, node)) for node in range(len(draft))]
+        assert len(set(paths)) == len(paths) and set(paths) == own | found
+        words = {path: ("both" if path in own & found else "model" if path in own else "retrieval") for path in paths}
+        assert draft.notes["origin"] == [words[path] for path in paths]
+        seen.update(draft.notes["origin"])
+        ahead = answer[len(text) - len(toys.PROMPT) :]
+        step = session.step()
+        assert step.accepted == max(matched(own, ahead), matched(found, ahead))
+        seen["retrieval was better"] += matched(found, ahead) > matched(own, ahead)
+        seen["model was better"] += matched(found, ahead) < matched(own, ahead)
+    assert min(seen[x] for x in ("model", "retrieval", "both", "retrieval was better", "model was better")) > 1, seen
+
+
+def test_what_begins_as_the_draft_model_would_not_is_pruned() -> None:
+    session, pruned = opened({**KNOBS, "first": 1}), 0
+    for _ in range(15):
+        draft = session.drafter.propose(session.context)
+        best = int(law_after(session.tokens).argmax())
+        found = [path_of(draft, x)[0] for x, word in enumerate(draft.notes["origin"]) if word != "model"]
+        assert set(found) <= {best}
+        pruned += draft.notes["pruned"]
+        assert draft.notes["pruned"] <= sum(draft.notes["hits"])
+        session.step()
+    assert pruned > 5
+
+
+def test_example_by_hand(tmp_path: Path) -> None:
+    """The text 5 6 7 8 5 6: after 5 6 came 7 8 5 6. The file: 5 6 9 1, twice. Prefixes: 9 and 9 1 twice, then 7, 7 8, ... once.
+    Five of them: 9, 9 1, 7, 7 8, 7 8 5."""
+    file = tmp_path / "ids.txt"
+    file.write_text("5 6 9 1 0 5 6 9 1")
+    knobs = dict(datastore=str(file), nodes=1, depth=1, width=1, first=13, longest=2, shortest=2, length=4, retrieved=5)
+    session = opened(knobs, [5, 6, 7, 8, 5, 6])
+    draft = session.drafter.propose(session.context)
+    own = int(law_after([5, 6, 7, 8, 5, 6]).argmax())
+    assert [tuple(path_of(draft, x)) for x in range(len(draft)) if draft.notes["origin"][x] != "model"] == [
+        *([(own,)] if own in (7, 9) else []),
+        *(x for x in [(9,), (9, 1), (7,), (7, 8), (7, 8, 5)] if x != (own,)),
+    ]
+    assert draft.notes | {"origin": 0} == {"origin": 0, "suffix": [2, 2], "hits": [1, 2], "pruned": 0}
+
+
+@pytest.mark.parametrize("kind", ["mixed", "independent", "support"])
+@pytest.mark.parametrize("sampler", ["T=1", "top-p 0.8", "penalty, mirostat", "greedy"])
+def test_the_text_has_the_targets_law(sampler: str, kind: str) -> None:
+    drafter = RASD(nodes=3, depth=2, width=2, retrieved=3, shortest=1, length=2)
+    method = Method(drafter=drafter, sampler=SAMPLERS[sampler][0])
+    law = Walk(method, models(3, kind, drafter), 3).whole()
+    assert distance(law, true_law(3, sampler, 3)) <= 1e-12
+
+
+def test_the_search_costs_no_pass_and_the_tree_one_a_level() -> None:
+    for settings in (KNOBS, {**KNOBS, "retrieved": 0}):
+        session = opened(settings)
+        for _ in range(8):
+            step = session.step()
+            assert sum(x.lane == "draft" and x.phase == "draft" for x in step.passes) <= KNOBS["depth"] - 1
+            assert step.drafted <= KNOBS["nodes"] + settings["retrieved"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(longest=2, shortest=3), r"rasd.shortest = 3: must not be above rasd.longest, which is 2\.$"),
+        (dict(datastore="/no/such/file"), r"rasd.datastore: there is no file '/no/such/file'; .*\.$"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, words: str) -> None:
+    with pytest.raises(MethodError, match=words):
+        opened(settings)
+
+
+def test_a_prompt_of_one_token_has_nothing_to_search_with() -> None:
+    session = opened({**KNOBS, "datastore": "", "shortest": 2}, [5])
+    draft = session.drafter.propose(session.context)
+    assert draft.notes["hits"] == [0, 0] and set(draft.notes["origin"]) == {"model"}
+    assert build("drafter", "rasd", session.drafter.knobs()).name == "rasd"

@@ -1,0 +1,430 @@
+"""Schedules: the rules by which a draft gets its length, that none changes the text's law, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, pairwise
+from typing import Any
+
+import pytest
+import torch
+import toys
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.component import build, registry
+from decodescope.engine.draft import Draft, Verdict
+from decodescope.engine.drafters.base import Context, Outcome
+from decodescope.engine.drafters.draft_model import DraftModel
+from decodescope.engine.feed import Feed
+from decodescope.engine.hardware import DEVICES
+from decodescope.engine.heads.specdec import AcceptanceHead
+from decodescope.engine.load import Model
+from decodescope.engine.passtime import ROWS, Linear
+from decodescope.engine.schedules import confidence, goodput
+from decodescope.engine.schedules.base import Schedule
+from decodescope.engine.schedules.confidence import best_threshold
+from decodescope.engine.schedules.goodput import Goodput
+from decodescope.engine.schedules.heuristic import Heuristic
+from decodescope.engine.trace import Trace, check
+from law.cases import SAMPLERS, worlds
+from law.reference import text_law
+from law.tables import TableDecoder, model
+from law.walk import Walk, distance
+
+SCHEDULES = toys.variants("schedule")
+DRAFTERS = {
+    "draft_model": dict(length=4),
+    "early_exit": dict(length=4, layers=1),
+    "layer_skip": dict(length=4, ratio=0.5, stop=0.0),
+}
+MODELS_ONLY = ("specdec_pp", "goodput")  # they ask for a draft model
+
+
+def scheduled(schedule: Any, drafter: str = "draft_model", sampler: Any = "greedy", **more: Any) -> Session:
+    return toys.decode(toys.method(drafter=(drafter, DRAFTERS[drafter]), schedule=schedule, sampler=sampler), **more)
+
+
+def said(session: Session) -> list[dict[str, Any]]:
+    """What the schedule noted of each draft."""
+    return [step.draft.notes["schedule"] for step in session.sink.steps if step.draft]
+
+
+def outcome(drafted: int, accepted: int) -> Outcome:
+    verdict = Verdict(list(range(accepted)), 0, "bonus" if accepted == drafted else "residual")
+    return Outcome(0, Draft.chain([1] * drafted), verdict, torch.zeros(0), [], {})
+
+
+def asked(room: int = 99) -> Context:
+    return Context(list(toys.PROMPT), None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # lengths alone are asked
+
+
+# ---- every schedule
+
+
+@pytest.mark.parametrize("sampler", ["greedy", ("temperature", {"temperature": 0.9})], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(schedule: Any, drafter: str, sampler: Any) -> None:
+    if schedule[0] in MODELS_ONLY and drafter != "draft_model":
+        with pytest.raises(MethodError, match=rf"^{schedule[0]} .* {drafter} drafts without one; choose the .*\.$"):
+            scheduled(schedule, drafter)
+        return
+    (target, _), runs = toys.pair(), []
+    for prompt, count in ((toys.PROMPT, 30), ([5], 9)):
+        session = scheduled(schedule, drafter, sampler, prompt=prompt, count=count)
+        runs += session.sink.steps
+        assert len(session.end.tokens) == count and check(session.sink).ok
+        assert sampler != "greedy" or session.end.tokens == toys.greedy(target.decoder, prompt, count)
+        assert toys.same_as_fresh(session.target) and all(toys.same_as_fresh(lane) for lane in session.lanes.values())
+    if schedule[0] != "fixed":
+        assert len({step.drafted for step in runs}) > 1, "the test needs drafts of different lengths"
+
+
+def test_fixed_leaves_drafts_and_traces_as_they_are_without_a_schedule() -> None:
+    for drafter, settings in DRAFTERS.items():
+        plain, named = (toys.decode(toys.method(drafter=(drafter, settings), **x)) for x in ({}, {"schedule": "fixed"}))
+        assert plain.end.content_hash == named.end.content_hash
+        assert all("schedule" not in (step.draft.notes or {}) for step in named.sink.steps if step.draft)
+        room = [min(4, 39 - (step.n - len(toys.PROMPT))) for step in named.sink.steps]
+        assert [step.drafted for step in named.sink.steps] == room
+
+
+def test_schedule_is_in_the_header_and_a_record_without_one_is_fixed() -> None:
+    method = toys.method(drafter="draft_model", schedule=("confidence", {"threshold": 0.7}))
+    record = toys.decode(method, count=4).header.method
+    assert record["schedule"] == {"name": "confidence", "threshold": 0.7, "most": 20, "tune": True}
+    assert Method.from_record(record) == method
+    del record["schedule"]
+    assert Method.from_record(record).schedule == build("schedule", "fixed")
+
+
+def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:
+    fit = [name for name, cls in registry("drafter").items() if cls().scheduled]
+    assert fit == ["draft_model", "early_exit", "layer_skip"]
+    for parts in (
+        {"drafter": "prompt_lookup"},
+        {"drafter": ("draft_model", {"width": 2})},
+        {"drafter": ("layer_skip", {"siblings": True})},
+        {},
+    ):
+        with pytest.raises(MethodError) as refusal:
+            toys.decode(toys.method(schedule="heuristic", **parts))
+        text = str(refusal.value)
+        assert "so the schedule heuristic would be ignored; choose" in text and text.count(". ") == 0 and text.endswith(".")
+
+
+# ---- the law
+
+
+VOCAB, BEGINNING = 2, [1, 0, 1]  # so that whole runs of some length can be walked
+
+
+class Stated(TableDecoder):
+    """A table whose state after a row is that row's law."""
+
+    def forward(self, feed, cache, probe=None, skip=None, depth=None):
+        logits = super().forward(feed, cache, probe, skip, depth)
+        if probe is not None:
+            probe.hidden["final"] = logits.softmax(-1)
+        return logits
+
+
+def judged(logits: Any, vocab: int) -> Model:
+    """A table as draft model, with a random acceptance head."""
+    made = Stated(logits, vocab)
+    made.spec = replace(made.spec, heads=("specdec",))
+    made.heads = {"specdec": toys.heads("specdec", vocab, 3).moved(dtype=torch.float64)}
+    return Model("table", None, made.spec, made, None, "0" * 16, [])
+
+
+class FromTheStart(Walk):
+    """Whole runs; a schedule begins each of them anew."""
+
+    def place(self, tokens: list[int], state: Any) -> None:
+        super().place(tokens, state)
+        self.s.schedule.begin(self.s.context)
+        self.lengths: set[int] = getattr(self, "lengths", set())
+
+    def _step(self, chance):
+        move = super()._step(chance)
+        self.lengths.add(len(move.draft))
+        return move
+
+
+def walked(schedule: Schedule, kind: str, sampler: str, drafter: DraftModel, length: int) -> tuple[float, set[int]]:
+    """How far the method's law is from the target's, and the lengths that its drafts had."""
+    target, draft = worlds(VOCAB, kind)
+    method = Method(drafter=drafter, schedule=schedule, sampler=SAMPLERS[sampler][0])
+    walk = FromTheStart(method, {"target": model(target, VOCAB), "draft": judged(draft, VOCAB)}, length, prompt=BEGINNING)
+    law = text_law(target, SAMPLERS[sampler][1], BEGINNING, length, VOCAB, frozenset())
+    return distance(walk.whole(), law), walk.lengths
+
+
+@pytest.mark.parametrize(("sampler", "kind"), [("T=0.7", "mixed"), ("T=1.5", "support"), ("penalty, mirostat", "independent")])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("heuristic", {"most": 3}),
+        ("confidence", {"most": 3, "threshold": 0.5}),
+        ("specdec_pp", {"most": 3, "h": 0.5}),
+        ("goodput", {"most": 2, "alpha": 0.5, "memory": 0.3}),
+    ],
+)
+def test_the_law_is_the_targets_whatever_the_schedule_decides(name, settings, sampler, kind, monkeypatch) -> None:
+    monkeypatch.setattr(confidence, "ENOUGH", 1)  # so that the threshold moves in so short a text
+    costs = cycle([Linear(4.0, 0.1, 0.0), Linear(0.9, 0.1, 0.0)])
+    monkeypatch.setattr(Linear, "of", classmethod(lambda cls, spec, machine: next(costs)))
+    off, lengths = walked(build("schedule", name, settings), kind, sampler, DraftModel(length=2), 5)
+    assert off <= 1e-12, f"{name}, {kind} draft, {sampler}: the law is off by {off:.3g}"
+    assert len(lengths - {0}) > 1, "the test needs drafts of different lengths"
+
+
+def test_a_token_taken_back_by_its_own_probability_would_change_the_law() -> None:
+    """What the walk above would see if a schedule dropped the token that made it stop: the law depends on it then."""
+
+    class Dropping(DraftModel):
+        def propose(self, ctx):
+            draft = super().propose(ctx)
+            keep = next((i for i, x in enumerate(draft.tokens) if float(draft.law(i)[x]) < 0.4), len(draft))
+            if keep == len(draft):
+                return draft
+            return Draft.chain(draft.tokens[:keep], kind="iid", q=draft.q[:keep], q_row=list(range(keep)), u=draft.u[:keep])
+
+    Dropping.__module__ = DraftModel.__module__
+    off, _ = walked(build("schedule", "heuristic"), "mixed", "T=0.7", Dropping(length=2), 3)
+    assert off > 1e-3
+
+
+# ---- heuristic
+
+
+def test_heuristic_grows_by_two_when_all_matched_and_shrinks_by_one_to_no_less_than_one() -> None:
+    rule = Heuristic()
+    rule.begin(asked())
+    lengths = []
+    for drafted, accepted in [(4, 4), (6, 6), (8, 2), (7, 0), (6, 5), (0, 0), (5, 5)]:
+        lengths.append(rule.allow(asked(), 4))
+        rule.observe(outcome(drafted, accepted))
+    assert lengths == [4, 6, 8, 7, 6, 5, 5] and rule.allow(asked(), 4) == 7 and rule.allow(asked(room=3), 4) == 3
+    assert Heuristic(shrink=9).after(4, matched=False) == 1 and Heuristic(most=5).after(4, matched=True) == 5
+
+
+def test_heuristic_in_a_run_follows_its_rule() -> None:
+    session = scheduled("heuristic", count=60)
+    steps, lengths = session.sink.steps, [x["length"] for x in said(session)]
+    for (step, now), after in zip(zip(steps, lengths, strict=False), lengths[1:], strict=False):
+        assert after == (min(now + 2, 20) if step.accepted == step.drafted else max(now - 1, 1))
+    assert {b - a for a, b in pairwise(lengths)} >= {2, -1}
+
+
+# ---- confidence
+
+
+def test_best_threshold_by_hand() -> None:
+    """At 0.8: 2 of 3 right ones let through, no wrong one: 0 + 3 / 3 = 1. At 0.5: 1 of 2 wrong ones, all right ones: 1 / 2."""
+    assert best_threshold([0.9, 0.8, 0.6, 0.5, 0.2], [True, True, False, True, False]) == 0.5
+    assert best_threshold([0.9, 0.8, 0.6, 0.2], [True, True, False, False]) == 0.8
+    assert best_threshold([0.3, 0.7], [True, False]) == 0.3, "all are let through: 1 is less than 0 + 3"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_threshold_is_that_of_every_threshold_tried(seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    sure = (torch.rand(40, generator=g, dtype=torch.float64) * 12).round().div(12).tolist()  # many are equal
+    right = [bool(torch.rand((), generator=g) < x) for x in sure]
+
+    def cost(t: float) -> float:
+        wrong_in = sum(x >= t for x, ok in zip(sure, right, strict=True) if not ok)
+        right_out = sum(x < t for x, ok in zip(sure, right, strict=True) if ok)
+        return wrong_in / right.count(False) + 3 * right_out / right.count(True)
+
+    found = best_threshold(sure, right)
+    assert cost(found) == pytest.approx(min(map(cost, sure)))
+    assert all(cost(t) > cost(found) + 1e-12 for t in sure if t > found)
+
+
+@pytest.mark.parametrize("tune", [True, False])
+def test_confidence_stops_after_the_first_unsure_token_and_learns_from_those_judged(tune: bool) -> None:
+    session = scheduled(("confidence", {"threshold": 0.6, "tune": tune, "most": 3}), count=80)
+    steps = [step for step in session.sink.steps if step.draft]
+    sure, right, bound = [], [], 0.6
+    for step, note in zip(steps, said(session), strict=True):
+        assert note["threshold"] == pytest.approx(bound, abs=1e-4) and note["pairs"] == len(sure)
+        assert len(note["sure"]) == step.drafted and all(x >= bound - 1e-4 for x in note["sure"][:-1])
+        assert (note["sure"][-1] < bound) == (note["stop"] == "threshold")
+        for i, x in enumerate(note["sure"][: step.accepted + 1]):
+            sure.append(x)
+            right.append(i < step.accepted)
+        if tune and len(sure) > 5 and set(right) == {True, False}:
+            bound = best_threshold(sure, right)
+    assert {note["stop"] for note in said(session)} == {"threshold", "length"}
+    assert (len({note["threshold"] for note in said(session)}) > 2) == tune
+
+
+# ---- specdec_pp
+
+
+@pytest.mark.parametrize(("h", "length"), [(1.0, 5), (0.0, 2)])
+def test_h_one_never_stops_and_h_zero_stops_at_two(h: float, length: int) -> None:
+    session = scheduled(("specdec_pp", {"h": h, "most": 5}), sampler="temperature")
+    room = [len(toys.PROMPT) + 39 - step.n for step in session.sink.steps]
+    assert [step.drafted for step in session.sink.steps] == [min(length, x) for x in room]
+
+
+@torch.inference_mode()
+def test_the_head_judges_each_token_by_the_state_behind_it() -> None:
+    """a_i is the head on the draft model's state of token i, read anew; the last token is checked without a score."""
+    session = scheduled(("specdec_pp", {"h": 0.6, "most": 9}))
+    _, draft = toys.pair()
+    head = draft.decoder.heads["specdec"]
+    steps = [step for step in session.sink.steps if step.draft]
+    stops = set()
+    for step, note in zip(steps, said(session), strict=True):
+        text = [*session.tokens[: step.n], *step.draft.tokens]
+        layers = draft.decoder.spec.n_layers
+        states = draft.decoder.normed(draft.decoder.shallow(Feed.causal(text, 0), None, layers))[0]
+        a = head.accepted(states[step.n : step.n + step.drafted - 1])
+        assert note["a"] == pytest.approx(a.tolist(), abs=1e-4)
+        assert note["product"] == pytest.approx(float(a.prod()), abs=1e-4)
+        assert all(float(x) >= 0.4 for x in a.cumprod(0)[:-1]), "it went on"
+        assert (note["product"] < 0.4) == (note["stop"] == "refusal likely")
+        stops.add(note["stop"])
+    assert stops == {"refusal likely", "length"}
+
+
+def test_blocks_of_the_head_are_not_tied() -> None:
+    """[Block()] * n would be one block n times: one gradient for all, and a third of the weights."""
+    head = AcceptanceHead(d=4, blocks=3)
+    assert len({x.data_ptr() for x in head.parameters()}) == 2 * 3 + 2
+    assert sum(p.numel() for p in head.parameters()) == 3 * (4 * 4 + 4) + 4 * 2 + 2
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        head.blocks[1].weight.fill_(0.5)
+        head.says.weight[1] = 1.0
+    assert [bool(block.weight.any()) for block in head.blocks] == [False, True, False]
+    once = x + torch.nn.functional.silu(x.sum(1, keepdim=True) * 0.5)
+    assert torch.allclose(head(x)[:, 1], once.sum(1), atol=1e-6), "one block acts, once"
+    head.says.weight.requires_grad_(True)
+    head(x)[:, 1].square().sum().backward()
+    grads = [block.weight.grad for block in head.blocks]
+    assert not torch.equal(grads[0], grads[1]) and not torch.equal(grads[1], grads[2])
+
+
+def test_draft_model_without_the_head_is_refused_in_one_sentence() -> None:
+    target, draft = toys.pair()
+    bare = replace(draft, spec=replace(draft.spec, name="small", heads=()))
+    method = toys.method(drafter="draft_model", schedule="specdec_pp")
+    with pytest.raises(MethodError) as refusal:
+        Session(target, method, toys.PROMPT, models={"draft": bare})
+    assert str(refusal.value) == (
+        "specdec_pp needs an acceptance head and small has no heads/specdec: train it with python "
+        "assets/training/specdec.py (shipped models only), or choose the schedule confidence, which needs no training."
+    )
+
+
+# ---- goodput
+
+
+def tokens(alpha: float, k: int) -> float:
+    """Expected tokens of a step: 1 + alpha + ... + alpha^k."""
+    return sum(alpha**i for i in range(k + 1))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("batch", [1, 16, 512])
+def test_k_has_the_largest_goodput_of_all(alpha: float, batch: int) -> None:
+    rule = Goodput(batch=batch, most=12)
+    target, draft = Linear(50.0, 0.2, 0.001), Linear(4.0, 0.02, 0.0001)
+    us = rule.times(target, draft, 100)
+    by_hand = [
+        50 + 0.2 * batch * (k + 1) + 0.001 * batch * 100 + k * (4 + 0.02 * batch + 0.0001 * batch * 100) for k in range(13)
+    ]
+    assert us == pytest.approx(by_hand)
+    rates = [batch * tokens(alpha, k) / by_hand[k] for k in range(13)]
+    assert rates[rule.best(us, alpha)] == pytest.approx(max(rates))
+    assert alpha > 0 or rule.best(us, alpha) == 0
+
+
+def test_goodput_by_hand() -> None:
+    """1 / 10, 1.5 / 11, 1.75 / 12, 1.875 / 13 tokens a microsecond: 0.1, 0.136, 0.1458, 0.1442."""
+    assert Goodput(most=3).best([10.0, 11.0, 12.0, 13.0], 0.5) == 2
+
+
+def test_k_falls_to_nothing_as_the_batch_grows_and_never_with_alpha() -> None:
+    target, draft = (Linear.of(toys.shaped(d_model=x, d_ff=4 * x), DEVICES["a100-80g"]) for x in (4096, 256))
+    chosen = [Goodput(batch=b).best(Goodput(batch=b).times(target, draft, 200), 0.7) for b in (1, 64, 256, 1024, 4096)]
+    assert chosen == sorted(chosen, reverse=True) and chosen[0] > 2 and chosen[-1] == 0
+    us = Goodput(batch=64).times(target, draft, 200)
+    ks = [Goodput(batch=64).best(us, i / 50) for i in range(51)]
+    assert ks == sorted(ks) and ks[0] == 0 and ks[-1] == 8
+
+
+def test_alpha_is_a_moving_average_of_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a draft of 4 with 1 accepted, 2 were judged: the last two never. Counts before it fade by `memory`."""
+    monkeypatch.setattr(goodput, "PRIOR", 2.0)
+    session = scheduled(("goodput", {"alpha": 0.5, "memory": 0.5}), count=2)
+    rule = session.method.schedule
+    session.start()
+    rule.begin(session.context)
+    assert rule._alpha() == 0.5
+    rule.observe(outcome(4, 1))
+    assert rule._alpha() == pytest.approx((0.5 * 1 + 1) / (0.5 * 2 + 2))
+    rule.observe(outcome(3, 3))
+    assert rule._alpha() == pytest.approx((0.5 * 1.5 + 3) / (0.5 * 3 + 3))
+    before = rule._alpha()
+    rule.observe(outcome(0, 0))
+    assert rule._alpha() == before, "a step without a draft judges nothing"
+
+
+def test_what_goodput_notes_gives_its_choice_again() -> None:
+    """From the notes alone: k is the best for the alpha and times beside it, or a probe after steps without a draft."""
+    session = scheduled(("goodput", {"probe": 2}), count=60)
+    notes, probes = said(session), 0
+    for note in notes:
+        best = max(range(9), key=lambda k, note=note: tokens(note["alpha"], k) / note["us"][k])
+        assert note["k"] == (best or 1)
+        probes += best == 0
+        assert best or note["off"] == 2
+    drafted = [step.drafted for step in session.sink.steps]
+    assert probes > 3 and drafted.count(0) > 6
+    never = scheduled(("goodput", {"probe": 0}), count=60)
+    assert not any(step.drafted for step in never.sink.steps), "a draft as dear as its target is not worth a step"
+
+
+def test_times_of_this_machine_are_a_line_through_what_was_timed() -> None:
+    target, _ = toys.pair()
+    made = target.decoder.to(dtype=torch.float64)
+    made.costs = {n: 30.0 + 2.5 * n for n in ROWS}
+    line = Linear.timed(made)
+    assert (line.fixed, line.row, line.entry) == (pytest.approx(30.0), pytest.approx(2.5), 0.0)
+    made.costs = {n: 30.0 - n for n in ROWS}  # noise: more rows never take less
+    assert Linear.timed(made) == Linear(pytest.approx(30 - 31 / 5), 0.0, 0.0)
+
+
+def test_modelled_times_are_weights_arithmetic_and_context() -> None:
+    spec, machine = toys.SPEC, DEVICES["a100-80g"]
+    line = Linear.of(spec, machine)
+    assert line.entry == pytest.approx(2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * 2 / 2039e9 * 1e6)
+    per_layer = (4 + 2 * 2) * 8 * 32 + 32 * 32 + 3 * 32 * 64
+    assert line.fixed == pytest.approx(2 * (3 * per_layer + 13 * 32) / 2039e9 * 1e6, rel=0.05)  # and the norms
+    assert line.row == pytest.approx(2 * (3 * per_layer + 13 * 32) / 312e12 * 1e6, rel=0.1)
+
+
+# ---- sessions
+
+
+def branches() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((name, settings) for name, settings in toys.representatives("schedule"))
+
+
+@pytest.mark.parametrize(("name", "settings"), list(branches()))
+def test_a_branch_goes_on_with_the_schedule_it_had(name: str, settings: dict[str, Any]) -> None:
+    target, draft = toys.pair()
+    method = toys.method(drafter=("draft_model", {"length": 4}), schedule=(name, settings), sampler="temperature")
+    session = Session(target, method, toys.PROMPT, models={"draft": draft}, max_new_tokens=40, seed=2)
+    session.sink = Trace()
+    for _ in range(5):
+        session.step()
+    other = session.branch()
+    ways = [[(step.drafted, step.emitted) for step in one.stream()] for one in (session, other)]
+    assert ways[0] == ways[1] and len(ways[0]) > 3
