@@ -1,10 +1,10 @@
-"""The command `bench`: measure the methods on this machine, beside transformers or on questions with known answers."""
+"""The command `bench`: measure the methods on this machine, beside transformers, on questions, or where their time goes."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,16 @@ from .report import note, say_json, size, table
 
 if TYPE_CHECKING:
     from ..engine.labbench import Bench
+    from ..engine.labfile import Gathered
     from ..engine.method import Method
+    from ..engine.questions import Question
 
-# option -> the value that it has where it is not given; None: an option of the other measurement
+# option -> the value that it has where it is not given; None: an option of the other measurements
+ON_QUESTIONS = {"questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False}
 USUAL: dict[str, dict[str, Any]] = {
     "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts"},
-    "labbench": {
-        **{"new_tokens": None, "questions": None, "short": False, "method": None, "temperature": 0.0, "seed": 0},
-        **{"out": None, "resume": False},
-    },
+    "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
+    "speculation": {**ON_QUESTIONS, "draft2": None, "draft3": None, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
 }
 
 
@@ -31,14 +32,18 @@ def bench(args: argparse.Namespace) -> int:
     mine = USUAL[args.what]
     for name in {x for usual in USUAL.values() for x in usual}:
         if name not in mine and getattr(args, name) is not None:
-            other = next(x for x in USUAL if name in USUAL[x])
-            raise Refusal(f"--{name.replace('_', '-')} is an option of bench {other}: leave it out of bench {args.what}.")
+            others = " and ".join(x for x in USUAL if name in USUAL[x])
+            raise Refusal(f"--{name.replace('_', '-')} is an option of bench {others}: leave it out of bench {args.what}.")
         if name in mine and getattr(args, name) is None:
             setattr(args, name, mine[name])
     if args.draft is None and args.model == "lab":
         args.draft = "lab-draft"
     args.draft = None if args.draft == "none" else args.draft
-    return decode(args) if args.what == "decode" else labbench(args)
+    if args.what == "speculation":
+        from .speculation import speculation
+
+        return measured(args, speculation)
+    return decode(args) if args.what == "decode" else measured(args, labbench)
 
 
 # ---- beside transformers
@@ -98,8 +103,8 @@ def page(found: dict[str, Any]) -> str:
 # ---- on questions with known answers
 
 
-def labbench(args: argparse.Namespace) -> int:
-    """Put the questions to every method, and print."""
+def measured(args: argparse.Namespace, work: Callable[[argparse.Namespace], int]) -> int:
+    """Do `work` on questions, in as many threads as were asked for."""
     import torch
 
     from ..engine.questions import LabBenchError
@@ -107,38 +112,37 @@ def labbench(args: argparse.Namespace) -> int:
     before = torch.get_num_threads()
     torch.set_num_threads(args.threads or before)
     try:
-        return _labbench(args)
+        return work(args)
     except LabBenchError as error:
         raise Refusal(str(error)) from None
     finally:
         torch.set_num_threads(before)
 
 
-def _labbench(args: argparse.Namespace) -> int:
+def asked(
+    args: argparse.Namespace, choose: Callable[[list[Question]], list[Question]]
+) -> tuple[list[Question], dict[str, Any], Path | None]:
+    """The questions that `choose` takes of the file, what to remember of it, and where the result goes, if anywhere."""
+    from ..engine.labbench import QUESTIONS
+    from ..engine.labfile import check_place
+    from ..engine.questions import read_questions
+
     if args.resume and args.out is None:
         raise Refusal("--resume goes on with a file: give --out with the name that the measurement had.")
-    from ..engine.labbench import QUESTIONS, SHORT, labbench
-    from ..engine.labfile import check_place
-    from ..engine.questions import first_of_each, read_questions
-
-    questions, asked = read_questions(args.questions or QUESTIONS)
+    questions, about = read_questions(args.questions or QUESTIONS)
     out = None if args.out is None else Path(args.out).expanduser()
     if out is not None:
         check_place(out, args.resume)
-    made = prepared(args)
-    result = labbench(
-        made,
-        first_of_each(questions, SHORT) if args.short else questions,
-        asked={**asked, "short": args.short},
-        out=out,
-        resume=args.resume,
-        say=(lambda text: None) if args.json else note,
-    )
+    return choose(questions), {**about, "short": args.short}, out
+
+
+def finished(args: argparse.Namespace, result: Gathered[Any], text: Callable[[dict[str, Any]], str], out: Path | None) -> int:
+    """Print the result, as JSON or as `text`; the exit code."""
     found = result.record()
     if args.json:
         say_json(found)
     elif result.rows:
-        print(told(found))
+        print(text(found))
     else:
         print("Nothing was measured." + "".join(f" {x['why']}" for x in result.skipped[:1]))
     if not result.complete:
@@ -147,17 +151,23 @@ def _labbench(args: argparse.Namespace) -> int:
     return 0
 
 
+def labbench(args: argparse.Namespace) -> int:
+    """Put the questions to every method, and print."""
+    from ..engine.labbench import SHORT, labbench
+    from ..engine.questions import first_of_each
+
+    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
+    say = (lambda text: None) if args.json else note
+    result = labbench(prepared(args), questions, asked=about, out=out, resume=args.resume, say=say)
+    return finished(args, result, told, out)
+
+
 def prepared(args: argparse.Namespace) -> Bench:
     """The models, and the methods that were asked for. The methods are checked before weights are read."""
     from ..engine.labbench import Bench, compositions, under
     from ..engine.load import describe, find, load
 
-    methods = compositions(args.draft is not None) if args.method is None else {}
-    for word in args.method or ():
-        name, method = method_of(word, compositions())
-        if name in methods:
-            raise Refusal(f"--method {name} stands there twice: give each its own name, e.g. --method other={name}.")
-        methods[name] = method
+    methods = compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
     if args.draft is not None and not any("draft" in x.drafter.lanes for x in methods.values()):
         args.draft = None  # nobody reads it
     name, folder = find(args.model)
@@ -166,6 +176,17 @@ def prepared(args: argparse.Namespace) -> Bench:
     model = load(args.model, args.dtype, args.device)
     draft = None if args.draft is None else load(args.draft, args.dtype, args.device)
     return Bench(model, methods, draft, temperature=args.temperature, seed=args.seed, new_tokens=args.new_tokens)
+
+
+def named(words: Iterable[str], known: Mapping[str, Method]) -> dict[str, Method]:
+    """The methods of several --method, by name."""
+    methods: dict[str, Method] = {}
+    for word in words:
+        name, method = method_of(word, known)
+        if name in methods:
+            raise Refusal(f"--method {name} stands there twice: give each its own name, e.g. --method other={name}.")
+        methods[name] = method
+    return methods
 
 
 def method_of(word: str, known: Mapping[str, Method]) -> tuple[str, Method]:

@@ -1,7 +1,7 @@
 """Turn a result of LabBench into the tables of docs/benchmarks.md, or into its figure.
 
-    decodescope bench labbench --short --out found.json
-    python benchmarks/labbench.py found.json [--figure found.html]
+decodescope bench labbench --short --out found.json
+python benchmarks/labbench.py found.json [--figure found.html]
 """
 
 from __future__ import annotations

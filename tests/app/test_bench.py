@@ -13,19 +13,20 @@ from typing import Any
 
 import pytest
 import toys
-from decodescope.app.bench import method_of, page
+from decodescope.app.bench import USUAL, method_of, page
 from decodescope.app.cli import main
 from decodescope.app.play import Choice
 from decodescope.app.recipe import as_json, recipe
 from decodescope.app.refusal import Refusal
 from decodescope.engine import bench
+from decodescope.engine.contest import Contestant, Written, agreement, take_turns
 from decodescope.engine.labbench import compositions
 
 
-def pretend(name: str, side: str, seconds: dict[str, list[float]]) -> bench.Contestant:
+def pretend(name: str, side: str, seconds: dict[str, list[float]]) -> Contestant:
     """A contestant that has been timed."""
-    made = bench.Contestant(name, side, {}, lambda prompt: bench.Written([1, 2]), seconds)
-    made.written = {p: bench.Written([1, 2, 3, 4]) for p in seconds}
+    made = Contestant(name, side, {}, lambda prompt: Written([1, 2]), seconds)
+    made.calls = {p: [Written([1, 2, 3, 4])] for p in seconds}
     return made
 
 
@@ -45,19 +46,19 @@ def test_contestants_take_turns_in_an_order_that_turns() -> None:
 
     calls: list[str] = []
 
-    def called(name: str) -> bench.Contestant:
-        def write(prompt: list[int]) -> bench.Written:
+    def called(name: str) -> Contestant:
+        def write(prompt: list[int]) -> Written:
             calls.append(name)
-            return bench.Written([0])
+            return Written([0])
 
-        return bench.Contestant(name, "decodescope", {}, write)
+        return Contestant(name, "decodescope", {}, write)
 
-    bench.take_turns([called("A"), called("B"), called("C")], {"p": [1]}, 3, torch.device("cpu"), lambda text: None)
+    take_turns([called("A"), called("B"), called("C")], {"p": [1]}, 3, torch.device("cpu"), lambda text: None)
     assert "".join(calls) == "ABC" + "ABC" + "BCA" + "CAB"
 
 
 def test_agreement_is_the_common_prefix() -> None:
-    assert [bench.agreement([1, 2, 3], x) for x in ([1, 2, 3], [1, 5, 3], [], [1, 2])] == [3, 1, 0, 2]
+    assert [agreement([1, 2, 3], x) for x in ([1, 2, 3], [1, 5, 3], [], [1, 2])] == [3, 1, 0, 2]
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +239,11 @@ def test_a_bad_method_is_refused_in_a_sentence(word: str, why: str) -> None:
 
 
 BAD_OPTIONS = {
-    "option of the other": (["labbench", "--repeats", "3"], "--repeats is an option of bench decode"),
-    "the other way round": (["decode", "--short"], "--short is an option of bench labbench"),
+    "option of others": (["labbench", "--repeats", "3"], "--repeats is an option of bench decode and speculation: leave it"),
+    "the other way round": (["decode", "--short"], "--short is an option of bench labbench and speculation"),
+    "of one only": (["speculation", "--level", "none"], "--level is an option of bench decode"),
+    "no recipe for speculation": (["speculation", "--method", "nobody"], "there is no 'nobody'; take draft_model (tree)"),
+    "speculation goes on": (["speculation", "--resume"], "--resume goes on with a file: give --out"),
     "resume without a file": (["labbench", "--resume"], "--resume goes on with a file: give --out"),
     "no such file": (["labbench", "--questions", "nowhere"], "The questions nowhere cannot be read"),
     "twice": (["labbench", "--method", "h2o", "--method", "h2o"], "--method h2o stands there twice"),
@@ -265,9 +269,9 @@ def test_options_of_decode_keep_their_usual_values(monkeypatch: pytest.MonkeyPat
     assert (asked["new_tokens"], asked["repeats"], asked["level"], asked["prompts"]) == (128, 5, "counts", None)
 
 
-def script() -> ModuleType:
-    """benchmarks/labbench.py as a module."""
-    spec = importlib.util.spec_from_file_location("labbench_script", ROOT / "benchmarks" / "labbench.py")
+def script(name: str = "labbench") -> ModuleType:
+    """A file of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
@@ -284,3 +288,116 @@ def test_the_script_refuses_what_is_no_result(tmp_path: Path, text: str) -> None
     (tmp_path / "found.json").write_text(text)
     with pytest.raises(SystemExit, match=r"give the file of decodescope bench labbench --out\."):
         script().read(tmp_path / "found.json")
+
+
+# ---- speculation
+
+
+def speculated(questions: Path, *more: str) -> int:
+    """A short measurement of the shipped draft model, which drafts for itself."""
+    words = ["bench", "speculation", "--model", "lab-draft", "--draft", "lab-draft", "--new-tokens", "4", "--repeats", "1"]
+    return main([*words, "--threads", "1", "--method", "prompt_lookup", "--questions", str(questions), *more])
+
+
+def test_speculation_measures_both_sides_and_writes_its_result(
+    questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found.json"
+    assert (
+        speculated(questions, "--short", "--method", "two=--drafter draft_model --set drafter.length=2", "--out", str(out)) == 0
+    )
+    printed, remarks = capsys.readouterr()
+    found = json.loads(out.read_text())
+    ours = [name for name, x in found["methods"].items() if x["side"] == "decodescope"]
+    assert ours == ["autoregressive", "prompt_lookup", "two"] and found["kinds"] == {"copy": 1, "talk": 1}
+    assert len(found["methods"]) == 7 and all(x["whole"]["median"] > 0 for x in found["methods"].values())
+    assert found["methods"]["two"]["against_assisted"]["median"] > 0 and found["methods"]["two"]["tau"] > 1
+    assert found["settings"]["dtype"] == "bfloat16" and found["settings"]["questions"]["short"] is True
+    assert re.search(r"(?m)^two +\d\.\d\d +\d", printed) and re.search(
+        r"(?m)^best method on code +2\.00 +- +not asked", printed
+    )
+    assert "question 2 of 2: talk" in remarks
+    markdown = run_script("speculation.py", str(out))
+    assert re.search(r"(?m)^\| `two` \| \d\.\d\d \| ", markdown) and "--new-tokens 4 --repeats 1" in markdown
+    profile = ["--from", str(out), "--model", "lab-draft", "--threads", "1", "--new-tokens", "4", "--rows", "999"]
+    whole, rest = run_script("steps.py", *profile), run_script("steps.py", *profile, "--overhead")
+    for table in (whole, rest):
+        assert len(re.findall(r"(?m)^\w+: \d+ steps of \d+ us", table)) == table.count("\nfunction  ") == 2
+        assert table.count("draft_verify.py") > 1
+    assert "scaled_dot_product_attention" in whole and "scaled_dot_product_attention" not in rest
+
+
+def run_script(name: str, *words: str) -> str:
+    """What a script of benchmarks/ prints."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / name), *words], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def told(**gains: float) -> dict[str, Any]:
+    """A result in which methods of these gains were measured."""
+    times = {name: {"median": x, "interval": [x, x]} for name, x in gains.items()}
+    one = dict(tau=2.0, whole=None, against_assisted=None, against_lookup=None, draft=0.1, passes=0.9, heads=0.0, overhead=0.1)
+    settings = dict(
+        model="lab", drafts={"draft": "lab-draft"}, dtype="bfloat16", threads=2, new_tokens=48, repeats=3, temperature=0.8,
+        seed=0, machine="m", device="cpu", torch="2", transformers="5", questions={"count": 2},
+        left_out={"medusa": "no heads."},
+    )  # fmt: skip
+    usual = dict(side="decodescope", drawn=False, plain=False, step_us=3000.0, identity=None, offered_by_position=[4, 2])
+    methods = {
+        name: {**one, **usual, "accepted_by_position": [2, 1], "ratio": x, "by_kind": {"code": {"ratio": x}}}
+        for name, x in times.items()
+    }
+    goals = [{"what": "best", "goal": 2.0, "value": 2.5, "met": True, "methods": ["llma"]}]
+    return {"settings": settings, "methods": methods, "kinds": {"code": 2}, "goals": goals, "skipped": [], "seconds": 9.0}
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """benchmarks/speculation.py as a module."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return script("speculation")
+
+
+def test_measured_columns_are_written_into_the_tables_of_methods_md(writer: ModuleType) -> None:
+    before = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    found = told(
+        **{"prompt_lookup": 2.5, "medusa": 1.5, "draft_model": 1.75, "draft_model (heuristic)": 1.25, "autoregressive": 1}
+    )
+    text = writer.with_columns(before, found)
+    rows = {
+        line.split("|")[1].strip(): [x.strip() for x in line.split("|")[4:6]] for line in text.split("\n") if line[:3] == "| `"
+    }
+    assert rows["`prompt_lookup`"] == ["2.00", "2.50"] and rows["`llma`"] == ["-", "-"] and rows["`none`"] == ["2.00", "1.00"]
+    several = next(x for x in rows if "`medusa`" in x)
+    assert [x.split(" / ")[several.split(", ").index("`medusa`")] for x in rows[several]] == ["2.00", "1.50"]
+    assert rows["`heuristic`"] == ["2.00", "1.25"] and rows["`fixed`"] == ["2.00", "1.75"]
+    assert text.count("Measured: `decodescope bench speculation --model lab --draft lab-draft --dtype bfloat16") == 2
+    assert writer.with_columns(text, found) == text, "a second time changes nothing"
+    assert set(before.split("\n")) - set(text.split("\n")) <= {x for x in before.split("\n") if x.startswith("|")}
+
+
+def test_the_section_of_benchmarks_md_is_replaced_between_its_marks(writer: ModuleType) -> None:
+    first = writer.with_section("# Benchmarks\n\ntext\n", writer.page(told(llma=2.5)))
+    assert first.startswith("# Benchmarks\n\ntext\n\n<!--") and "| `llma` | 2.00 | 2.50 | 2.50 to 2.50 |" in first
+    assert "| best | 2.00 | 2.50 | met | llma |" in first and "Left out: `medusa`: no heads." in first
+    second = writer.with_section(first + "\nafter\n", writer.page(told(rest=1.5)))
+    assert "`llma` |" not in second and "`rest` |" in second and second.endswith("\nafter\n") and second.count(writer.END) == 1
+
+
+def test_gains_above_the_tokens_per_pass_are_doubted(writer: ModuleType) -> None:
+    assert writer.doubtful(told(llma=2.5, rest=2.1, trie=1.5)).endswith("the machine was busy; measure again: llma.")
+    assert writer.doubtful(told(rest=2.1)) == "" and "measure again" not in writer.page(told(rest=2.1))
+
+
+def test_the_figure_shows_gains_and_where_steps_go(writer: ModuleType) -> None:
+    strip, *bars = writer.draw(told(llma=2.5, rest=1.5)).data
+    assert list(strip.y) == ["llma", "rest"] and [list(x) for x in strip.z] == [[2.5], [1.5]]
+    assert {bar.name: list(bar.x) for bar in bars} == {"passes": [90, 90], "heads": [0, 0], "overhead": [10, 10]}
+
+
+def test_the_usual_values_of_the_options_are_those_of_the_engine() -> None:
+    from decodescope.engine.speculation import DRAWN, NEW_TOKENS, REPEATS
+
+    usual = USUAL["speculation"]
+    assert (usual["new_tokens"], usual["repeats"], usual["temperature"]) == (NEW_TOKENS, REPEATS, DRAWN)

@@ -1,0 +1,188 @@
+"""Turn a result of bench speculation into the section of docs/benchmarks.md, and into the measured columns of docs/methods.md.
+
+    decodescope bench speculation --out found.json
+    python benchmarks/speculation.py found.json [--write] [--figure found.html]
+
+Without --write the section is printed. With it, both documents are rewritten: the section between its two marks (it comes to
+the end if there are none yet), and in the tables of drafters and schedules the last two columns and the line below them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from decodescope.app.speculation import (
+    COLUMNS,
+    GOALS,
+    by_kind,
+    by_position,
+    cells,
+    doubtful,
+    figure,
+    goal_rows,
+    heading,
+    quickest,
+)
+from decodescope.engine.specresult import VERSION
+from labbench import table
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BEGIN, END = "<!-- speculation: written by benchmarks/speculation.py -->", "<!-- speculation: end -->"
+TITLE = "## What drafting gains"
+# how a table of docs/methods.md begins -> the name under which what stands in it was measured; {} is its own
+TABLES = {
+    "| name | guesses with | the authors' headline |": "{}",
+    "| name | decides by | the authors' headline |": "draft_model ({})",
+}
+PLAIN = {"none": "autoregressive", "draft_model (fixed)": "draft_model"}
+MEASURED = ("tokens a pass", "times plain")
+SAID = "Measured: "
+
+
+def command(found: Mapping[str, Any]) -> str:
+    """The command that measures the same again."""
+    s = found["settings"]
+    words = ["decodescope bench speculation", f"--model {s['model']}"]
+    words += [f"--{role} {name}" for role, name in s["drafts"].items()]
+    words += [f"--dtype {s['dtype']} --threads {s['threads']} --new-tokens {s['new_tokens']} --repeats {s['repeats']}"]
+    words += [f"--temperature {s['temperature']:g}", f"--seed {s['seed']}"] + ["--short"] * bool(s["questions"].get("short"))
+    return " ".join(words)
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The section in Markdown: how it was taken, the figures by method and by kind, and the goals."""
+    methods, kinds, order = found["methods"], found["kinds"], quickest(found)
+    deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
+    drafted = [name for name in order if methods[name]["offered_by_position"]]
+    places = [[_code(name), *by_position(methods[name])] for name in drafted]
+    parts = [
+        TITLE,
+        f"    {command(found)}",
+        ". ".join(heading(found)) + ". Columns are explained in [benchmarks/README.md](../benchmarks/README.md).",
+        table(("method", *COLUMNS), [[_code(name), *cells(methods[name])] for name in order]),
+        table(
+            ("times plain (questions)", *(f"{kind} ({n})" for kind, n in kinds.items())),
+            [[_code(name), *by_kind(methods[name], kinds)] for name in order],
+        ),
+        table(("accepted at position", *map(str, range(1, deep + 1))), [[*x, *[""] * (deep + 1 - len(x))] for x in places]),
+        table(GOALS, goal_rows(found)),
+        *([doubtful(found)] if doubtful(found) else []),
+        *[f"Left out: {_code(name)}: {why}" for name, why in found["settings"]["left_out"].items()],
+    ]
+    return "\n\n".join(parts)
+
+
+def _code(name: str) -> str:
+    return f"`{name.replace('`', ' ')}`"
+
+
+def with_section(text: str, section: str) -> str:
+    """The document `text` with the section between its marks, at the end if it had none."""
+    whole = f"{BEGIN}\n{section}\n{END}"
+    before, mark, rest = text.partition(BEGIN)
+    if not mark:
+        return f"{text.rstrip()}\n\n{whole}\n"
+    _, mark, after = rest.partition(END)
+    if not mark:
+        sys.exit(f"docs/benchmarks.md has {BEGIN} without {END}: put the second mark back.")
+    return before + whole + after
+
+
+def with_columns(text: str, found: Mapping[str, Any]) -> str:
+    """The document `text`, whose tables of drafters and schedules have what was measured in their last two columns, with the
+    command below. A row that names several has the figures of each, in order."""
+    lines = text.split("\n")
+    for begin, naming in TABLES.items():
+        lines = _measured(lines, begin, naming, found)
+    return "\n".join(lines)
+
+
+def _measured(lines: list[str], begin: str, naming: str, found: Mapping[str, Any]) -> list[str]:
+    """The lines with the columns of one table."""
+    first = next((i for i, line in enumerate(lines) if line.startswith(begin)), None)
+    if first is None:
+        sys.exit(f"docs/methods.md has no table that begins with {begin}: put it back, or change benchmarks/speculation.py.")
+    last = next(i for i in range(first, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+    made = [f"{begin} {' | '.join(MEASURED)} |", "|---|---|---|---|---|"]
+    for line in lines[first + 2 : last]:
+        kept = [cell.strip() for cell in line.strip().strip("|").split("|")][:3]
+        figures = [_figures(naming.format(name), found) for name in re.findall(r"`([^`]+)`", kept[0])]
+        made.append(_line([*kept, *(" / ".join(x) for x in zip(*figures, strict=True))]))
+    after = lines[last:]
+    while after and (not after[0] or after[0].startswith(SAID)):
+        after.pop(0)
+    said = f"{SAID}`{command(found)}`, greedy; `-`: not measured. More of it: [benchmarks.md](benchmarks.md)."
+    return [*lines[:first], *made, "", said, "", *after]
+
+
+def _figures(name: str, found: Mapping[str, Any]) -> tuple[str, str]:
+    """Tokens a pass and times plain of a method as it comes."""
+    one = found["methods"].get(PLAIN.get(name, name))
+    return ("-", "-") if one is None else (figure(one["tau"]), figure((one["ratio"] or {}).get("median")))
+
+
+def _line(row: Sequence[str]) -> str:
+    return "| " + " | ".join(row) + " |"
+
+
+def draw(found: Mapping[str, Any]) -> Any:
+    """A plotly figure: for each method, its gain by kind of question, and where the time of its median step goes."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    order = [name for name in quickest(found) if found["methods"][name]["side"] == "decodescope"]
+    ones, kinds = [found["methods"][name] for name in order], list(found["kinds"])
+    made = make_subplots(1, 2, column_widths=[0.6, 0.4], shared_yaxes=True, horizontal_spacing=0.03)
+    gains = [[(one["by_kind"][kind]["ratio"] or {}).get("median") for kind in kinds] for one in ones]
+    shown = [["" if x is None else f"{x:.2f}" for x in row] for row in gains]
+    made.add_trace(go.Heatmap(x=kinds, y=order, z=gains, text=shown, texttemplate="%{text}", zmid=1, showscale=False), 1, 1)
+    for key in ("passes", "heads", "overhead"):
+        made.add_trace(go.Bar(x=[100 * (one[key] or 0) for one in ones], y=order, name=key, orientation="h"), 1, 2)
+    made.update_layout(
+        title="Times plain decoding, by kind; and the median step, in percent",
+        barmode="stack",
+        height=200 + 24 * len(order),
+        template="plotly_white",
+    )
+    return made.update_yaxes(autorange="reversed")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The result in a file; ends the program with one sentence if it holds none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path} cannot be read ({str(error)[:80]}): give the file of decodescope bench speculation --out.")
+    if not isinstance(found, dict) or found.get("speculation") != VERSION or not found.get("rows"):
+        sys.exit(f"{path} holds no result of version {VERSION}: give the file of decodescope bench speculation --out.")
+    return found
+
+
+def main() -> None:
+    """Read, then print or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="what decodescope bench speculation --out wrote")
+    parser.add_argument("--write", action="store_true", help="rewrite docs/benchmarks.md and docs/methods.md")
+    parser.add_argument("--figure", type=Path, metavar="OUT", help="draw it into this HTML file too")
+    args = parser.parse_args()
+    found = read(args.file)
+    if args.figure is not None:
+        draw(found).write_html(args.figure, include_plotlyjs=True)
+    if not args.write:
+        print(page(found))
+        return
+    benchmarks, methods = DOCS / "benchmarks.md", DOCS / "methods.md"
+    made = [with_section(benchmarks.read_text(encoding="utf-8"), page(found))]
+    made.append(with_columns(methods.read_text(encoding="utf-8"), found))
+    for path, text in zip((benchmarks, methods), made, strict=True):
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Where the time of a method's steps goes, function by function.
+
+    python benchmarks/steps.py token_recycling draft_model sequoia [--overhead] [--dtype bfloat16] [--rows 15]
+    python benchmarks/steps.py --from found.json       # the three with the least gain, of decodescope bench speculation --out
+
+A method is a name or NAME=RECIPE, as for decodescope bench speculation. Each decodes the same question twice: once to warm
+up, once under Python's profiler, which makes every call of Python dearer and no product of matrices: read which functions are
+many or heavy, not how long a step takes. `own` is the time inside a function itself, without what it calls; operations of
+torch are functions too. Times in the table are processor time of the main thread, so that other programs do not count; what a
+GPU or further threads do is not in them. With --overhead the profiler looks away while a model or a draft head works: what is
+left is what drafting, deciding and keeping books cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from decodescope.app.refusal import Refusal, is_refusal, sentence
+from decodescope.app.report import table
+from decodescope.app.speculation import chosen
+from decodescope.engine import Method, load
+from decodescope.engine.headclock import HeadClock, watching
+from decodescope.engine.labbench import QUESTIONS, Bench
+from decodescope.engine.questions import Question, read_questions
+from decodescope.engine.session import Session
+from decodescope.engine.specresult import VERSION
+from decodescope.engine.trace.events import Step
+
+SLOWEST = 3
+
+
+def slowest(path: Path) -> dict[str, Method]:
+    """The methods of a result with the least gain, greedy ones, the slowest first."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Refusal(f"{path} cannot be read ({str(error)[:80]}): give what bench speculation --out wrote.") from None
+    if not isinstance(found, dict) or found.get("speculation") != VERSION:
+        raise Refusal(f"{path} holds no result of version {VERSION}: give what bench speculation --out wrote.")
+    gains = {
+        name: one["ratio"]["median"]
+        for name, one in found["methods"].items()
+        if one["side"] == "decodescope" and one["ratio"] and not one["drawn"] and not one["plain"]
+    }
+    worst = sorted(gains, key=lambda name: gains[name])[:SLOWEST]
+    return {name: Method.from_record(found["methods"][name]["parts"]) for name in worst}
+
+
+class Away(HeadClock):
+    """A clock that stops the profiler `watch` while passes run or heads work."""
+
+    watch: cProfile.Profile | None = None
+
+    def enter(self) -> None:
+        """Look away."""
+        if self.watch is not None:
+            self.watch.disable()
+        super().enter()
+
+    def leave(self, counts: bool = True) -> None:
+        """Look again, if nothing else is going on."""
+        super().leave(counts)
+        if self.watch is not None and self._deep == 0:
+            self.watch.enable()
+
+
+def profiled(bench: Bench, method: Method, question: Question, new: int, overhead: bool) -> tuple[pstats.Stats, list[Step]]:
+    """Statistics of the steps alone, and their records; the prompt is read before."""
+    with watching(Away(bench.model, bench.models(method))) as away:
+        return _profiled(bench, method, question, new, away, overhead)
+
+
+def _profiled(
+    bench: Bench, method: Method, question: Question, new: int, away: Away, overhead: bool
+) -> tuple[pstats.Stats, list[Step]]:
+    for _ in range(2):
+        session = Session(
+            away.model,
+            method,
+            bench.first(question),
+            models=away.drafts,
+            max_new_tokens=new,
+            stop_tokens=bench.model.stop_tokens,
+            level="counts",
+        )
+        session.start()
+        watch = cProfile.Profile(time.thread_time)
+        away.watch = watch if overhead else None
+        watch.enable()
+        steps = list(session.stream())
+        watch.disable()
+        away.watch = None
+    return pstats.Stats(watch), steps
+
+
+def rows_of(stats: Mapping[Any, Any], steps: int, count: int) -> list[list[str]]:
+    """The `count` functions with the most own time: name, calls a step, own and whole microseconds a step, share.
+
+    stats: (file, line, function) -> (primitive calls, calls, own seconds, whole seconds, callers)
+    """
+    total = sum(x[2] for x in stats.values()) or 1.0
+    made = []
+    for (file, line, name), (_, calls, own, whole, _) in sorted(stats.items(), key=lambda x: -x[1][2])[:count]:
+        place = name.strip("<>") if file == "~" else f"{_short(file)}:{line} {name}"
+        times = [f"{1e6 * x / steps:.0f}" for x in (own, whole)]
+        made.append([place, f"{calls / steps:.1f}", *times, f"{100 * own / total:.1f} %"])
+    return made
+
+
+def _short(file: str) -> str:
+    """The last two parts of a path."""
+    return "/".join(Path(file).parts[-2:])
+
+
+def told(name: str, stats: pstats.Stats, steps: list[Step], count: int) -> str:
+    """A method's table, under how its steps divide."""
+    n = len(steps)
+    wall = sum(x.wall_us for x in steps) / n
+    parts = {word: sum(getattr(x, f"{word}_us") for x in steps) / n for word in ("draft", "verify", "commit")}
+    passes = sum(p.wall_us for x in steps for p in x.passes) / n
+    head = (
+        f"{name}: {n} steps of {wall:.0f} us under the profiler: "
+        + ", ".join(f"{word} {us:.0f}" for word, us in parts.items())
+        + f"; of it passes of models {passes:.0f}"
+    )
+    rows = rows_of(stats.stats, n, count)  # type: ignore[attr-defined] # its one way to the numbers
+    return f"{head}\n\n" + table(("function", "calls a step", "own us a step", "whole us a step", "own"), rows)
+
+
+def main() -> None:
+    """Decode, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help="a name, or NAME=RECIPE")
+    parser.add_argument("--from", type=Path, dest="found", metavar="FOUND", help="a result, whose slowest methods are taken")
+    parser.add_argument("--overhead", action="store_true", help="look away while models and draft heads work")
+    parser.add_argument("--model", default="lab")
+    parser.add_argument("--draft", default="lab-draft")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--kind", default="code", help="of the question, the first of its kind (default: code)")
+    parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--rows", type=int, default=15, help="functions of each method (default: 15)")
+    args = parser.parse_args()
+    try:
+        methods = {**({} if args.found is None else slowest(args.found)), **chosen(args.methods)}
+        if not methods:
+            raise Refusal("Name a method, or give --from with a result of bench speculation.")
+        torch.set_num_threads(args.threads or torch.get_num_threads())
+        question = next((x for x in read_questions(QUESTIONS)[0] if x.kind == args.kind), None)
+        if question is None:
+            raise Refusal(f"No question is of the kind {args.kind}: take one of those that docs/labbench.md names.")
+        bench = Bench(load(args.model, args.dtype), methods, load(args.draft, args.dtype))
+        for name, method in methods.items():
+            print(told(name, *profiled(bench, method, question, args.new_tokens, args.overhead), args.rows) + "\n")
+    except Exception as error:
+        if not is_refusal(error):
+            raise
+        sys.exit(sentence(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""bench speculation: what is counted, what is timed, who takes part, and the goals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from bytewise import RULES, letters, question, scripted
+from decodescope.engine import Method
+from decodescope.engine.component import registry
+from decodescope.engine.contest import ours
+from decodescope.engine.headclock import HeadClock, watching
+from decodescope.engine.labbench import Bench
+from decodescope.engine.labresult import BASELINE
+from decodescope.engine.questions import LabBenchError, even_of_each
+from decodescope.engine.specresult import SpecResult, SpecRow, compared, goals, interval
+from decodescope.engine.speculation import DRAWING, VARIANTS, Speculation, compositions, drawn, framed, speculation
+
+DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
+ASKED = [question(1, "go A", kind="code"), question(2, "ab A", kind="copy"), question(3, "and A", kind="code")]
+
+
+def made(methods: dict[str, Method] | None = None, wrong: dict[str, str] | None = None, **more: Any) -> Speculation:
+    """Scripted models that write BCABCA...; the draft model is `wrong` after some letters."""
+    usual = dict(new_tokens=12, repeats=2)
+    drafts = {"draft": scripted({**RULES, **(wrong or {})})}
+    return Speculation(scripted(RULES), drafts, DRAFTED if methods is None else methods, **{**usual, **more})
+
+
+# ---- one question
+
+
+@pytest.mark.parametrize(
+    ("wrong", "passes", "offered", "reached"),
+    [({}, 3, [3, 2, 2, 2], [3, 2, 2, 2]), ({"C": "x"}, 4, [4, 4, 3, 3], [4, 4, 0, 0])],
+    ids=["always right", "right twice"],
+)
+def test_what_is_counted_is_that_of_the_script(
+    wrong: dict[str, str], passes: int, offered: list[int], reached: list[int]
+) -> None:
+    found = speculation(made(wrong=wrong), ASKED[:1]).record()
+    plain, drafted = found["methods"][BASELINE], found["methods"]["drafted"]
+    assert plain["tau"] == 1 and plain["ratio"]["median"] == 1 and plain["offered_by_position"] == []
+    assert drafted["tau"] == 12 / passes and drafted["target_passes"] == passes
+    assert (drafted["offered_by_position"], drafted["accepted_by_position"]) == (offered, reached)
+    assert drafted["identity"] == {"equal": 1, "tied": 0, "parted": 0}
+    assert json.dumps(found, allow_nan=False), "no figure is infinite"
+
+
+def test_every_round_is_timed_and_the_parts_of_a_step_fit_into_it() -> None:
+    result = speculation(made(repeats=3), ASKED)
+    assert len(result.rows) == 6 and result.complete
+    for row in result.rows:
+        assert len(row.seconds) == len(row.decode_s) == 3
+        assert all(0 < steps < whole for steps, whole in zip(row.decode_s, row.seconds, strict=True))
+        assert 0 < row.pass_us < row.step_us and 0 < row.own_us < row.step_us and row.head_us == 0
+        assert 0 <= row.draft_s < sum(row.decode_s)
+    drafted = [row for row in result.rows if row.method == "drafted"]
+    assert all(row.draft_s > 0 for row in drafted)
+
+
+def test_a_ratio_is_of_tokens_a_second_and_its_interval_of_the_medians_over_questions() -> None:
+    def rows(method: str, *seconds: list[float], tokens: int = 10) -> list[SpecRow]:
+        return [SpecRow(i, "qa", method, tokens=tokens, seconds=x, decode_s=x) for i, x in enumerate(seconds)]
+
+    plain = rows(BASELINE, [1.0, 9.0, 1.0], [2.0, 2.0, 2.0], [4.0, 4.0, 4.0])
+    mine = rows("x", [0.5, 0.5, 9.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+    told = compared(mine, plain, lambda row: row.rate)
+    assert told is not None and told["median"] == 2 and (told["lowest"], told["highest"]) == (2, 4)
+    assert told["interval"] == [2, 4] and told["questions"] == 3
+    shorter = compared(rows("x", [0.5, 0.5, 0.5], tokens=5), plain, lambda row: row.rate)
+    assert shorter is not None and shorter["median"] == 1, "half the text in half the time is no gain"
+    faulty = [replace(x, fault="broken") for x in plain]
+    assert compared(mine, faulty, lambda row: row.rate) is None and compared([], plain, lambda row: row.rate) is None
+
+
+def test_the_interval_narrows_with_more_values_and_holds_the_median() -> None:
+    few, many = interval([1.0, 2.0, 3.0]), interval([1.0, 2.0, 3.0] * 20)
+    assert few == [1.0, 3.0] and few[0] <= many[0] <= 2 <= many[1] <= few[1]
+    assert interval([1.5]) == [1.5, 1.5]
+
+
+# ---- draft heads
+
+
+def counted(clock: HeadClock) -> HeadClock:
+    """A clock of which every look is one microsecond later than the one before."""
+    ticks = itertools.count()
+    clock._executor.mark = lambda: float(next(ticks))  # type: ignore[method-assign] # the clock of a test
+    clock._executor.elapsed_us = lambda begin, end: end - begin  # type: ignore[method-assign,operator] # as above
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("drafter", "spans"), [("medusa", 2), ("hydra", 6), ("none", 0), ("prompt_lookup", 0)], ids=lambda x: str(x)
+)
+def test_heads_are_timed_where_they_work_and_passes_are_not(drafter: str, spans: int) -> None:
+    """A net and an unembedding: once for all heads of Medusa, once a level for Hydra; that of a pass is the pass's."""
+    target = toys.target()
+    with watching(HeadClock(target)) as clock:
+        one = ours(drafter, clock.model, toys.method(drafter=drafter), 12, heads=counted(clock))
+        written = one.write(toys.PROMPT)
+    assert written.tokens == toys.greedy(target.decoder, toys.PROMPT, 12)
+    whole = written.heads_us[:-2]  # the last drafts are cut by the end of the text
+    assert len(whole) > 1 and set(whole) == {float(spans)}
+
+
+def test_heads_are_left_as_they_were() -> None:
+    target = toys.target()
+    with watching(HeadClock(target)):
+        assert all(head._forward_hooks for head in target.decoder.heads.values())
+    assert not any(head._forward_hooks or head._forward_pre_hooks for head in target.decoder.heads.values())
+
+
+# ---- who takes part
+
+
+def test_every_drafter_schedule_and_lossless_strategy_takes_part() -> None:
+    field = compositions(Bench(scripted(RULES), {}))
+    assert set(registry("drafter")) - {"none"} <= set(field) and set(VARIANTS) <= set(field)
+    assert {"jacobi"} <= set(field) and "beam" not in field
+    assert {f"draft_model ({x})" for x in registry("schedule") if x != "fixed"} <= set(field)
+    assert all(Method.named(*parts).drafter.name in name for name, parts in DRAWING.items())
+
+
+def test_what_cannot_run_is_left_out_with_its_reason() -> None:
+    said: list[str] = []
+    methods = {"heads": toys.method(drafter="medusa"), "two": toys.method(drafter=("specinfer", {"models": 2})), **DRAFTED}
+    found = made(methods)
+    result = speculation(found, ASKED[:1], say=said.append)
+    assert set(found.entries) == {BASELINE, "drafted"} == {row.method for row in result.rows}
+    assert "has no heads/medusa" in found.left_out["heads"] and "the role 'draft2'" in found.left_out["two"]
+    assert result.record()["settings"]["left_out"] == found.left_out
+    assert any(x.startswith("left out: two: ") for x in said)
+
+
+def test_drawing_methods_are_compared_with_plain_decoding_that_draws() -> None:
+    found = Speculation(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, repeats=1, temperature=0.7)
+    told = found.settings()["contestants"]
+    assert told["chains (spectr, drawn)"]["against"] == BASELINE + " (drawn)" and told["chains"]["against"] == BASELINE
+    assert told["chains (spectr, drawn)"]["parts"]["sampler"]["temperature"] == 0.7
+    assert told[BASELINE]["plain"] and told[BASELINE + " (drawn)"]["plain"] and not told["chains"]["plain"]
+    greedy = Speculation(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, temperature=0)
+    assert not any(x["drawn"] for x in greedy.settings()["contestants"].values())
+    assert (drawn("x"), drawn("x (y)")) == ("x (drawn)", "x (y, drawn)")
+
+
+def test_the_input_of_aggressive_decoding_is_what_the_user_said() -> None:
+    framing = "<<{% for m in messages %}{{ m['content'] }}{% endfor %}>>>"
+    bench = Bench(replace(scripted(RULES), tokenizer=letters(framing)), {})
+    assert framed(bench) == {"before": 2, "after": 3}
+
+
+def test_questions_are_taken_evenly_from_each_kind() -> None:
+    many = [question(i, "x", kind="ab"[i % 2]) for i in range(20)] + [question(99, "x", kind="c")]
+    assert [x.id for x in even_of_each(many, 2)] == [4, 5, 14, 15, 99]
+    assert [x.id for x in even_of_each(many, 1)] == [10, 11, 99]
+    assert even_of_each(many, 20) == many
+
+
+# ---- the file
+
+
+def interrupted_at(number: int) -> Any:
+    def say(text: str) -> None:
+        if text.startswith(f"question {number} "):
+            raise KeyboardInterrupt
+
+    return say
+
+
+def test_an_interrupted_measurement_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    half = speculation(made(), ASKED, out=out, say=interrupted_at(2))
+    assert not half.complete and half.done == {1} and not out.exists()
+    with pytest.raises(LabBenchError, match="was measured with repeats = 2, now it is 1"):
+        speculation(made(repeats=1), ASKED, out=out, resume=True)
+    whole = speculation(made(), ASKED, out=out, resume=True)
+    assert whole.complete and [row.question for row in whole.rows] == [1, 1, 2, 2, 3, 3]
+    assert json.loads(out.read_text()) == json.loads(json.dumps(whole.record()))
+
+
+def test_a_question_that_does_not_fit_is_skipped() -> None:
+    result = speculation(made(), [question(9, "A" * 200), ASKED[0]])
+    assert [x["question"] for x in result.skipped] == [9] and {row.question for row in result.rows} == {1}
+
+
+# ---- goals
+
+
+def reached(**gains: float) -> dict[str, Any]:
+    """A record in which methods of these gains were measured; a name's part before __ is the method's."""
+    settings = {
+        "contestants": {
+            name: dict(
+                side="decodescope", method=name.partition("__")[0], against=BASELINE, plain=name == BASELINE,
+                drawn="drawn" in name, lossless="lossy" not in name,
+            )
+            for name in [BASELINE, *gains]
+        }
+    }  # fmt: skip
+    rows = [
+        SpecRow(kind, kind, name, tokens=10, passes=5, seconds=[1 / gain], decode_s=[1 / gain], step_us=100, own_us=5 * gain)
+        for name, gain in {BASELINE: 1.0, **gains}.items()
+        for kind in ("code", "copy")
+    ]
+    return SpecResult(settings, rows).record()
+
+
+def test_goals_count_greedy_lossless_methods_once_each() -> None:
+    found = reached(a=1.5, a__tree=1.9, b=1.2, lossy=9.0, c__drawn=9.0)
+    code, copying, many, overhead = found["goals"]
+    assert code == {"what": "best method on code", "goal": 2.0, "value": 1.9, "met": False, "methods": ["a__tree"]}
+    assert copying["methods"] == ["a__tree"] and copying["met"] is False
+    assert (many["value"], many["methods"], many["met"]) == (1, ["a"], False)
+    assert (overhead["value"], overhead["methods"], overhead["met"]) == (pytest.approx(0.45), ["c__drawn"], False)
+
+
+def test_goals_are_met() -> None:
+    found = reached(**dict.fromkeys("abcde", 1.4), f=1.99, g=3.5)
+    assert [x["met"] for x in found["goals"]] == [True, True, True, False]
+    assert found["goals"][2]["value"] == 7 and found["goals"][3]["methods"] == ["g"]
+    assert [x["met"] for x in reached(a=1.0)["goals"]] == [False, False, False, True]
+
+
+def test_goals_without_questions_are_not_asked() -> None:
+    found = SpecResult({"contestants": reached(a=2.0)["settings"]["contestants"]}).record()
+    assert [(x["value"], x["met"]) for x in found["goals"]] == [(None, None)] * 4 and goals(found) == found["goals"]
