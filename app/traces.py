@@ -69,7 +69,7 @@ def export(args: argparse.Namespace) -> int:
     if len(set(wanted.values())) < len(wanted):
         raise Refusal("--html and --perfetto name the same file: give them different ones.")
     for target in wanted.values():
-        _free(target)
+        free(target)
     from ..engine.trace import open_trace
     from ..engine.trace.limits import TraceError
     from ..lab.export import export_html
@@ -86,11 +86,7 @@ def export(args: argparse.Namespace) -> int:
     finally:
         trace.close()
     for way, target in wanted.items():
-        try:
-            with target.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
-                file.write(made[way])
-        except OSError as error:
-            raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
+        write(target, made[way])
         if not args.json:
             print(f"{target}: {size(target.stat().st_size)}")
     if args.json:
@@ -100,7 +96,7 @@ def export(args: argparse.Namespace) -> int:
     return 0
 
 
-def _free(target: Path) -> None:
+def free(target: Path) -> None:
     """Refusal if the file is there already, or cannot be made."""
     try:
         if target.exists():
@@ -109,3 +105,12 @@ def _free(target: Path) -> None:
             raise Refusal(f"There is no folder {target.parent}: make it first, or choose another.")
     except (OSError, ValueError) as error:
         raise Refusal(f"{str(target)[:200]} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def write(target: Path, text: str) -> None:
+    """Write `text` to a file that is not there yet; Refusal if it cannot be."""
+    try:
+        with target.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None

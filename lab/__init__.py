@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from .notebook import export_html as export_html
     from .notebook import export_perfetto as export_perfetto
     from .notebook import open_trace as open_trace
+    from .notebook import report as report
     from .notebook import show as show
 
-__all__ = ["Scope", "compare", "decisions", "explain", "export_html", "export_perfetto", "open_trace", "show"]
+__all__ = ["Scope", "compare", "decisions", "explain", "export_html", "export_perfetto", "open_trace", "report", "show"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Lab(ModuleType):
-    """`compare` and `explain` are functions here and files beside: importing a file would put the module in its place."""
+    """`compare`, `explain` and `report` are functions here and files beside, which an import would put in their place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = name in __all__ and isinstance(value, ModuleType)

@@ -12,11 +12,13 @@ from .compare import Comparison, compare
 from .explain import Explanation, decisions, explain
 from .export import export_html
 from .perfetto import export_perfetto
+from .report import Report, report
 from .scope import VIEWS, Scope
 
 __all__ = [
     "Comparison",
     "Explanation",
+    "Report",
     "Scope",
     "compare",
     "decisions",
@@ -24,6 +26,7 @@ __all__ = [
     "export_html",
     "export_perfetto",
     "open_trace",
+    "report",
     "show",
 ]
 EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "traces"

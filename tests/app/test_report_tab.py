@@ -1,0 +1,156 @@
+"""The report on the page: its routes and refusals, and the tab that draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Lab
+from decodescope.app import reports
+from decodescope.app.examples import examples
+from decodescope.app.play import Play
+from decodescope.engine.trace import open_trace
+from decodescope.lab import report
+from decodescope.lab.report_tables import headline, tables
+from starlette.testclient import TestClient
+from toylab import HOSTILE, PORT, finished, guarded, toy_play
+
+HERE = f"http://127.0.0.1:{PORT}"
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    made = toy_play(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(play: Play) -> Iterator[TestClient]:
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
+        yield made
+
+
+def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, client: TestClient) -> None:
+    channels = [finished(play, max_new=20), finished(play, prompt="another", max_new=24)]
+    found = client.get("/ds/report", params={"runs": ",".join(x.run for x in channels)})
+    due = report([open_trace(x.path) for x in channels])
+    assert found.status_code == 200 and found.headers["cache-control"] == "no-store"
+    assert found.json()["lead"] == headline(due) and due.runs == 2
+    assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [(x.title, [*map(list, x.rows)]) for x in tables(due)]
+    page = client.get("/ds/report.html", params={"runs": channels[0].run})
+    assert page.headers["content-disposition"] == 'attachment; filename="decodescope-report.html"'
+    assert page.text.startswith("<!doctype html>") and "1 run of toy with toy" in page.text
+
+
+def test_what_cannot_be_counted_is_refused_in_a_sentence(play: Play, client: TestClient, tmp_path: Path) -> None:
+    one, shown = finished(play, max_new=12), {x.title: x.run for x in examples()}
+
+    def asked(runs: str) -> tuple[int, str]:
+        found = client.get("/ds/report", params={"runs": runs})
+        return found.status_code, found.json()["error"]
+
+    assert asked("")[0] == 400 and asked(",".join(f"{i:016x}" for i in range(65)))[0] == 400
+    assert asked("0" * 16)[0] == asked("../secret")[0] == 404
+    code, said = asked(f"{one.run},{examples()[0].run}")
+    assert code == 422 and "another" in said and str(tmp_path) not in said
+    code, said = asked(shown["Eviction while decoding"])
+    assert code == 422 and "holds a draft" in said
+    one.path.unlink()
+    assert asked(one.run)[0] == 404
+
+
+def test_a_run_that_still_goes_is_refused(play: Any, client: TestClient) -> None:
+    from toylab import speculative
+
+    play.pausing = True
+    channel = play.start(speculative(max_new=400))
+    assert client.get("/ds/report", params={"runs": channel.run}).status_code == 409
+    play._jobs[channel.run].cancel()
+    assert play._jobs[channel.run].wait(60)
+
+
+def test_a_trace_that_makes_no_sense_is_refused(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = finished(play, max_new=12)
+    monkeypatch.setattr(reports, "told", lambda made: {"bars": [float("nan")]})
+    found = client.get("/ds/report", params={"runs": one.run})
+    assert found.status_code == 422 and "holds what no run writes" in found.json()["error"]
+
+
+# ---- the tab
+
+drawn = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+def browsed(test: Any) -> Any:
+    """A test that drives a page."""
+    for mark in drawn:
+        test = mark(test)
+    return test
+
+
+@browsed
+def test_an_example_is_reported_and_saved(lab: Lab) -> None:
+    example = examples()[0]
+    page = lab.open(f"/#report&run={example.run}", ready=False)
+    page.wait_for_selector("#ds-page-report .group")
+    assert page.locator("#ds-page-report .group").count() == 2, "what drafts nothing is not offered"
+    page.get_by_role("button", name="report on 1 run of draft model").click()
+    page.wait_for_selector("#ds-page-report .out table")
+    due = tables(report(open_trace(example.path)))
+    assert page.locator("#ds-page-report .out h2").all_inner_texts() == [x.title for x in due]
+    bars = page.locator("#ds-page-report .out rect.fill").evaluate_all("all => all.map((x) => Number(x.getAttribute('width')))")
+    assert bars == pytest.approx([140 * x for table in due for x in table.bars if x is not None], abs=0.1)
+    assert f"of={example.run}" in page.evaluate("location.hash")
+    assert page.locator(".out .lead a").get_attribute("href") == f"/ds/report.html?runs={example.run}"
+    page.reload()
+    page.wait_for_selector("#ds-page-report .out table")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("#ds-tab-lab")
+    page.wait_for_function(f"location.hash == '#run={example.run}'")
+    page.click("#ds-tab-report")
+    page.wait_for_function(f"location.hash.endsWith('of={example.run}')")
+    assert page.locator("#ds-page-report .out table").count() == len(due)
+
+
+@browsed
+def test_runs_are_chosen_with_ticks_and_what_is_refused_is_said(lab: Lab) -> None:
+    first, second = (finished(lab.play, prompt=x, max_new=16) for x in ("one", "two"))
+    page = lab.open("/#report", ready=False)
+    group = page.locator(".group", has_text="toy")
+    group.locator("summary").click()
+    boxes = group.locator("input[type=checkbox]")
+    assert boxes.count() == 2 and group.locator("input:checked").count() == 2
+    group.locator(f"input[value='{first.run}']").uncheck()
+    assert "1 of 2 runs" in group.inner_text()
+    group.locator(f"input[value='{second.run}']").uncheck()
+    assert group.locator(".ds-button").is_disabled()
+    group.locator(f"input[value='{second.run}']").check()
+    group.locator(".ds-button").click()
+    page.wait_for_selector(".out .lead p")
+    assert page.locator(".out .lead p").first.inner_text().startswith("1 run of toy with toy")
+    second.path.rename(second.path.with_suffix(".away"))
+    group.locator(".ds-button").click()
+    page.wait_for_selector("#ds-page-report .told.ds-refusal")
+    assert page.locator(".out table").count() == 0
+
+
+@browsed
+def test_hostile_tokens_are_text_on_the_page(driver: Any, tmp_path: Path) -> None:
+    from browser import served
+    from decodescope.app.guard import Guard
+    from decodescope.app.server import app
+
+    play = toy_play(tmp_path, HOSTILE)
+    run = finished(play, max_new=80).run
+    with served(lambda port: Guard(app(play), port)) as address:
+        lab = Lab(driver, address, play)
+        page = lab.open(f"/#report&of={run}", ready=False)
+        page.wait_for_selector("#ds-page-report .out table")
+        assert "script" in page.locator(".out").inner_text() and page.evaluate("window.trap") is None
+        assert page.locator(".out script, .out img").count() == 0
+        page.context.close()
+        play.close()
+    assert not lab.troubles
