@@ -1,20 +1,26 @@
-"""Files: what can be taken from the page: a run's trace, its page, a report of it; and the list of examples."""
+"""Files: what can be taken from the page (a run's trace, its page, a report of it) and brought to it: traces, examples."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import secrets
+import shutil
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
-from ..engine.trace import TraceError, open_trace
+from ..engine.trace import UPLOADED, Trace, TraceError, open_trace
 from .events import Channel
 from .examples import Example, examples
-from .play import Play
+from .library import Library
+from .play import FREE, Play, Refused
 from .recipe import as_json, recorded
+from .tours import TOURS
 
 LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
 GONE = "This run is not here any more."
@@ -26,7 +32,16 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     @made.get("/ds/examples")
     def listed() -> Response:
-        rows = [{"run": x.run, "title": x.title, "about": x.about, "settings": _settings(x)} for x in examples()]
+        rows = [
+            {
+                "run": x.run,
+                "title": x.title,
+                "about": x.about,
+                "settings": _settings(x),
+                "tour": [stop.record() for stop in TOURS.get(x.name, ())],
+            }
+            for x in examples()
+        ]
         return JSONResponse(rows, headers={"cache-control": "no-store"})
 
     def sealed(run: str) -> Any:
@@ -52,25 +67,99 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             return channel
         return FileResponse(channel.path, media_type="application/octet-stream", filename=f"{run}.dstrace", headers=FRESH)
 
-    @made.get("/ds/run/{run}/export.html")
-    def html(run: str) -> Response:
+    def written(run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
+        """The finished run in another form."""
         channel = sealed(run)
         if isinstance(channel, Response):
             return channel
         if channel.path.stat().st_size > LARGEST:
             return refused(413, f"The trace is larger than {LARGEST >> 20} MiB: use decodescope trace export.")
-        from ..lab.export import export_html
-
         try:
             opened = open_trace(channel.path)
             try:
-                page = export_html(opened)
+                made = write(opened)
             finally:
                 opened.close()
         except TraceError as error:
             return refused(422, " ".join(str(error).split()))
-        name = {"content-disposition": f'attachment; filename="decodescope-{run}.html"', **FRESH}
-        return Response(page.encode("utf-8", "replace"), media_type="text/html; charset=utf-8", headers=name)
+        headers = {"content-disposition": f'attachment; filename="{name}"', **FRESH}
+        return Response(made.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers)
+
+    @made.get("/ds/run/{run}/export.html")
+    def html(run: str) -> Response:
+        from ..lab.export import export_html
+
+        return written(run, export_html, f"decodescope-{run}.html", "text/html")
+
+    @made.get("/ds/run/{run}/perfetto.json")
+    def perfetto(run: str) -> Response:
+        from ..lab.perfetto import export_perfetto
+
+        def events(trace: Trace) -> str:
+            return json.dumps(export_perfetto(trace), separators=(",", ":"))
+
+        return written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
+
+    _library(made, Library(play), refused)
+
+
+def _library(made: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:
+    """The routes of the traces in the folder."""
+
+    @made.get("/ds/library")
+    def traces() -> Response:
+        return JSONResponse(library.listed(), headers=FRESH)
+
+    @made.post("/ds/library")
+    async def upload(request: Request) -> Response:
+        name = "".join(x for x in request.query_params.get("name", "")[:200] if x.isprintable()) or "The file"
+        try:
+            part = await asyncio.to_thread(_room, library.play.folder)
+        except OSError as error:
+            return refused(422, f"{name} was not taken: {error.strerror or error}.")
+        try:
+            with part.open("xb") as file:
+                size = 0
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > UPLOADED.file_bytes:
+                        return refused(413, f"{name} is larger than {UPLOADED.file_bytes >> 20} MiB, which is the limit.")
+                    file.write(piece)
+            return JSONResponse(await asyncio.to_thread(library.take, part, name), headers=FRESH)
+        except OSError as error:
+            return refused(422, f"{name} was not taken: {error.strerror or error}.")
+        finally:
+            part.unlink(missing_ok=True)
+
+    @made.post("/ds/library/{run}/{action}")
+    async def change(run: str, action: str, request: Request) -> Response:
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > 4096:
+                return refused(413, "A name or a star takes fewer than 4096 bytes.")
+        try:
+            value = json.loads(body).get("value") if body else None
+        except (ValueError, AttributeError, RecursionError):
+            return refused(400, 'Send {"value": ...} as JSON.')
+        if action == "name" and isinstance(value, str):
+            await asyncio.to_thread(library.rename, run, value)
+        elif action == "star" and isinstance(value, bool):
+            await asyncio.to_thread(library.star, run, value)
+        elif action in ("delete", "restore"):
+            await asyncio.to_thread(library.delete if action == "delete" else library.restore, run)
+        else:
+            return refused(404, "A trace can be named (text), starred (true or false), deleted and restored.")
+        return JSONResponse({"run": run}, headers=FRESH)
+
+
+def _room(folder: Path) -> Path:
+    """Where an upload is written while it comes. Raises Refused if the disk is nearly full, OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < FREE:
+        raise Refused(f"The disk has {free >> 20} MiB left and {FREE >> 20} MiB must stay free: delete old traces first.")
+    return folder / f".{secrets.token_hex(8)}.upload"
 
 
 def _report(channel: Channel) -> str:

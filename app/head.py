@@ -11,6 +11,8 @@ HEAD = b"""
 <link rel="stylesheet" href="/ds/web/page.css">
 <link rel="modulepreload" href="/ds/web/scope.js">
 <link rel="modulepreload" href="/ds/web/runs.js">
+<link rel="modulepreload" href="/ds/web/tabs.js">
+<link rel="modulepreload" href="/ds/web/tour.js">
 <script type="module">import("/ds/web/page.js").then((page) => page.early());</script>
 """
 

@@ -24,6 +24,7 @@ STYLES = """
 TOP = "import('/ds/web/page.js').then((page) => page.top(element));"
 VIEW = "import('/ds/web/page.js').then((page) => page.view(element));"
 TRANSPORT = "import('/ds/web/page.js').then((page) => page.transport(element));"
+OTHERS = "import('/ds/web/page.js').then((page) => page.others(element));"
 MORE = "import('/ds/web/page.js').then((page) => page.more(element));"
 SET = """
 import('/ds/web/page.js').then((page) => page.setter((text) => {
@@ -116,6 +117,7 @@ def page(play: Play) -> gr.Blocks:
                     copied = gr.HTML(None, elem_id="ds-copied", html_template=EMPTY, js_on_load=COPIED, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
+        gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 KEPT = 2 << 30  # bytes of traces; above, the oldest go
 STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
+NAME = ".name"  # beside a trace that its owner gave a name: RUN.dstrace.name
 
 
 def data_folder(chosen: str | Path | None = None) -> Path:
@@ -41,6 +42,7 @@ def tidy(folder: Path, most: int = KEPT) -> list[Path]:
         if not path.with_name(path.name + STAR).exists():
             with contextlib.suppress(OSError):  # open in a program that forbids it: it goes another time
                 path.unlink()
+                path.with_name(path.name + NAME).unlink(missing_ok=True)
                 held -= size
                 gone.append(path)
     return gone

@@ -20,7 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from ..lab.bundle import bundle
-from . import files
+from . import files, pricing, reports
 from .events import BATCH, stream
 from .guard import Guard
 from .late import Late
@@ -29,8 +29,8 @@ from .play import Play, Refused
 from .recipe import smaller
 
 WEB = Path(__file__).resolve().parent.parent / "lab" / "web"
-SCRIPT, SHEET = "text/javascript", "text/css"
-FILES = {"scope.js": SCRIPT, "page.js": SCRIPT, "runs.js": SCRIPT, "scope.css": SHEET, "page.css": SHEET}
+KINDS = {".js": "text/javascript", ".css": "text/css"}
+FILES = {x.name: KINDS[x.suffix] for x in WEB.glob("*.*") if x.suffix in KINDS} | {"scope.js": KINDS[".js"]}
 NUMBER = re.compile(r"-?[0-9]{1,11}")
 STREAMS = 200  # open event streams in all
 PORT = 7860
@@ -131,6 +131,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         return answer(channel.state())
 
     files.add(made, play, refused)
+    pricing.add(made, play, refused)
+    reports.add(made, play, refused)
 
     @made.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:

@@ -102,7 +102,7 @@ def _data(value: Any) -> str:
 
 def _method(trace: Trace) -> str:
     """The parts that are not the usual ones, in short."""
-    usual = {"draft_verify", "none", "lossless", "keep_all", "all_layers"}
+    usual = {"draft_verify", "none", "fixed", "lossless", "keep_all", "all_layers"}
     names = [part.get("name", "") for part in trace.header.method.values() if isinstance(part, dict)]
     return " + ".join(name.replace("_", " ") for name in names if name not in usual) or "plain decoding"
 

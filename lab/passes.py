@@ -43,7 +43,7 @@ class Passes:
             if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
                 continue
             tree = draft if one.lane == "target" and one.phase == "verify" else None
-            cost = self._cost(one, tree)
+            cost = self.cost(one, tree)
             row = made.setdefault(
                 (one.lane, one.phase),
                 {"lane": one.lane, "phase": one.phase, "n": 0, "rows": 0, "flops": 0, "bytes": 0, "kept": 0, "s": 0.0},
@@ -56,7 +56,8 @@ class Passes:
             row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
         return list(made.values())
 
-    def _cost(self, one: Pass, draft: DraftTree | None) -> Cost:
+    def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
+        """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
         if draft is not None and draft.parents:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0)
         return self._alone(one.lane, one.phase, one.tokens, one.held, one.batch, one.attn, one.ffn, one.propagated)

@@ -91,8 +91,9 @@ class Lab:
         self.requests: list[str] = []
         self.troubles: list[str] = []
 
-    def open(self, path: str = "/", width: int = 1440, height: int = 900, **more: Any) -> Any:
-        """A page of a new visitor, whose inputs answer. Examples stand still unless `reduced_motion` says otherwise."""
+    def open(self, path: str = "/", width: int = 1440, height: int = 900, ready: bool = True, **more: Any) -> Any:
+        """A page of a new visitor, whose inputs answer, unless they are not looked at (ready=False). Examples stand still
+        unless `reduced_motion` says otherwise."""
         settings = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **more}
         page = self.driver.new_context(**settings).new_page()
         page.set_default_timeout(LONG)
@@ -100,7 +101,8 @@ class Lab:
         page.on("pageerror", lambda error: self._heard(str(error)))
         page.on("console", lambda said: said.type == "error" and self._heard(said.text))
         page.goto(self.address + path)
-        self.ready(page)
+        if ready:
+            self.ready(page)
         return page
 
     def _heard(self, what: str) -> None:

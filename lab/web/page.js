@@ -2,6 +2,8 @@
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
 import { h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
+import { pages, panel, tabs } from "./tabs.js";
+import { tour } from "./tour.js";
 
 const THEME = "decodescope-theme";
 const KEPT = "decodescope-settings";
@@ -35,6 +37,11 @@ export function early() {
   waiting.append(picture());
 }
 
+/** The places of the other pages. */
+export function others(element) {
+  pages(place(element));
+}
+
 /** The picture, in its place. */
 export function view(element) {
   place(element).replaceChildren(frame || picture());
@@ -43,7 +50,7 @@ export function view(element) {
 
 function picture() {
   const places = begin();
-  return (frame = h("div", null, line(), nothing(), trouble(), places));
+  return (frame = h("div", null, line(), tour(), nothing(), trouble(), places));
 }
 
 /** The examples, and what can be taken from the run that is shown. */
@@ -282,7 +289,7 @@ export function top(element) {
   });
   const host = place(element);
   host.className = "ds-top";
-  const way = (word, find) => button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip");
-  const ways = [way("Go to the picture", () => panes[0]?.view.root), way("Go to the controls", () => document.querySelector("#ds-preset input"))];
-  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, "DecodeScope"), h("nav", { "aria-label": "Pages" }, h("span", { "aria-current": "page" }, "Lab")), h("span", { class: "right" }, theme));
+  const way = (word, find, cls) => button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip " + cls);
+  const ways = [way("Go to the picture", () => panes[0]?.view.root, "lab"), way("Go to the controls", () => document.querySelector("#ds-preset input"), "lab"), way("Go to the page", panel, "other")];
+  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, h("span", null, "DecodeScope")), tabs(), h("span", { class: "right" }, theme));
 }

@@ -1,5 +1,6 @@
 /* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around them. */
 import { h, mount, pair } from "./scope.js";
+import { current, fragment } from "./tabs.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
 export const shown = { both: null, mine: null, examples: [], align: "token" }; // the pair of two; the last run of one's own
@@ -17,6 +18,10 @@ export function heard(listener) {
   listeners.add(listener);
   listener();
 }
+const followers = new Set();
+/** Be told whenever another step is shown, or has come. */
+export const stepped = (follower) => followers.add(follower);
+const moved = () => followers.forEach((follower) => follower());
 export const tell = () => listeners.forEach((listener) => listener());
 export const ended = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
 export const over = () => panes.every(ended);
@@ -55,8 +60,8 @@ function remembered() {
 }
 
 function address() {
-  const [id, other] = panes.map((x) => x.id);
-  history.replaceState(null, "", `#run=${id}` + (other ? `&with=${other}` : "") + (other && shown.align === "clock" ? "&align=clock" : ""));
+  const [id, other] = panes.map((x) => x.id), reported = /\bof=[0-9a-f,]+/.exec(location.hash); // the runs of a report stay
+  history.replaceState(null, "", fragment([`run=${id}`, ...(other ? [`with=${other}`] : []), ...(other && shown.align === "clock" ? ["align=clock"] : []), ...(reported ? [reported[0]] : [])]));
 }
 
 /** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
@@ -80,14 +85,14 @@ const blank = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null,
 function pane(id) {
   const made = blank(id), host = h("div");
   places.replaceChildren(host);
-  made.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onGap: (from, to) => fill(made, from, to) });
+  made.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onMove: moved, onGap: (from, to) => fill(made, from, to) });
   return made;
 }
 
 function two(...ids) {
   const made = ids.map(blank), host = h("div");
   places.replaceChildren(host);
-  shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
+  shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved, onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
   made.forEach((x, k) => (x.view = shown.both.views[k]));
   panes.push(...made);
 }
@@ -133,7 +138,7 @@ function play(pane) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let touched = false;
   for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (touched = true), { once: true });
-  setTimeout(() => panes[0] === pane && !still && !touched && pane.view.at === 0 && pane.view.play(true), READ);
+  setTimeout(() => panes[0] === pane && current() === "lab" && !still && !touched && pane.view.at === 0 && pane.view.play(true), READ);
 }
 
 /** The stream was refused: ask whether the run is still there, and go on with it. */
@@ -145,7 +150,7 @@ async function reopen(pane) {
     if (!panes.includes(pane)) return;
     if (error instanceof TypeError) return setTimeout(reopen, (pane.wait = Math.min(2 * pane.wait, 15000)), pane); // no server
     Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
-    history.replaceState(null, "", location.pathname);
+    history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));
     pane.view.note("");
     tell();
   }

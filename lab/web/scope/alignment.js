@@ -42,7 +42,7 @@ export function parting(a, b) {
 }
 
 const shownName = (word) => String(word).replaceAll("_", " ");
-const USUAL = new Set(["draft_verify", "none", "lossless", "keep_all", "all_layers"]);
+const USUAL = new Set(["draft_verify", "none", "fixed", "lossless", "keep_all", "all_layers"]);
 /** The parts of a method that are not the usual ones, in short. */
 export function methodName(head) {
   const names = Object.values(head.method).flatMap((part) => (part.stages || [part]).map((stage) => stage.name));

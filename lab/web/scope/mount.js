@@ -20,7 +20,7 @@ const KEYS = [["← →", "step back, on; with Shift ten"], ["Home End", "first,
 
 /** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the replay: "1/s",
  *  "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are missing or not
- *  whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view stands, onPlay(on) whether it replays, onDraw() that it was drawn. */
+ *  whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view stands, onPlay(on) whether it replays, onDraw() that it was drawn, onMove() that another step is shown or has come. */
 export function mount(element, options = {}) {
   const store = new Store();
   const chosen = options.views || VIEWS;
@@ -100,19 +100,21 @@ export function mount(element, options = {}) {
     frame = 0;
     if (context.following) context.at = store.count - 1;
     const i = context.at;
-    empty.style.display = store.head || store.count ? "none" : "";
+    options.onMove?.();
+    const end = store.end;
+    if (i >= 0 && !store.whole(i) && (!context.following || end || context.selection?.step === i)) ask(i, i + 1);
     const width = root.clientWidth;
+    if (!width) return; // not to be seen: it is drawn when its width changes
+    empty.style.display = store.head || store.count ? "none" : "";
     root.classList.toggle("narrow", width < 700);
     root.classList.toggle("wide", !!card && !!tree && width >= 940);
     for (const part of parts) part.element.style.display = "";
     for (const part of parts) part.look?.(); // all widths are read before anything is drawn
     for (const part of parts) part.draw(store, i, width);
     for (const part of parts) part.settle?.();
-    const end = store.end;
     say(outcome, end && i === store.count - 1 ? ending(end) : "");
     outcome.style.display = outcome.textContent ? "" : "none";
     outcome.classList.toggle("bad", !!end && !["stop_token", "max_new_tokens", "stopped_by_user"].includes(end.reason));
-    if (i >= 0 && !store.whole(i) && (!context.following || end || context.selection?.step === i)) ask(i, i + 1);
     if (store.map?.wants !== null && store.map?.wants <= i && store.map.upto < i) ask(store.map.wants, store.map.wants + 1);
     options.onDraw?.();
     const time = performance.now();

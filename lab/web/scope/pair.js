@@ -64,6 +64,7 @@ export function pair(element, options = {}) {
     onGap: options.onGap && ((from, to) => options.onGap(which, from, to)),
     onSeek: (i) => moved(which, i),
     onDraw: () => request(),
+    onMove: options.onMove,
   }));
   const stores = views.map((view) => view.store), ended = () => stores.every((store) => store.end);
 
@@ -165,7 +166,7 @@ export function pair(element, options = {}) {
     lanes.canvas.style.display = tabled ? "none" : "";
     twin.style.display = tabled ? "" : "none";
     if (tabled) table(both);
-    else lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted });
+    else if (root.clientWidth) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted });
     texts(split);
   }
   function differs() {

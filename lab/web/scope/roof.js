@@ -3,19 +3,19 @@ import { h, say, set, toggle } from "./elements.js";
 import { grouped, milli } from "./numbers.js";
 
 /** A number with its prefix, two figures where it is small: 2.6 G. */
-function scaled(x) {
+export function scaled(x) {
   for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
   return `${x.toFixed(x >= 10 ? 0 : 2)} `;
 }
 
 const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on", search: "skip set scored" };
 /** The word for a row of passes. */
-const passWord = ({ lane, phase }) => (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
-const passName = (row) => `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
+export const passWord = ({ lane, phase }) => (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
+export const passName = (row) => `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
 
 /** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache that
  *  fit into the processor's cache have its bandwidth for a roof. */
-function placedUnder(machine, row) {
+export function placedUnder(machine, row) {
   const x = row.flops / row.bytes, y = row.flops / row.s;
   if (!machine) return { ...row, x, y };
   const near = !!machine.cache_bandwidth && row.kept <= machine.cache_bytes, bandwidth = near ? machine.cache_bandwidth : machine.bandwidth;

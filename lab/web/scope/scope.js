@@ -12,10 +12,13 @@
 import { mount } from "./mount.js";
 import { pair } from "./pair.js";
 
-export { h, icon } from "./elements.js";
+export { methodName } from "./alignment.js";
+export { h, icon, s, toggle } from "./elements.js";
 export { decision } from "./decision.js";
 export { mount } from "./mount.js";
+export { grouped, milli, plural, size, two } from "./numbers.js";
 export { pair } from "./pair.js";
+export { passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives } from "./judge.js";
 
 /** One run: steps come as custom messages, a finished trace and the cursor as traits. */

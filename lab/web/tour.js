@@ -1,0 +1,62 @@
+/* tour: leads through an example, stop by stop: a step, a node, and what is to be seen there. */
+import { h } from "./scope.js";
+import { example, heard, open, panes, stepped } from "./runs.js";
+
+let at = -1, run = null, wanted = null;
+const listeners = new Set();
+const update = () => listeners.forEach((listener) => listener());
+const stops = () => (panes.length === 1 && example(panes[0].id)?.tour) || [];
+
+/** Show an example and begin its tour. */
+export function guide(id) {
+  if (panes[0]?.id !== id || panes.length > 1) open(id);
+  go(0);
+}
+function go(i) {
+  run = panes[0].id;
+  at = i;
+  wanted = stops()[i] || null;
+  arrive();
+  update();
+}
+/** Go to the wanted place as soon as its step has come. */
+function arrive() {
+  const view = panes[0]?.view;
+  if (!wanted || panes[0].id !== run || view.store.count <= wanted.step) return;
+  const { step, node } = wanted;
+  wanted = null;
+  view.play(false);
+  view.select({ step, node });
+}
+
+/** The line above the picture: the way in, and the present stop. */
+export function tour() {
+  const button = (word, act, cls = "ds-button") => {
+    const made = h("button", { type: "button", class: cls }, word);
+    made.addEventListener("click", act);
+    return made;
+  };
+  const enter = button("", () => (go(0), next.focus())), count = h("span", { class: "count" }), title = h("b"), text = h("span", { class: "told" });
+  const back = button("Back", () => back.getAttribute("aria-disabled") !== "true" && go(at - 1));
+  const next = button("Next", () => (at + 1 < stops().length ? go(at + 1) : leave()), "ds-button go"), close = button("Leave", () => leave());
+  const leave = () => (go(-1), enter.focus());
+  const stop = h("div", { class: "stop" }, h("p", { "aria-live": "polite" }, count, title, text), h("div", { class: "ways" }, back, next, close));
+  const element = h("section", { class: "ds-tour", "aria-label": "Guided tour" }, enter, stop);
+  listeners.add(() => {
+    const all = stops(), on = at >= 0 && panes[0]?.id === run && all[at];
+    if (!on) at = -1;
+    element.hidden = !all.length;
+    enter.hidden = !!on;
+    stop.hidden = !on;
+    enter.textContent = `Guided tour, ${all.length} stops`;
+    if (!on) return;
+    count.textContent = `${at + 1} of ${all.length}`;
+    title.textContent = all[at].title;
+    text.textContent = all[at].text;
+    back.setAttribute("aria-disabled", at === 0);
+    next.textContent = at + 1 < all.length ? "Next" : "End";
+  });
+  heard(update);
+  stepped(arrive);
+  return element;
+}
