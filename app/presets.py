@@ -30,8 +30,33 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "draft_model", "sampler": ["temperature"]},
         {"drafter": {"length": 5, "width": 3}, **WARM},
     ),
+    "confidence": Preset(
+        "Draft model, until unsure",
+        {"drafter": "draft_model", "schedule": "confidence", "sampler": ["greedy"]},
+        {"drafter": {"width": 1}},
+    ),
+    "block": Preset(
+        "Block verification",
+        {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
+        {"drafter": {"length": 5, "width": 1}, **WARM},
+    ),
+    "spectr": Preset(
+        "Four chains, SpecTr",
+        {"drafter": "chains", "acceptance": "spectr", "sampler": ["temperature"]},
+        {"drafter": {"length": 4, "count": 4}, **WARM},
+    ),
+    "sequoia": Preset("Sequoia tree", {"drafter": "sequoia", "sampler": ["temperature"]}, WARM),
+    "eagle": Preset("EAGLE-2, dynamic tree", {"drafter": "eagle2", "sampler": ["greedy"]}),
+    "typical": Preset(
+        "EAGLE-2, typical acceptance",
+        {"drafter": "eagle2", "acceptance": "typical", "sampler": ["temperature"]},
+        WARM,
+    ),
+    "kangaroo": Preset("Kangaroo", {"drafter": "kangaroo", "sampler": ["greedy"]}),
+    "lookup": Preset("Prompt lookup", {"drafter": "prompt_lookup", "sampler": ["greedy"]}),
     "recycling": Preset("Token recycling", {"drafter": "token_recycling", "sampler": ["greedy"]}),
     "layers": Preset("Skipped layers", {"drafter": "layer_skip", "sampler": ["greedy"]}),
+    "exit": Preset("Early exit drafts", {"drafter": "early_exit", "sampler": ["greedy"]}),
     "h2o": Preset(
         "H2O, 64 entries",
         {"drafter": "none", "policy": "h2o", "sampler": ["temperature"]},
@@ -41,6 +66,11 @@ PRESETS: dict[str, Preset] = {
         "StreamingLLM, 64",
         {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
         {"policy": {"sinks": 4, "recent": 60}, **WARM},
+    ),
+    "eagle_h2o": Preset(
+        "EAGLE-2 tree, H2O",
+        {"drafter": "eagle2", "policy": "h2o", "sampler": ["greedy"]},
+        {"policy": {"heavy": 32, "recent": 32}},
     ),
     "jacobi": Preset("Jacobi", {"strategy": "jacobi", "sampler": ["greedy"]}),
 }

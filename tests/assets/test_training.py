@@ -71,10 +71,10 @@ def training(texts: dict[str, data.Text], objective: Objective = PLAIN, seed: in
 def test_the_net_is_transformers_llama_and_the_engines_decoder():
     net = Net.from_folder(LAB)
     ids = torch.randint(14, 4096, (2, 70), generator=torch.Generator().manual_seed(0))
-    ours = net(ids)
-    assert torch.allclose(ours, AutoModelForCausalLM.from_pretrained(LAB, dtype=torch.float32)(ids).logits, atol=1e-4)
+    ours, close = net(ids), 3e-4  # of logits up to 16; float32 is 1e-4 off float64
+    assert torch.allclose(ours, AutoModelForCausalLM.from_pretrained(LAB, dtype=torch.float32)(ids).logits, atol=close)
     engine = load_model(str(LAB), dtype="float32", device="cpu").decoder
-    assert torch.allclose(ours[:1], engine.forward(Feed.causal(ids[0].tolist(), 0), None), atol=1e-4)
+    assert torch.allclose(ours[:1], engine.forward(Feed.causal(ids[0].tolist(), 0), None), atol=close)
     states = net.states(ids)
     assert len(states) == net.shape.layers + 1
     assert torch.equal(states[0], net.model.embed_tokens.weight[ids])
