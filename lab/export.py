@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from ..engine.hardware import HardwareProfile
 from ..engine.trace import Trace
 from ..engine.trace.summary import summarise
 from .bundle import WEB, bundle
+from .document import document
 from .messages import PLENTY, messages
 from .style import STATUS_OF_ORIGIN, WORDS, count, percent
 from .tokens import escaped, shown_id
@@ -69,7 +69,7 @@ def export_html(
         "START": _START,
     }
     # one pass: what a model wrote is put in and not looked at again
-    page = re.sub(r"@@([A-Z]+)@@", lambda found: parts[found[1]], _PAGE).encode("utf-8", "replace").decode("utf-8")
+    page = document(_PAGE, parts)
     if path is not None:
         Path(path).write_text(page, encoding="utf-8")
     return page
@@ -171,18 +171,7 @@ for (const message of messages || []) replay.push(message);
 (runs || []).forEach((told, which) => told.forEach((message) => replay.views[which].push(message)));
 replay.seek(runs ? { token: 1 } : step);
 """
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="@@POLICY@@">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>@@TITLE@@</title>
-<style>@@STYLE@@</style>
-</head>
-<body>
-<main>
-<div id="scope"></div>
+_PAGE = """<div id="scope"></div>
 <details class="card-of-run"><summary>About this run</summary><table>@@CARD@@</table></details>
 <noscript><table><tr><th>step</th><th>written</th><th>accepted</th><th>ms</th></tr>@@TABLE@@</table></noscript>
 </main>

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from .document import document
 from .report import Report
 from .report_tables import Table, headline, tables
 from .style import DARK, LIGHT, MONO, SANS
@@ -25,7 +25,7 @@ def page(report: Report, path: str | Path | None = None) -> str:
         "NOTES": "".join(f"<p class='note'>{escaped(x)}</p>" for x in report.notes),
     }
     # one pass: what a model wrote is put in and not looked at again
-    made = re.sub(r"@@([A-Z]+)@@", lambda found: parts[found[1]], _PAGE).encode("utf-8", "replace").decode("utf-8")
+    made = document(_PAGE, parts)
     if path is not None:
         Path(path).write_text(made, encoding="utf-8")
     return made
@@ -79,18 +79,7 @@ td:first-child { font-family: """
 .fill { fill: var(--accept); }
 """
 )
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="@@POLICY@@">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>@@TITLE@@</title>
-<style>@@STYLE@@</style>
-</head>
-<body>
-<main>
-<h1>Where drafts die</h1>
+_PAGE = """<h1>Where drafts die</h1>
 @@LEAD@@
 @@TABLES@@
 @@NOTES@@

@@ -13,6 +13,7 @@ from decodescope.app.play import Choice, Play
 from decodescope.app.server import app
 
 PORT = 7860
+HERE = f"http://127.0.0.1:{PORT}"
 HOSTILE = [
     "<script>window.trap=1</script>",
     '<img src=x onerror="window.trap=1">',

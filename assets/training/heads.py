@@ -313,6 +313,24 @@ def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.stack([stream[x : x + LENGTH] for x in at])
 
 
+def texts(net: Net, fingerprint: str, millions: float, seed: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
+    """Windows of the training text, ids [N, LENGTH], about so many `millions` of tokens; what the model writes after their
+    beginnings, alike, which is kept in build/training under its fingerprint; and int64 [64, LENGTH], what it writes after
+    held-out ones."""
+    from data import held_out_windows, training_stream
+
+    device = next(net.parameters()).device
+    corpus = windows_of(training_stream(), max(ROWS, int(millions * 1e6) // LENGTH), seed + 1)
+    file = BUILD / f"own-{fingerprint}-{len(corpus)}-{seed}.npy"
+    if not file.exists():
+        began = time.time()
+        np.save(file, own_text(net, torch.from_numpy(corpus.astype(np.int64)).to(device), LENGTH, seed + 2))
+        print(f"the model wrote {len(corpus) * LENGTH / 1e6:.2f} M tokens in {time.time() - began:.0f} s", flush=True)
+    unseen = held_out_windows(LENGTH, 64).to(device)
+    held_out = torch.from_numpy(own_text(net, unseen, LENGTH, seed + 3).astype(np.int64)).to(device)
+    return corpus, np.load(file), held_out
+
+
 def main() -> None:
     """Write text, train, measure, and keep the heads."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -332,22 +350,12 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
 
-    from data import held_out_windows, training_stream
     from decodescope.engine.load import fingerprint
 
     folder = MODELS / args.model
-    target = fingerprint(folder)
+    made_for = fingerprint(folder)
     net = Net.from_folder(folder).to(args.device).requires_grad_(False)
-    stream = training_stream()
-    corpus = windows_of(stream, max(ROWS, int(args.text * 1e6) // LENGTH), args.seed + 1)
-    file = BUILD / f"own-{target}-{len(corpus)}-{args.seed}.npy"
-    if not file.exists():
-        began = time.time()
-        np.save(file, own_text(net, torch.from_numpy(corpus.astype(np.int64)).to(args.device), LENGTH, args.seed + 2))
-        print(f"the model wrote {len(corpus) * LENGTH / 1e6:.2f} M tokens in {time.time() - began:.0f} s", flush=True)
-    own = np.load(file)
-    unseen = held_out_windows(LENGTH, 64).to(args.device)
-    held_out = torch.from_numpy(own_text(net, unseen, LENGTH, args.seed + 3).astype(np.int64)).to(args.device)
+    corpus, own, held_out = texts(net, made_for, args.text, args.seed)
 
     kinds = list(dict.fromkeys(args.kinds))
     heads = [new_head(x, net, **(dict(layer=args.layer) if x == "kangaroo" else {})).to(args.device) for x in kinds]
@@ -368,7 +376,7 @@ def main() -> None:
         for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
             print(f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
         head.rates = tuple(tuple(round(x, 5) for x in row) for row in ranks + deeper)
-        head.made_for = target
+        head.made_for = made_for
         notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}
         write(head, (args.into or folder / "heads") / head.kind, notes)
 

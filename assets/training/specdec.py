@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from decodescope.engine.heads.files import write
 from decodescope.engine.heads.specdec import AcceptanceHead
-from heads import BUILD, LENGTH, MODELS, ROWS, own_text, rate, windows_of
+from heads import MODELS, ROWS, rate, texts
 from net import Net
 from torch import Tensor
 
@@ -194,20 +194,11 @@ def main(words: Sequence[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
 
-    from data import held_out_windows, training_stream
     from decodescope.engine.load import fingerprint
 
     target, draft = (Net.from_folder(MODELS / x).to(args.device).requires_grad_(False) for x in (args.target, args.draft))
     made_for = fingerprint(MODELS / args.target)
-    corpus = windows_of(training_stream(), max(ROWS, int(args.text * 1e6) // LENGTH), args.seed + 1)
-    file = BUILD / f"own-{made_for}-{len(corpus)}-{args.seed}.npy"
-    if not file.exists():
-        began = time.time()
-        np.save(file, own_text(target, torch.from_numpy(corpus.astype(np.int64)).to(args.device), LENGTH, args.seed + 2))
-        print(f"{args.target} wrote {len(corpus) * LENGTH / 1e6:.2f} M tokens in {time.time() - began:.0f} s", flush=True)
-    own = np.load(file)
-    unseen = held_out_windows(LENGTH, 64).to(args.device)
-    held_out = torch.from_numpy(own_text(target, unseen, LENGTH, args.seed + 3).astype(np.int64)).to(args.device)
+    _, own, held_out = texts(target, made_for, args.text, args.seed)
 
     head = new_head(draft).to(args.device)
     steps = max(1, args.epochs * (len(own) // ROWS))

@@ -1,15 +1,20 @@
-"""The labs that the tests of the page look at: one server and one browser for all tests of a file."""
+"""The labs that the tests of the page look at, one server and one browser for all tests of a file; a client of the server,
+and the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Lab, browser, served
+from decodescope.app.cli import main
 from decodescope.app.guard import Guard
+from decodescope.app.play import Play
 from decodescope.app.server import app
-from toylab import toy_play
+from starlette.testclient import TestClient
+from toylab import HERE, guarded, toy_play
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +54,30 @@ def paused(lab: Lab) -> Iterator[Lab]:
     lab.play.pausing = False
     for job in lab.play._jobs.values():
         job.cancel()  # one that stays paused would hold up those of the next test
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    """What the server serves, over toy models."""
+    made = toy_play(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(play: Play) -> Iterator[TestClient]:
+    """A visitor of the page, without a browser."""
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
+        yield made
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command: its exit code, what it wrote to standard output, and to standard error."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main([*argv])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

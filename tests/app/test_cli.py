@@ -27,18 +27,6 @@ KEYS = re.findall(
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]):
-    """Run a command: its exit code, what it wrote to standard output, and to standard error."""
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main([*argv])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
-@pytest.fixture
 def asked(said):
     """Run a command that succeeds with --json: the object."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Lab
 from decodescope.app.examples import examples
+from decodescope.app.play import Play
 from decodescope.engine.cost import DTYPE_BITS, cost_of, ops_of, speedup
 from decodescope.engine.hardware import DEVICES, HardwareProfile
 from decodescope.engine.params import ParamError
@@ -18,9 +17,8 @@ from decodescope.engine.trace import open_trace
 from decodescope.lab.elsewhere import LENGTHS, SHAPES, SHARES, Pricer, Run, share_of
 from decodescope.lab.passes import spec_of
 from starlette.testclient import TestClient
-from toylab import PORT, finished, guarded, toy_play
+from toylab import finished
 
-HERE = f"http://127.0.0.1:{PORT}"
 PAGE = "#ds-page-hardware"
 A100 = DEVICES["a100-80g"]
 
@@ -33,15 +31,6 @@ def run() -> Run:
         return Run(trace.header, trace.prefill, list(trace.steps))
     finally:
         trace.close()
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
-    play = toy_play(tmp_path)
-    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
-        made.play = play  # type: ignore[attr-defined]  # for the tests
-        yield made
-    play.close()
 
 
 # ---- prices
@@ -154,8 +143,8 @@ def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(client: TestCli
     assert answer.status_code == 422 and answer.json()["error"].endswith(".") and "Traceback" not in answer.text
 
 
-def test_a_run_without_its_machine_is_priced_on_a_device_only(client: TestClient) -> None:
-    channel = finished(client.play, max_new=8)  # type: ignore[attr-defined]
+def test_a_run_without_its_machine_is_priced_on_a_device_only(play: Play, client: TestClient) -> None:
+    channel = finished(play, max_new=8)
     channel.wire.profile = None
     found = client.get(f"/ds/run/{channel.run}/hardware").json()
     assert found["here"] is None and found["there"] is None

@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,7 @@ from decodescope.app.play import Play
 from decodescope.app.shelf import Refused
 from decodescope.engine.trace import open_trace
 from starlette.testclient import TestClient
-from toylab import PORT, finished, guarded, speculative, toy_play
-
-HERE = f"http://127.0.0.1:{PORT}"
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Iterator[Play]:
-    made = toy_play(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(play: Play) -> Iterator[TestClient]:
-    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
-        yield made
+from toylab import HERE, finished, guarded, speculative, toy_play
 
 
 def listed(client: TestClient) -> dict[str, Any]:

@@ -19,18 +19,6 @@ SHORT = [*METHOD, "--max-new-tokens", "12"]
 PROMPTS = ["def add(a, b):", "Once upon a time"]
 
 
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]):
-    """Run a command: its exit code, what it wrote to standard output, and to standard error."""
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main([*argv])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The runs over PROMPTS, with a sampler that draws."""

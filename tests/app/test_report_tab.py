@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,7 @@ from decodescope.engine.trace import open_trace
 from decodescope.lab import report
 from decodescope.lab.report_tables import headline, tables
 from starlette.testclient import TestClient
-from toylab import HOSTILE, PORT, finished, guarded, toy_play
-
-HERE = f"http://127.0.0.1:{PORT}"
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Iterator[Play]:
-    made = toy_play(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(play: Play) -> Iterator[TestClient]:
-    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
-        yield made
+from toylab import HOSTILE, finished, toy_play
 
 
 def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, client: TestClient) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,7 @@ from decodescope.app.presets import PRESETS, matching
 from decodescope.app.recipe import from_json
 from decodescope.app.server import ServeError, bind, loopback, names_of
 from starlette.testclient import TestClient
-from toylab import PORT, finished, guarded, speculative, toy_play
-
-HERE = f"http://127.0.0.1:{PORT}"
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Iterator[Play]:
-    made = toy_play(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(play: Play) -> Iterator[TestClient]:
-    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
-        yield made
+from toylab import HERE, PORT, finished, guarded, speculative, toy_play
 
 
 def told(body: str) -> list[tuple[str, str | None, Any]]:
@@ -443,6 +427,6 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(play: Play, monke
 
 def test_examples_are_listed_and_streamed(client: TestClient) -> None:
     rows = client.get("/ds/examples").json()
-    assert rows and {"run", "title", "about", "settings"} == rows[0].keys()
+    assert rows and {"run", "title", "about", "settings", "tour"} == rows[0].keys()
     events = told(client.get(f"/ds/run/{rows[0]['run']}/events").text)
     assert events[-1][0] == "end" and any(kind == "step" for kind, _, _ in events)

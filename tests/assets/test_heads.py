@@ -7,13 +7,13 @@ import json
 import sys
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import toys
+from cyclic import NEXT, D, V, cyclic
 from decodescope.engine.folder import read_json
 from decodescope.engine.heads.files import HEADS, folders, write
 from decodescope.engine.heads.shift import shifts
@@ -22,10 +22,7 @@ from decodescope.engine.load import fingerprint, load
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))
 import heads as training  # noqa: E402
-from net import Net, Shape  # noqa: E402
 
-V, D = 13, 32
-NEXT = [5, 0, 7, 1, 9, 3, 11, 4, 12, 2, 6, 8, 10]  # one cycle through all ids
 SHAPES = {
     "medusa": dict(heads=3),
     "hydra": dict(heads=3, rank=0),
@@ -44,25 +41,6 @@ DRAFTS = {
     "blockwise": dict(length=3),
     "mlp_speculator": dict(branching="1,1,1", kept=1),
 }
-
-
-@cache
-def cyclic() -> Net:
-    """A net that continues every token by its NEXT: the last layer's feed-forward block looks it up, the others do nothing."""
-    torch.manual_seed(0)
-    net = Net(Shape(3, D, 2, 1, 16, 64, V, 256))
-    last = net.model.layers[2].mlp
-    with torch.no_grad():
-        for name, weight in net.named_parameters():
-            if name.endswith(("o_proj.weight", "down_proj.weight")):
-                weight.zero_()
-        net.model.embed_tokens.weight.copy_(torch.eye(V, D))
-        last.gate_proj.weight.zero_()[:V, :V] = torch.eye(V)
-        last.up_proj.weight.zero_()[:V, :V] = torch.eye(V)
-        for x, y in enumerate(NEXT):
-            last.down_proj.weight[y, x] = 1.0
-        net.model.norm.weight.fill_(2.0)
-    return net.requires_grad_(False)
 
 
 def text(rows: int, length: int, seed: int) -> torch.Tensor:

@@ -1,0 +1,27 @@
+"""Document: one HTML file that carries all it shows, and may fetch nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+
+def document(body: str, parts: Mapping[str, str]) -> str:
+    """The whole file; `body` goes from the beginning of <main> to the end. Each @@NAME@@ stands for parts["NAME"], which is
+    put in as it is; POLICY, TITLE and STYLE are needed beside those of the body."""
+    made = re.sub(r"@@([A-Z]+)@@", lambda found: parts[found[1]], _HEAD + body)
+    return made.encode("utf-8", "replace").decode("utf-8")
+
+
+_HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="@@POLICY@@">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>@@TITLE@@</title>
+<style>@@STYLE@@</style>
+</head>
+<body>
+<main>
+"""
