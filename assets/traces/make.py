@@ -17,12 +17,10 @@ from decodescope.engine.session import Session
 
 HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
-STORIES = ["Once upon a time, there was a little", "One day, a girl named", "The dog ran to the"]
-CODE = [
-    'def add(a, b):\n    """Return the sum."""\n    return a + b\n\n\ndef sub(a, b):\n    """Return the',
-    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
-    "for i in range(10):\n    print(",
-    *STORIES,
+STORIES = ["Once upon a time, there was a little girl", "Once upon a time, there was a little", "One day, a girl named"]
+RECORDS = [
+    '{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.',
+    '{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.',
 ]
 ENOUGH = 12
 # The first one is what the page opens on.
@@ -31,31 +29,34 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "First rejection",
         "about": "A small model drafts three branches of five tokens; the large one checks them all in one pass.",
         "names": {"drafter": "draft_model", "sampler": ["temperature"]},
-        "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.8}},
+        "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.5}},
         "prompts": STORIES,
         "new": 96,
+        "seed": 7,
         "level": "decisions",
     },
     "h2o": {
         "title": "Eviction while decoding",
         "about": "H2O keeps the 12 entries that drew most attention and the newest 12; all others leave the cache.",
         "names": {"policy": "h2o", "sampler": ["temperature"]},
-        "settings": {"policy": {"heavy": 12, "recent": 12}, "temperature": {"temperature": 0.8}},
-        "prompts": STORIES,
+        "settings": {"policy": {"heavy": 12, "recent": 12}, "temperature": {"temperature": 0.5}},
+        "prompts": STORIES[1:],
         "new": 48,
+        "seed": 4,
         "level": "fields",
     },
     "recycling": {
         "title": "Draft without a draft model",
-        "about": "Token recycling guesses a tree from successors seen before, greedily; the text is the plain one.",
+        "about": "Asked to repeat a record, the model is offered trees of successors seen before; the text is the plain one.",
         "names": {"drafter": "token_recycling"},
         "settings": {"drafter": {"nodes": "16"}},
-        "prompts": CODE,
+        "prompts": RECORDS,
+        "chat": True,
         "new": 96,
+        "seed": 7,
         "level": "decisions",
     },
 }
-SEED = 7
 LARGEST = 300_000  # bytes of one file; one that would be larger keeps no fields
 
 
@@ -78,13 +79,15 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
 
 def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: dict[str, Any]) -> Session:
     """Run it into the file."""
+    chat = what.get("chat", False)
     session = Session(
         models["lab"],
         Method.named(what["names"], what["settings"]),
-        encode(models["lab"], prompt),
+        encode(models["lab"], prompt, chat),
         models={"draft": models["lab-draft"]},
         max_new_tokens=what["new"],
-        seed=SEED,
+        seed=what["seed"],
+        chat=chat,
         level=level,
     )
     session.run_id = hashlib.sha256(f"example {path.stem}".encode()).hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,12 +37,12 @@ def test_every_stop_is_a_node_of_that_status(name: str) -> None:
 
 def test_what_the_tours_claim_is_in_the_traces() -> None:
     first = told("first-rejection")
-    and_, second = first[0]["nodes"][1], first[0]["nodes"][2]
-    assert [round(and_[3], 3), round(and_[4], 3), round(and_[5], 2), round(and_[8], 3)] == [0.046, 0.002, 0.80, 0.036]
-    assert second[7] == 0 and first[0]["refused"] == 3 and len(first[0]["made"]) == 1
-    assert [round(first[1]["nodes"][1][k], 2) for k in (5, 8)] == [0.61, 0.81]
-    assert [origin for *_, origin in first[1]["made"]] == ["accept", "accept", "resample"]
-    assert [origin for *_, origin in first[2]["made"]] == ["accept"] * 5 + ["bonus"]
+    held, refused = first[0]["nodes"][1], first[0]["nodes"][7]
+    assert [round(held[k], 4) for k in (3, 4, 5, 8)] == [0.9157, 0.8591, 0.6301, 0.9382]
+    assert [round(refused[k], 4) for k in (3, 4, 5, 8)] == [0.5619, 0.2807, 0.5228, 0.4995]
+    assert [origin for *_, origin in first[0]["made"]] == ["accept", "accept", "resample"]
+    assert first[2]["nodes"][2][7] == 0 and first[2]["refused"] == 3 and len(first[2]["made"]) == 1
+    assert [origin for *_, origin in first[6]["made"]] == ["accept"] * 5 + ["bonus"]
     h2o = [next(x for x in step["kv"] if x["lane"] == "target") for step in told("h2o")]
     assert [h2o[i]["evicted"] > 0 for i in (12, 13, 14, 30, 46)] == [False, False, True, True, True]
     trace = open_trace(next(x.path for x in examples() if x.name == "h2o"))
@@ -51,8 +52,16 @@ def test_what_the_tours_claim_is_in_the_traces() -> None:
     rows = trace.steps[14].cache[0].evicted
     assert rows is not None and len({str(x) for x in json.loads(json.dumps(rows.tolist()))}) > 1
     recycling = told("recycling")
-    assert recycling[0]["drafted"] == 0 and (recycling[6]["drafted"], recycling[6]["refused"]) == (14, 7)
-    assert [len(recycling[i]["made"]) for i in (6, 13, 18)] == [1, 3, 5]
+    trace = open_trace(next(x.path for x in examples() if x.name == "recycling"))
+    prompt, made = [trace.text([x]) for x in trace.header.prompt], [piece for step in recycling for _, piece, _ in step["made"]]
+    behind = {after for before, after in pairwise(prompt) if before == "\n"}
+    assert behind == {node[1] for node in recycling[0]["nodes"][1:] if node[0] == 0} and len(behind) == 3
+    assert (recycling[4]["drafted"], recycling[4]["refused"], len(recycling[4]["made"])) == (15, 7, 1)
+    name = [piece for _, piece, _ in recycling[5]["made"]]
+    assert len(name) == 5 and "".join(name[:3]) in "".join(prompt)
+    assert [origin for *_, origin in recycling[5]["made"]] == ["accept"] * 4 + ["bonus"]
+    assert (len(made), len(recycling)) == (40, 14) and made[-1] == "<|end|>" and recycling[-1]["made"][-1][2] == "accept"
+    assert "".join(made[:-1]) in "".join(prompt)
 
 
 @pytest.mark.browser
