@@ -193,13 +193,15 @@ class TestThePage:
                 "s.dispatchEvent(new Event('input')); }",
                 [PAGE, i],
             )
-            page.wait_for_function(f"document.querySelector('{PAGE} .roofline h1').textContent == 'Step {i}'")
-            page.wait_for_function(f"document.querySelector('{PAGE}').textContent.includes('Step {i}, all passes of')")
+            page.wait_for_function(f"document.querySelector('{PAGE} .roofline h1')?.textContent == 'Step {i}'")
+            page.wait_for_function(f"document.querySelector('{PAGE}')?.textContent.includes('Step {i}, all passes of')")
         ring = page.get_attribute(f"{PAGE} .ring", "cy")
         page.focus(f"{PAGE} .steps button >> nth=0")
         page.keyboard.press("Enter")
-        page.wait_for_function(f"document.querySelector('{PAGE} .roofline h1').textContent == 'Step 4'")
-        page.wait_for_function(f"document.querySelector('{PAGE} .ring').getAttribute('cy') != {json.dumps(ring)}")
+        page.wait_for_function(f"document.querySelector('{PAGE} .roofline h1')?.textContent == 'Step 4'")
+        page.wait_for_function(
+            f"(document.querySelector('{PAGE} .ring')?.getAttribute('cy') ?? {json.dumps(ring)}) != {json.dumps(ring)}"
+        )
         page.click("#ds-tab-lab")
         page.wait_for_selector(".ds h1:text-is('Step 4')")
 

@@ -53,7 +53,7 @@ def rows(page: Any) -> list[str]:
 
 def told(page: Any, text: str) -> None:
     """Wait for a sentence."""
-    page.wait_for_function(f"document.querySelector('{PAGE} .told').textContent.includes({json.dumps(text)})")
+    page.wait_for_function(f"document.querySelector('{PAGE} .told')?.textContent.includes({json.dumps(text)})")
 
 
 def test_the_list_is_a_table_with_heads_and_the_size_is_said(library: tuple[Lab, list[str]]) -> None:

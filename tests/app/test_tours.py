@@ -13,7 +13,7 @@ from decodescope.app.tours import TOURS
 from decodescope.engine.trace import open_trace
 from decodescope.lab.messages import messages
 
-SHOWN = "document.querySelector('.ds-tour .count').textContent"
+SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
 
 
 def told(name: str) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ def test_a_tour_is_walked_with_the_keyboard_and_left(lab: Lab) -> None:
         page.wait_for_selector(f".ds h1:text-is('Step {stop.step}')")
         assert stop.title in page.inner_text(".ds-tour") and stop.text in page.inner_text(".ds-tour")
         if stop.status == "reject":
-            page.wait_for_function("document.querySelector('.ds .decision').textContent.includes('Rejected')")
+            page.wait_for_function("document.querySelector('.ds .decision')?.textContent.includes('Rejected')")
         assert page.evaluate("document.activeElement.matches('.ds-tour .go')"), "the next press leads on"
         page.keyboard.press("Enter")
     page.wait_for_selector(".ds-tour .stop", state="hidden")
@@ -94,4 +94,4 @@ def test_a_tour_begins_in_the_library(lab: Lab) -> None:
     page.wait_for_selector(".ds h1:text-is('Step 0')")
     page.click("#ds-tab-library")
     page.locator("#ds-page-library .card").first.click()
-    page.wait_for_function("!document.querySelector('.ds-tour .stop').checkVisibility()")
+    page.wait_for_function("!document.querySelector('.ds-tour .stop')?.checkVisibility()")
