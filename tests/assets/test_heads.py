@@ -202,9 +202,19 @@ def test_batches_mix_own_text_and_corpus() -> None:
 # ---- what is shipped
 
 SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
+GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
 
 
-@pytest.mark.parametrize("folder", SHIPPED, ids=lambda x: f"{x.parents[1].name}-{x.name}")
+def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_a_constant() -> None:
+    config = read_json(GATING, "config.json")
+    assert config["target"] == fingerprint(ASSETS / "models" / "lab"), "the target was trained again after the head"
+    assert config["draft"] == fingerprint(GATING.parents[1]), "the draft was trained again after its head"
+    assert config["loss"] < config["constant"]
+    said = [row[-1] for row in config["calibration"]]
+    assert said == sorted(said), "the more it expects, the more is accepted"
+
+
+@pytest.mark.parametrize("folder", [x for x in SHIPPED if x != GATING], ids=lambda x: f"{x.parents[1].name}-{x.name}")
 def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> None:
     config = read_json(folder, "config.json")
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its heads"
