@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..engine.component import KINDS, Component, registry
 from ..engine.method import Method
 from ..engine.params import Param, ParamError
 from .play import Choice
+from .recipe import kinds_of
 
 TITLES = {
     "strategy": "Strategy",
@@ -88,7 +89,7 @@ class Controls:
     def visibility(self, *chosen: Any) -> list[Any]:
         """Which parts and knobs are shown, for the values of `parts`: those that the method uses."""
         names = dict(zip(self.parts, chosen, strict=True))
-        uses = _uses(names)
+        uses = kinds_of(names)
         made: list[Any] = [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
         for kind, name in self.groups:
             on = kind in uses and name in _listed(names[kind])
@@ -98,7 +99,7 @@ class Controls:
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Names and settings for Method.named, of what is shown; the rest is left out."""
         names = dict(zip(self.parts, values, strict=False))
-        uses = _uses(names)
+        uses = kinds_of(names)
         names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}
         settings: dict[str, dict[str, Any]] = {}
         for (kind, name, knob), value in zip(self.knobs, values[len(self.parts) :], strict=True):
@@ -169,15 +170,6 @@ def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visibl
         for knob in knobs:
             made.knobs[kind, name, knob.name] = control(knob, FIRST_KNOBS.get((name, knob.name)))
     made.groups[kind, name] = column
-
-
-def _uses(names: Mapping[str, Any]) -> set[str]:
-    """The kinds that count: those that the chosen strategy uses, a schedule only where the chosen drafter can have one."""
-    shelf, drafters = registry("strategy"), registry("drafter")
-    strategy, drafter = str(names["strategy"]), str(names["drafter"])
-    uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
-    asks = drafter in drafters and drafters[drafter]().scheduled  # type: ignore[attr-defined] # a Drafter's
-    return uses if asks else uses - {"schedule"}
 
 
 def _about(kind: str, chosen: Any) -> str | None:

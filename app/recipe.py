@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..engine.component import KINDS
+from ..engine.component import KINDS, registry
 from ..engine.method import Method
 from ..engine.samplers.chain import Chain
 from ..engine.trace.events import Header
@@ -73,8 +73,6 @@ def _chosen(choice: Choice) -> dict[str, Any]:
 
 def _set(choice: Choice) -> dict[str, dict[str, Any]]:
     """The knobs that are not as their component has them."""
-    from ..engine.component import registry
-
     made: dict[str, dict[str, Any]] = {}
     for part, knobs in choice.settings.items():
         kind = part if part in KINDS else "sampler"
@@ -86,14 +84,24 @@ def _set(choice: Choice) -> dict[str, dict[str, Any]]:
     return made
 
 
+def kinds_of(names: Mapping[str, Any]) -> set[str]:
+    """The kinds that count: those that the chosen strategy uses, a schedule only where the chosen drafter can have one."""
+    shelf, drafters = registry("strategy"), registry("drafter")
+    strategy, drafter = str(names["strategy"]), str(names["drafter"])
+    uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
+    asks = drafter in drafters and drafters[drafter]().scheduled  # type: ignore[attr-defined] # a Drafter's
+    return uses if asks else uses - {"schedule"}
+
+
 def recorded(header: Header) -> Choice:
     """The settings that a recorded run was made with."""
     method = Method.from_record(header.method)
     names: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
+    uses = kinds_of({kind: part.name for kind, part in method.parts().items()})
     for kind, part in method.parts().items():
-        if kind not in ("strategy", *method.strategy.uses) or (kind == "schedule" and not type(method.drafter)().scheduled):
-            continue  # what the controls do not show either
+        if kind not in uses:
+            continue
         stages = part.stages if isinstance(part, Chain) else [part]
         names[kind] = [x.name for x in stages] if kind == "sampler" else part.name
         settings |= {x.name if kind == "sampler" else kind: x.knobs() for x in stages}

@@ -87,9 +87,7 @@ class ModelTree:
         return [self._add(parent, drawn.token, logits, q, drawn.u) for drawn, q in drawn_laws]
 
     def draw(self, parent: int, law: Tensor, logits: Tensor) -> int:
-        """One child under `parent`, drawn from `law` [V], or its likeliest token; logits [V] after the parent."""
-        if self.greedy:
-            return self._add(parent, int(law.argmax()), logits)
+        """One child under `parent`, drawn from `law` [V]; logits [V] after the parent."""
         drawn = self.ctx.chance.draw(law, self.ctx.position + self._level(parent), "draft")
         return self._add(parent, drawn.token, logits, law, drawn.u)
 

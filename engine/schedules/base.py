@@ -14,6 +14,7 @@ from ..spec import ModelSpec
 
 if TYPE_CHECKING:
     from ..drafters.base import Context, Outcome
+    from ..method import Method
 
 
 @dataclass
@@ -42,10 +43,20 @@ class Schedule(Component):
     drafted; that token is checked whatever the answer. As it stands, a draft has the drafter's own length.
 
     draft_needs: what it asks of the draft model's passes
+    looks_at: what it does with a draft model, where it cannot do without one, e.g. "judges by the state of"
     """
 
     kind = "schedule"
     draft_needs: ClassVar[Needs] = Needs()
+    looks_at: ClassVar[str] = ""
+
+    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
+        if self.looks_at and method.drafter.scheduled and "draft" not in method.drafter.lanes:
+            return (
+                f"{self.name} {self.looks_at} a draft model and {method.drafter.name} drafts without one; choose the drafter "
+                "draft_model, or the schedule confidence."
+            )
+        return None
 
     def lacks(self, draft: ModelSpec) -> str | None:
         """Why it cannot judge the tokens of the draft model `draft`; None if it can."""

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ..component import component, param
 from ..hardware import DEVICES
 from ..passtime import Linear
-from ..spec import ModelSpec
 from ..speedup import expected_tokens
 from .base import Schedule
 
 if TYPE_CHECKING:
     from ..drafters.base import Context, Outcome
-    from ..method import Method
 
 PRIOR = 4.0  # judged tokens' worth of `alpha` that the average begins with
 
@@ -37,6 +35,7 @@ class Goodput(Schedule):
 
     title = "Goodput (SmartSpec)"
     source = "Liu et al. 2024, arXiv:2406.14066, section 4 (recalled)"
+    looks_at = "reckons with the time of"
 
     batch: int = param(1, low=1, high=4096, unit="texts", help="simulated batch: texts that share every pass")
     machine: str = param("a100-80g", choices=("here", *DEVICES), help="whose times are reckoned with; here: timed on this one")
@@ -44,14 +43,6 @@ class Goodput(Schedule):
     alpha: float = param(0.7, low=0.0, high=1.0, step=0.05, help="share accepted that the average begins with")
     memory: float = param(0.9, low=0.0, high=0.999, step=0.01, help="what a step leaves of the counts before it")
     probe: int = param(16, low=0, high=1024, unit="steps", help="steps without a draft after which one token is tried; 0: none")
-
-    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
-        if method.drafter.scheduled and "draft" not in method.drafter.lanes:
-            return (
-                f"goodput reckons with the time of a draft model and {method.drafter.name} drafts without one; choose the "
-                "drafter draft_model, or the schedule confidence."
-            )
-        return None
 
     def begin(self, ctx: Context) -> None:
         draft = ctx.lanes["draft"].decoder

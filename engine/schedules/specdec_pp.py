@@ -12,7 +12,6 @@ from .base import Drafted, Schedule
 
 if TYPE_CHECKING:
     from ..drafters.base import Context
-    from ..method import Method
 
 
 @component
@@ -32,17 +31,10 @@ class SpecDecPP(Schedule):
     title = "SpecDec++ (acceptance head)"
     source = "Huang et al. 2024, arXiv:2405.19715, sections 3.2 and 3.3; Kaffaljidhmah2/SpecDec_pp, specdec_pp/hf_generation.py"
     draft_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
+    looks_at = "judges by the state of"
 
     h: float = param(0.3, low=0.0, high=1.0, step=0.05, help="probability of a refusal above which drafting stops")
     most: int = param(20, low=2, high=64, unit="tokens", help="longest draft")
-
-    def refuse(self, method: Method, spec: ModelSpec) -> str | None:
-        if method.drafter.scheduled and "draft" not in method.drafter.lanes:
-            return (
-                f"specdec_pp judges by the state of a draft model and {method.drafter.name} drafts without one; choose the "
-                "drafter draft_model, or the schedule confidence."
-            )
-        return None
 
     def lacks(self, draft: ModelSpec) -> str | None:
         if "specdec" in draft.heads:
