@@ -21,6 +21,7 @@ import signal
 import statistics
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -101,7 +102,7 @@ class Training:
         self.step = self.warm = self.tokens = 0
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
         self.minutes, self.history = 0.0, []
-        self.origin, self.source = f"{time.time():.0f}", None  # tells this training from others; the folder it began with
+        self.origin, self.source = uuid.uuid4().hex, None  # tells this training from others; the folder it began with
         self.worker, self.coming = ThreadPoolExecutor(1), None
 
     def state(self) -> dict:
