@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ import toys
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.component import registry
 from decodescope.engine.feed import Feed
+from decodescope.engine.labbench import QUESTIONS, Bench
 from decodescope.engine.load import Model, load
+from decodescope.engine.questions import Question, even_of_each, kinds, read_questions
 
 SETTINGS = {
     "lookup": dict(drafter=("prompt_lookup", {"length": 8})),
@@ -125,30 +129,31 @@ class Tally:
         self.largest = max(self.largest, float(gap[gap <= tau].max()))
 
 
-OPENINGS = (
-    "The old lighthouse", "A small robot", "In the morning", "My neighbour's cat", "The recipe says", "Once, a king",
-    "The train to the north", "To sort a list", "def area(width, height):", "Water boils", "She opened the letter and",
-    "Nobody knew why", "The first rule", "After the storm", "Twelve birds", "The market was", "He said: \"", "If x is even",
-    "Question: what is a cache?", "The moon",
-)  # fmt: skip
-TURNS = ("", " and then", " was not", " because", " of the", ", who", " is", " went to the", " 1, 2, 3,", "\n")
+def prompts(model: Model, count: int) -> list[list[int]]:
+    """Ids of the first turns of `count` LabBench questions: one of each kind in turns, spread over those of the kind."""
+    questions, _ = read_questions(QUESTIONS)
+    each: dict[str, list[Question]] = defaultdict(list)
+    for question in even_of_each(questions, -(-count // len(kinds(questions)))):
+        each[question.kind].append(question)
+    bench = Bench(model, {})
+    chosen = [question for turn in zip_longest(*each.values()) for question in turn if question is not None]
+    return [bench.first(question) for question in chosen[:count]]
 
 
 def written(target: Model, method: Method, prompt: list[int], tokens: int, draft: Model) -> list[int]:
-    """The text of a run; raises MethodError if the models cannot run the method."""
+    """The text of a run, which no stop token ends; raises MethodError if the models cannot run the method."""
     models = dict.fromkeys(method.drafter.lanes, draft)
-    session = Session(target, method, prompt, models=models, max_new_tokens=tokens)
+    session = Session(target, method, prompt, models=models, max_new_tokens=tokens, stop_tokens=())
     for _ in session.stream():
         pass
     return session.end.tokens
 
 
 def compare(count: int, tokens: int, told: Callable[[str], None] = lambda line: None) -> Tally:
-    """Every method's text of `tokens` tokens after `count` prompts; `told` hears of each prompt."""
+    """Every method's text of `tokens` tokens after `count` prompts of LabBench; `told` hears of each prompt."""
     target, draft = (load(name, "float32", "cpu") for name in ("lab", "lab-draft"))
     tally = Tally()
-    prompts = [opening + turn for turn in TURNS for opening in OPENINGS][:count]
-    for number, prompt in enumerate((target.tokenizer.encode(text) for text in prompts), 1):
+    for number, prompt in enumerate(prompts(target, count), 1):
         plain = written(target, Method(), prompt, tokens, draft)
         for name, parts in METHODS.items():
             if name in tally.refused:
