@@ -1,0 +1,276 @@
+"""What a server for one's own computer bears: readers that are slow, streams and runs without end, paths and bodies that
+nobody should send. Figures of a run of it are printed with `-s`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+import toys
+from browser import served
+from decodescope.app.events import BATCH, RING, Channel
+from decodescope.app.guard import Guard
+from decodescope.app.play import Play, Refused
+from decodescope.app.server import STREAMS, app
+from decodescope.engine.session import Session
+from decodescope.engine.trace.events import Step
+from toylab import ToyPlay, finished, speculative
+
+BUSY = 2 * RING  # steps that are made while nobody reads
+
+
+@pytest.fixture
+def address(play: Play) -> Iterator[tuple[str, int]]:
+    """Host and port of a real server over `play`, without the page."""
+    with served(lambda port: Guard(app(play, page=False), port)) as url:
+        parts = urlsplit(url)
+        yield str(parts.hostname), int(parts.port or 0)
+
+
+def asked(address: tuple[str, int], path: str, method: str = "GET", **more: Any) -> http.client.HTTPResponse:
+    """The head of the answer to a request of the page's own."""
+    made = http.client.HTTPConnection(*address, timeout=30)
+    headers = {"origin": "http://{}:{}".format(*address), **more.pop("headers", {})}
+    made.request(method, path, headers=headers, **more)
+    return made.getresponse()
+
+
+def memory() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Going:
+    """A job that goes until it is told that it is over."""
+
+    status = "running"
+
+
+# ---- slow readers
+
+
+def busy(play: Play, folder: Path) -> tuple[Channel, list[Step]]:
+    """A channel of a run that goes, and a step of a tree that it is told again and again, under new numbers."""
+    models = dict(target=play.models["target"], draft=play.models["draft"])
+    method = toys.method(drafter=("draft_model", {"length": 3, "width": 2}))
+    session = Session(models["target"], method, [1, 2, 3], models={"draft": models["draft"]}, max_new_tokens=40)
+    channel = Channel("0" * 16, folder / "busy.dstrace")
+    channel.job = Going()
+    channel.write(session.header)
+    steps = [x for x in session.stream() if isinstance(x, Step)]
+    return channel, steps
+
+
+def _at(steps: list[Step], i: int) -> Step:
+    """A step of the list under the number i."""
+    return replace(steps[i % len(steps)], step=i)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
+def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
+    play: Play, address: tuple[str, int], tmp_path: Path
+) -> None:
+    channel, made = busy(play, tmp_path)
+    play._channels[channel.run] = channel
+    for i in range(RING):  # what the server keeps of any run
+        channel.write(_at(made, i))
+    with socket.create_connection(address, timeout=60) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+        time.sleep(1)  # its buffers fill up
+        before = memory()
+        for i in range(RING, RING + BUSY):
+            channel.write(_at(made, i))
+            if i % 200 == 0:
+                time.sleep(0.05)  # the stream is asked for more, as often as it likes
+        grown = memory() - before
+        assert grown < 20 << 20, f"{grown >> 20} MiB for a reader that reads nothing"
+        channel.job.status = "done"  # type: ignore[union-attr, misc]
+        read = b""
+        while b"event: end" not in read[-4096:]:
+            part = slow.recv(1 << 20)
+            assert part, "the stream broke off"
+            read += part
+    numbers = [int(x[4:]) for x in read.split(b"\n") if x.startswith(b"id: ")]
+    assert numbers[-1] == RING + BUSY - 1 and numbers == sorted(set(numbers)), "the newest step, and none twice"
+    print(f"{RING + BUSY} steps, a reader that stood still for {BUSY} of them: {grown / 2**20:.1f} MiB more")
+
+
+def test_a_writer_waits_for_no_reader(play: Play, address: tuple[str, int], tmp_path: Path) -> None:
+    channel, made = busy(play, tmp_path)
+    play._channels[channel.run] = channel
+    with ExitStack() as open_:
+        for _ in range(20):
+            slow = open_.enter_context(socket.create_connection(address, timeout=30))
+            slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+        waited = []
+        for i in range(1000):
+            begin = time.perf_counter()
+            channel.write(_at(made, i))
+            waited.append(time.perf_counter() - begin)
+        body = json.loads(asked(address, f"/ds/run/{channel.run}/range?from=990&to=1000").read())
+        assert body["next"] == 1000 and len(body["steps"]) == 10 <= BATCH
+    channel.job.status = "done"  # type: ignore[union-attr, misc]
+    assert sorted(waited)[len(waited) // 2] < 0.005, "appending is all that the worker does"
+
+
+# ---- more than one visitor's share
+
+
+def test_a_thousand_streams_are_refused_above_the_limit_and_the_server_recovers(play: Play, address: tuple[str, int]) -> None:
+    run = play.start(speculative()).run
+    play.act(play._channels[run], "pause")
+    connections, codes = [], []
+    for _ in range(STREAMS + 40):
+        made = http.client.HTTPConnection(*address, timeout=60)
+        made.request("GET", f"/ds/run/{run}/events")
+        answer = made.getresponse()
+        codes.append(answer.status)
+        if answer.status == 503:
+            assert json.loads(answer.read())["error"] == f"{STREAMS} pages are watching, which is the limit; close one."
+        connections.append((made, answer))
+    assert codes == [200] * STREAMS + [503] * 40
+    for made, answer in connections:
+        answer.close()
+        made.close()
+    play.act(play._channels[run], "stop")
+    until = time.monotonic() + 30
+    while asked(address, f"/ds/run/{run}/events").status != 200:
+        assert time.monotonic() < until, "streams that were closed still count"
+        time.sleep(0.1)
+
+
+def test_a_hundred_visitors_find_a_bounded_queue_and_then_room_again(play: ToyPlay) -> None:
+    play.pausing = True
+    refusals, started = [], []
+    for i in range(100):
+        try:
+            started.append(play.start(speculative(), visitor=f"visitor {i}"))
+        except Refused as refusal:
+            refusals.append(str(refusal))
+    assert 2 <= len(started) < 40 and len(refusals) == 100 - len(started)
+    assert set(refusals) == {refusals[0]} and "waiting, which is the limit" in refusals[0]
+    play.pausing = False
+    for channel in started:
+        play.act(channel, "stop")
+    assert finished(play).status == "done"
+
+
+def test_clicks_without_end_make_one_run(play: ToyPlay) -> None:
+    play.pausing = True
+    first = play.start(speculative(), visitor="one")
+    for _ in range(99):
+        with pytest.raises(Refused, match=r"^Your run is still going \(step \d+\): stop it first\.$"):
+            play.start(speculative(), visitor="one")
+    assert list(play._jobs) == [first.run]
+    play.act(first, "stop")
+
+
+def test_two_visitors_of_one_run_see_the_same_and_either_stops_it(play: ToyPlay, address: tuple[str, int]) -> None:
+    play.pausing = True
+    channel = play.start(speculative(), visitor="one")
+    second = play.start(speculative(), visitor="two")
+    assert play.ahead(second) == 1, "one owner of the machine; the other run waits and knows its place"
+    readers = [asked(address, f"/ds/run/{channel.run}/events") for _ in range(2)]
+    assert asked(address, f"/ds/run/{channel.run}/stop", "POST").status == 200
+    told = [reader.read() for reader in readers]
+    assert told[0].split(b"event: head")[1] == told[1].split(b"event: head")[1] and told[0].count(b"event: end") == 1
+    assert asked(address, f"/ds/run/{channel.run}/stop", "POST").status == 409
+    play.act(second, "stop")
+
+
+# ---- requests that nobody should send
+
+
+PARTS = [".", "..", "...", "%2e", "%2e%2e", "~", "etc", "passwd", "C:", "con", "NUL", "aux.js", "\\"]
+PARTS += [
+    "\\\\host\\x",
+    "file:",
+    "http:",
+    "%00",
+    "%0d%0a",
+    "%c0%ae",
+    "scope.js",
+    "SCOPE.JS",
+    "page.py",
+    "::$DATA",
+    "${x}",
+    "{{x}}",
+    "<b>",
+    "\u202e",
+]
+PARTS += ["💾", " ", "*", "|"]
+PATHS = sorted({"/".join(random.Random(seed).choices(PARTS, k=1 + seed % 4)) for seed in range(260)} - {"scope.js"})[:200]
+
+
+def test_of_two_hundred_paths_none_leads_out(address: tuple[str, int]) -> None:
+    assert len(PATHS) == 200
+    for path in PATHS:
+        for room in ("/ds/web/", "/ds/run/", "/ds/library/"):
+            begin = time.perf_counter()
+            answer = asked(address, room + quote(path, safe="/%:*|\\~$"))
+            body = answer.read()
+            assert answer.status in (400, 403, 404, 405), (room + path, answer.status)
+            assert b"root:" not in body and b"import " not in body and b"Traceback" not in body
+            assert time.perf_counter() - begin < 5
+    assert asked(address, "/ds/state").status == 200
+
+
+@pytest.mark.parametrize("span", ["from=0&to=99999999999", "from=5&to=1", "from=-1&to=2", "from=1e3&to=2", "from=&to=", "to=4"])
+def test_ranges_past_the_end_and_none_are_bounded(play: Play, address: tuple[str, int], span: str) -> None:
+    run = finished(play).run
+    answer = asked(address, f"/ds/run/{run}/range?{span}")
+    body = json.loads(answer.read())
+    assert (answer.status == 400 and body["error"].endswith(".")) or len(body["steps"]) <= BATCH
+
+
+def test_ten_gigabytes_are_refused_unread(address: tuple[str, int]) -> None:
+    answer = asked(address, "/ds/library?name=x.dstrace", "POST", headers={"content-length": str(10 << 30)})
+    assert answer.status == 413 and "64 MiB, which is the limit" in json.loads(answer.read())["error"]
+    assert asked(address, "/ds/state").status == 200
+
+
+def test_headers_that_never_end_hold_nobody_up(address: tuple[str, int]) -> None:
+    with ExitStack() as open_:
+        for _ in range(50):
+            slow = open_.enter_context(socket.create_connection(address, timeout=30))
+            slow.sendall(b"GET /ds/state HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        for _ in range(10):
+            begin = time.perf_counter()
+            assert asked(address, "/ds/state").status == 200
+            assert time.perf_counter() - begin < 5
+
+
+def test_a_header_of_a_megabyte_is_refused(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=30) as made:
+        try:
+            made.sendall(b"GET /ds/state HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (1 << 20) + b"\r\n\r\n")
+            said = made.recv(4096)
+        except (ConnectionResetError, BrokenPipeError):
+            said = b""
+    assert not said or b" 200 " not in said.split(b"\r\n")[0]
+    assert asked(address, "/ds/state").status == 200
+
+
+FOREIGN = [{"origin": "http://evil.example"}, {"origin": "null"}, {"host": "evil.example"}, {"host": "evil.example:80"}]
+CHANGES = ["/ds/library", "/ds/library/RUN/delete", "/ds/run/RUN/stop", "/ds/run/RUN/pause"]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+@pytest.mark.parametrize("path", CHANGES)
+def test_another_page_changes_nothing(play: Play, address: tuple[str, int], path: str, headers: dict[str, str]) -> None:
+    run = finished(play).run
+    there = sorted(play.folder.iterdir())
+    answer = asked(address, path.replace("RUN", run), "POST", headers=headers, body=b"{}")
+    assert answer.status == 403 and sorted(play.folder.iterdir()) == there
