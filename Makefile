@@ -52,7 +52,7 @@ models:
 	@$(TRAIN) lab $(AMOUNT)
 	@$(TRAIN) lab-draft --teacher assets/models/lab $(AMOUNT)
 	@$(TRAIN) lab-draft-plain $(AMOUNT)
-	@for kind in medusa hydra eagle kangaroo; do $(IN) assets/training/heads.py $$kind || exit 1; done
+	@$(IN) assets/training/heads.py medusa hydra eagle eagle3 kangaroo blockwise mlp_speculator
 	@$(IN) assets/training/evaluate.py
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted

@@ -17,6 +17,35 @@ Origin = Literal["bonus", "residual", "correction", "target"]
 
 
 @dataclass
+class Slots:
+    """Rows that ride the pass behind the tree and stand for no token: what the target says there is a guess at later ones.
+
+    at:      S; the node that each hangs on, ROOT or its index; it sees that node and what the node sees
+    steps:   S; how many positions behind that node it stands, from 1
+    visible: bool [S, S]; which of the slots it sees, itself among them
+    embeds:  float [S, d_model], what enters the first layer there
+    No row of the tree sees a slot, no rule hears of one, and none is committed.
+    """
+
+    at: list[int]
+    steps: list[int]
+    visible: Tensor
+    embeds: Tensor
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def behind(self, tree: Tensor) -> Tensor:
+        """bool [N + 1 + S, N + 1 + S]: what each row sees, the slots last, where the rows of the tree see `tree`."""
+        n, rows = len(tree), torch.tensor(self.at) + 1
+        seen = torch.zeros(n + len(self), n + len(self), dtype=torch.bool)
+        seen[:n, :n] = tree
+        seen[n:, :n] = tree[rows]
+        seen[n:, n:] = self.visible
+        return seen
+
+
+@dataclass
 class Draft:
     """A tree of candidate tokens that grows from the root, the last committed token.
 
@@ -33,6 +62,7 @@ class Draft:
     notes:      figures for the trace (matched span, template, ...)
     enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
                 drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
+    slots:      rows of the same pass in which the target guesses for the next draft, or None
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -47,6 +77,7 @@ class Draft:
     notes: dict[str, Any] | None = None
     enter: int = 0
     states: Tensor | None = None
+    slots: Slots | None = None
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.tokens):
@@ -108,8 +139,10 @@ class Draft:
 
     def feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
         """The root and the tree as one pass of N + 1 rows; `start` is the root's position."""
-        tokens = torch.tensor([[root, *self.tokens]], device=device)
         n = len(self)
+        if self.slots is not None:
+            return self._with_slots(self.slots, root, start, device)
+        tokens = torch.tensor([[root, *self.tokens]], device=device)
         if self.is_chain and self.visible is None:
             positions = torch.arange(start, start + n + 1, device=device)[None]
             return Feed(tokens, positions, enter=self.enter, states=self.states, highest=start + n)
@@ -119,6 +152,22 @@ class Draft:
             visible[1:, 1:] = self.visible
         mask = visible[None].to(device)
         return Feed(tokens, positions, mask, enter=self.enter, states=self.states, highest=start + max(self.depth))
+
+    def _with_slots(self, slots: Slots, root: int, start: int, device: torch.device | str) -> Feed:
+        """The pass with the slots behind the tree; the ids in their rows are never looked at."""
+        assert self.enter == 0 and self.visible is None, "slots ride a whole pass over a plain tree"
+        n, depth = len(self) + 1, [0, *self.depth]
+        places = depth + [depth[node + 1] + step for node, step in zip(slots.at, slots.steps, strict=True)]
+        embeds = torch.nn.functional.pad(slots.embeds, (0, 0, n, 0))[None].to(device)
+        return Feed(
+            torch.tensor([[root, *self.tokens] + [root] * len(slots)], device=device),
+            torch.tensor([places], device=device) + start,
+            slots.behind(self.ancestry())[None].to(device),
+            embeds=embeds,
+            embed_rows=torch.arange(n + len(slots), device=device) >= n,
+            slots=len(slots),
+            highest=start + max(places),
+        )
 
 
 @dataclass
@@ -146,6 +195,7 @@ class Verdict:
     trials: the tests, in order;  u, low, high: the uniform that drew `token` and its interval of the law
     rule:   what the rule adds so that the verdict can be re-derived
     places: (place, law [V] or None) for every place visited, for the trace; None where the choice is greedy
+    forced: nodes that were settled beforehand, not tested
     """
 
     path: list[int]
@@ -157,3 +207,4 @@ class Verdict:
     high: float = 1.0
     rule: dict[str, Any] | None = None
     places: list[tuple[int, Tensor | None]] = field(default_factory=list)
+    forced: list[int] = field(default_factory=list)

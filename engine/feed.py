@@ -21,6 +21,7 @@ class Feed:
     logits:    which rows the unembedding is applied to: "all", or "last" (prefill)
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
+    slots:     the last rows that stand for no token
     highest:   the largest of `positions`, known without asking the device; -1: look it up
     """
 
@@ -32,6 +33,7 @@ class Feed:
     embed_rows: Tensor | None = None
     enter: int = 0
     states: Tensor | None = None
+    slots: int = 0
     highest: int = -1
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from .draft import ROOT, Draft, Proposal
 from .drafters.base import Context, top_tokens
 from .feed import Feed
+from .schedules.base import Drafted
 
 MOST = 128  # nodes of a draft with a given number of children at each level
 
@@ -126,6 +127,26 @@ class ModelTree:
             return Draft(tokens, parents, source=source, notes=notes)
         q, u = torch.stack([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
         return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
+
+
+def scheduled_chain(ctx: Context, length: int) -> Draft:
+    """A chain of the draft model's, as long as the schedule lets it be; length: the drafter's own."""
+    longest = ctx.schedule.allow(ctx, length)
+    if longest == 0:
+        return Draft()
+    tree = ModelTree(ctx)
+    logits = tree.root()
+    (node,) = tree.grow(ROOT, logits[0], 1)
+    while ctx.schedule.more(_drafted(tree, node, logits[0])) and len(tree.tokens) < longest:
+        logits = tree.read([node], keep=True)
+        (node,) = tree.grow(node, logits[0], 1)
+    return tree.draft("iid", notes=ctx.schedule.notes() or None)
+
+
+def _drafted(tree: ModelTree, node: int, logits: Tensor) -> Drafted:
+    """What a schedule sees of the last `node` of a chain, which was drafted from logits [V]."""
+    probe = tree.lane.probe
+    return Drafted(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])
 
 
 def unfit(branching: str, knob: str, trees: int = 1) -> str | None:

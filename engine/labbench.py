@@ -150,6 +150,7 @@ class Bench:
             "fingerprint": self.model.fingerprint,
             "draft": None if self.draft is None else self.draft.name,
             "draft_fingerprint": None if self.draft is None else self.draft.fingerprint,
+            "further": {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in self.further.items()},
             "machine": machine(device),
             "device": str(device),
             "threads": torch.get_num_threads(),

@@ -115,7 +115,8 @@ class Method:
     def lossless(self) -> bool:
         """Whether the text has the target's own law under this sampler: nothing in the method changes it."""
         parts = self.strategy.lossless and self.policy.lossless and self.depth.exact
-        return parts and (self.acceptance.lossless or self.sampler.greedy or isinstance(self.drafter, NoDraft))
+        exact = self.acceptance.lossless or (self.acceptance.matches and self.sampler.greedy)
+        return parts and (exact or isinstance(self.drafter, NoDraft))
 
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""

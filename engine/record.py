@@ -11,10 +11,16 @@ from torch import Tensor
 
 from .draft import Draft, Verdict
 from .lane import Lane
+from .params import ParamError
 from .probe import Needs
 from .state import Move, State
 from .tops import ties, tops
 from .trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
+
+# numbers of one map of attention mass, by level; a larger one is left out
+MASS = {"counts": 0, "decisions": 1 << 14, "fields": 1 << 20}
+LAWS = 1 << 18  # numbers of the laws that "fields" keeps of one step
+ATTENTION = 1 << 19  # weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
 
 
 class Recorder:
@@ -48,7 +54,12 @@ class Recorder:
         return list(LEVELS[: LEVELS.index(self.level) + 1])
 
     def needs(self, n_layers: int) -> Needs:
-        """What the recorder itself asks of the target's passes."""
+        """What the recorder itself asks of the target's passes. Raises ParamError for layers that the target has not."""
+        if self.layers is not None and not (self.layers and all(0 <= i < n_layers for i in self.layers)):
+            raise ParamError(
+                f"layers = {', '.join(map(str, self.layers)) or 'none'}: choose from the target's, 0 to {n_layers - 1}, at "
+                "least one."
+            )
         if self.level != "fields":
             return Needs()
         layers = frozenset(range(n_layers) if self.layers is None else self.layers)
@@ -64,6 +75,11 @@ class Recorder:
     def forget(self) -> None:
         """A new trace begins: it has shown no piece yet."""
         self._known = set()
+
+    def count_anew(self, s: State) -> None:
+        """The lanes of `s` are others than before: what they hold now is where the next step's changes begin."""
+        lanes = (s.target, *s.lanes.values())
+        self._held, self._read = {x.name: x.cache.held for x in lanes}, {x.name: x.cache.length for x in lanes}
 
     def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
         """Pieces of the ids that the trace has not shown yet."""
@@ -107,6 +123,8 @@ class Recorder:
             self._decisions(s, step, move)
         if self.level == "fields":
             step.fields, self._fields = self._fields, None
+            if move.logits is not None and move.draft is not None:
+                step.fields = whole_laws(step.fields or Fields(), move.draft, move.logits)
         return step
 
     def _decisions(self, s: State, step: Step, move: Move) -> None:
@@ -121,6 +139,7 @@ class Recorder:
             if verdict.token is not None:
                 step.extra = Extra(verdict.token, verdict.origin, verdict.u, verdict.low, verdict.high)
             step.rule = verdict.rule
+            step.forced = verdict.forced or None
             if move.logits is not None:
                 step.tops = tops(draft, verdict, move.logits)
                 shown += step.tops.ids.ravel().tolist()
@@ -154,7 +173,8 @@ class Recorder:
             logs = [taken(store) for store in cache.layers]
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
-        if self.level == "fields" and "mass" in cache.layers[0].columns:
+        entries = len(cache.layers) * spec.n_kv_heads * cache.length
+        if "mass" in cache.layers[0].columns and entries <= MASS[self.level]:
             change.mass = mass_map(lane)
         return change
 
@@ -162,8 +182,15 @@ class Recorder:
         """The committed rows' attention and norms, while the cache still stands as they saw it."""
         if lane.probe is None or not lane.probe.rows:
             return
-        layers = sorted(lane.probe.rows)
-        seen = [lane.attention(i, rows, before)[0] for i in layers]
+        layers = sorted(i for i in lane.probe.rows if self.layers is None or i in self.layers)
+        seen, room = [], ATTENTION
+        for i in layers:
+            seen.append(lane.attention(i, rows, before)[0])  # [H_kv, g, R, n]
+            room -= seen[-1].numel()
+            if room < 0:
+                seen.pop()
+                break
+        layers = layers[: len(seen)]
         if len({x.shape for x in seen}) > 1:  # layers hold different numbers of entries: pad with zeros
             most = max(x.shape[-1] for x in seen)
             seen = [torch.nn.functional.pad(x, (0, most - x.shape[-1])) for x in seen]
@@ -171,9 +198,9 @@ class Recorder:
         at = torch.tensor(rows, device=lane.decoder.device)
         norms = [x[0].float().norm(dim=-1)[at] for _, x in sorted(lane.probe.hidden.items(), key=_place)]
         self._fields = Fields(
-            layers,
-            torch.stack(seen).half().cpu().numpy(),
-            np.stack(positions),
+            layers or None,
+            torch.stack(seen).half().cpu().numpy() if seen else None,
+            np.stack(positions) if seen else None,
             torch.stack(norms).float().cpu().numpy() if norms else None,
         )
 
@@ -198,6 +225,15 @@ def tree(draft: Draft) -> DraftTree:
         for (i, _), value in zip(drawn, draft.q[[row for _, row in drawn], at].tolist(), strict=True):
             q[i] = value
     return DraftTree(draft.tokens, draft.parents, q, draft.kind, draft.u, draft.source, draft.notes)
+
+
+def whole_laws(fields: Fields, draft: Draft, logits: Tensor) -> Fields:
+    """`fields` with the laws of the step in full, if they are not too large."""
+    if logits.numel() + (0 if draft.q is None else draft.q.numel()) <= LAWS:
+        fields.logits = logits.float().cpu().numpy()
+        if draft.q is not None and draft.q_row is not None:
+            fields.laws, fields.law_of = draft.q.float().cpu().numpy(), np.array(draft.q_row, np.int32)
+    return fields
 
 
 def columns(verdict: Verdict) -> Trials:

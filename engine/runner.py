@@ -35,6 +35,8 @@ class Job:
         self._wanted: float = float("inf")  # steps that may still be made before pausing
         self._cancelled = False
         self._withdraw: Callable[[], bool] | None = None
+        self.aside = False
+        self.until: Callable[[Step], bool] | None = None  # asked after each step: whether to pause behind it
 
     def pause(self) -> None:
         """Stop after the step that is being made."""
@@ -113,29 +115,33 @@ class Job:
             self.status, self.message = status, message or self.message
             self._changed.notify_all()
 
-    def _allowed(self, idle: Callable[[], bool]) -> bool:
-        """Wait until a step may be made; False if the run is to end instead."""
-        with self._changed:
-            while self._wanted <= 0 and not self._cancelled and not idle():
+    def _allowed(self, idle: Callable[[], bool], meanwhile: Callable[[], object]) -> bool:
+        """Wait until a step may be made, doing something `meanwhile`; False if the run is to end instead."""
+        while True:
+            with self._changed:
+                if self._cancelled or idle():
+                    return False
+                if self._wanted > 0:
+                    self.status = "running"
+                    return True
                 self.status = "paused"
                 self._changed.notify_all()
                 self._changed.wait(0.1)
-            if self._cancelled or idle():
-                return False
-            self.status = "running"
-            return True
+            meanwhile()
 
     def _made(self, step: Step) -> None:
+        stop = self.until is not None and self.until(step)
         with self._changed:
             self._ring.append(step)
             self._count += 1
-            self._wanted -= 1
+            self._wanted = 0 if stop else max(0, self._wanted - 1)  # not below: the next step that is asked for is one
             self._changed.notify_all()
 
 
 class Runner:
     """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission. A paused job
-    holds the worker, so that what is on screen is the state the device has. `longest_s` bounds a run's computing."""
+    holds the worker, so that what is on screen is the state the device has; only forks go on beside it. `longest_s` bounds a
+    run's computing."""
 
     def __init__(self, queue: int = 16, longest_s: float | None = None):
         self.queue, self.longest_s = queue, longest_s
@@ -146,9 +152,11 @@ class Runner:
         self._worker = threading.Thread(target=self._work, name="decodescope-runner", daemon=True)
         self._worker.start()
 
-    def submit(self, session: Session, label: str = "") -> Job:
-        """Queue a session; raises QueueFull if too many wait."""
+    def submit(self, session: Session, label: str = "", aside: bool = False) -> Job:
+        """Queue a session; raises QueueFull if too many wait. aside: it need not wait for a job that is paused, whose worker
+        it borrows to its end."""
         job = Job(session, label)
+        job.aside = aside
         with self._news:
             if len(self._waiting) >= self.queue:
                 raise QueueFull(f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first.")
@@ -194,11 +202,20 @@ class Runner:
                 job = self._waiting.popleft()
             self._serve(job)
 
+    def _aside(self) -> None:
+        """While a job is paused: serve the first waiting one that need not wait for it."""
+        with self._news:
+            job = next((x for x in self._waiting if x.aside), None)
+            if job is not None:
+                self._waiting.remove(job)
+        if job is not None:
+            self._serve(job)
+
     def _serve(self, job: Job) -> None:
         session = job.session
         try:
             while session.end is None:
-                if not job._allowed(lambda: self._closing):
+                if not job._allowed(lambda: self._closing, self._aside):
                     session.finish("stopped_by_user")
                     break
                 step = session.step()

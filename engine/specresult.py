@@ -153,12 +153,18 @@ def compared(
     }
 
 
-def interval(values: Sequence[float], draws: int = 400) -> list[float]:
-    """The middle 90 % of the medians of as many values, drawn again from these: the percentile bootstrap."""
+def interval(
+    values: Sequence[float],
+    draws: int = 400,
+    sure: float = SURE,
+    of: Callable[[Sequence[float]], float] = statistics.median,
+) -> list[float]:
+    """The middle share `sure` of the medians, or what `of` says, of as many values drawn again from these: the percentile
+    bootstrap."""
     chance = random.Random(0)
-    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(draws))
-    cut = round((1 - SURE) / 2 * draws)
-    return [medians[cut], medians[draws - 1 - cut]]
+    found = sorted(of(chance.choices(values, k=len(values))) for _ in range(draws))
+    cut = round((1 - sure) / 2 * draws)
+    return [found[cut], found[draws - 1 - cut]]
 
 
 def middle(values: Sequence[float | None]) -> float | None:

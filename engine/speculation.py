@@ -34,7 +34,8 @@ def _drafts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
     return {"drafter": name, **({"acceptance": acceptance} if acceptance else {})}, {"drafter": knobs} if knobs else {}
 
 
-# Beside every drafter and every lossless strategy as it comes, and draft_model under every schedule.
+# Beside every drafter and every lossless strategy as it comes (one that drafts, with draft_model), and draft_model under every
+# schedule.
 VARIANTS: dict[str, Parts] = {
     "draft_model (tree)": _drafts("draft_model", width=3),
     "sequoia (fitted)": _drafts("sequoia", rates="measured", fit=True),
@@ -66,9 +67,11 @@ def compositions(bench: Bench) -> dict[str, Method]:
     """What is measured greedily unless others are named, for the model of `bench`; some may not run on it."""
     drafters: dict[str, Parts] = {name: _drafts(name) for name in registry("drafter") if name != Method().drafter.name}
     drafters["aggressive"] = ({"drafter": "aggressive"}, {"drafter": framed(bench)})
-    strategies = registry("strategy").items()
-    alone: dict[str, Parts] = {x: ({"strategy": x}, {}) for x, part in strategies if getattr(part, "lossless", True)}
-    alone.pop(Method().strategy.name)
+    alone: dict[str, Parts] = {}
+    for name, part in registry("strategy").items():
+        if getattr(part, "lossless", True) and name != Method().strategy.name:
+            drafts = {"drafter": "draft_model"} if "drafter" in part.uses else {}  # type: ignore[attr-defined] # a Strategy's
+            alone[name] = ({"strategy": name, **drafts}, {})
     schedules = [x for x in registry("schedule") if x != Method().schedule.name]
     timed: dict[str, Parts] = {f"draft_model ({x})": ({"drafter": "draft_model", "schedule": x}, {}) for x in schedules}
     return {name: Method.named(*parts) for name, parts in {**drafters, **VARIANTS, **timed, **alone}.items()}

@@ -44,6 +44,11 @@ def best_tree(rates: tuple[float, ...], nodes: int, depth: int = 16) -> Template
     return shaped_tree((tuple(rates),) * depth, nodes)
 
 
+def falling(rates: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The rates, by level and rank, where those that rise from a rank to the next count as if they did not."""
+    return [[min(row[: r + 1]) for r in range(len(row))] for row in rates]
+
+
 @cache
 def shaped_tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> Template:
     """The tree of `nodes` nodes with the most expected accepted tokens, when the child of rank r of a node at level d (the
@@ -53,19 +58,19 @@ def shaped_tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> Template:
     A node's value is the product of the rates on its path. Children are never worth more than their parent, so taking
     the best open node again and again is optimal and keeps the tree closed (Cai et al. 2024, section 2.3.3).
     """
-    falling = [[min(row[: r + 1]) for r in range(len(row))] for row in rates]
+    sure = falling(rates)
     parents: list[int] = []
     ranks: list[int] = []
     value = 1.0
-    open_nodes = [(-falling[0][0], ROOT, 0, 0)]  # (-value, parent, rank, level)
+    open_nodes = [(-sure[0][0], ROOT, 0, 0)]  # (-value, parent, rank, level)
     while open_nodes and len(parents) < nodes:
         negative, parent, rank, level = heapq.heappop(open_nodes)
         value -= negative
         parents.append(parent)
         ranks.append(rank)
-        row, node = falling[level], len(parents) - 1
-        if level + 1 < len(falling):
-            heapq.heappush(open_nodes, (negative * falling[level + 1][0], node, 0, level + 1))
+        row, node = sure[level], len(parents) - 1
+        if level + 1 < len(sure):
+            heapq.heappush(open_nodes, (negative * sure[level + 1][0], node, 0, level + 1))
         if rank + 1 < len(row):
             sibling = negative / row[rank] * row[rank + 1] if row[rank] else 0.0
             heapq.heappush(open_nodes, (sibling, parent, rank + 1, level))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..engine.trace import Step, Trace, TraceError
 from ..engine.trace.events import Trials
+from ..engine.trace.forks import method_at
 from .explanation import Explanation, Line
 from .left import laws, left_over
+from .saying import f, guesses, of_100, said
 from .tokens import shown_id
 
 ROOT = -1
@@ -16,7 +18,7 @@ class Case:
 
     def __init__(self, trace: Trace, step: Step):
         self.trace, self.step = trace, step
-        method = trace.header.method
+        method = method_at(trace.header, step.step)
         self.rule = str(method.get("acceptance", {}).get("name", ""))
         self.bounds = method.get("acceptance", {})
         t = step.trials
@@ -34,12 +36,16 @@ class Case:
         at = [] if step.trials is None else [i for i, tried in enumerate(step.trials.node) if tried == node]
         if not at:
             return self._unreached(node)
+        if node in (step.forced or []):
+            return self._forced(node, at[-1])
         if self.rule == "typical" and step.rule is not None:
             return self._typical(node, at[-1])
         if self.rule == "block" and step.rule is not None:
             return self._block(node, at[-1])
         if self.rule in ("leniency", "spectr") and step.rule is not None:
             return self._eased(node, at[-1])
+        if self.rule == "judge" and step.rule is not None:
+            return self._judged(node, at[-1])
         if self.greedy:
             return self._exact(node, at[-1])
         return self._lossless(node, at[-1])
@@ -56,21 +62,21 @@ class Case:
         name = "r" if before else "p"
         made.lines.append(self._proposed(node, p, q))
         if before:
-            words = f"{_guesses(before)} refused here before it. What they had their chance at is taken off the target's law; "
-            made.lines.append(Line(words + "of this token the rest still owes", (f"r = {_f(r)}",)))
+            words = f"{guesses(before)} refused here before it. What they had their chance at is taken off the target's law; "
+            made.lines.append(Line(words + "of this token the rest still owes", (f"r = {f(r)}",)))
         keep = min(1.0, r / q) if q else 1.0
-        made.lines.append(Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {_f(r)} / {_f(q)}) = {_f(keep)}",)))
+        made.lines.append(Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {f(r)} / {f(q)}) = {f(keep)}",)))
         if u is None:
             made.agrees = ok == (r > 0) and not 0 < r < q
-            made.test = f"{name} = {_f(r)} {'> 0' if r > 0 else '= 0'}"
+            made.test = f"{name} = {f(r)} {'> 0' if r > 0 else '= 0'}"
             sure = "it is certain to stay." if ok else "the target never writes it here."
             made.lines.append(Line("No chance was needed: " + sure))
         else:
             made.agrees = ok == (u * q < r)
             made.box = (r, q, u)
             sign = "<" if u * q < r else "≥"
-            made.test = f"u·q {sign} {name}:  {_f(u * q)} {sign} {_f(r)}"
-            sums = (f"u·q = {_f(u)} · {_f(q)} = {_f(u * q)} {sign} {_f(r)} = {name}", "accepted" if ok else "rejected")
+            made.test = f"u·q {sign} {name}:  {f(u * q)} {sign} {f(r)}"
+            sums = (f"u·q = {f(u)} · {f(q)} = {f(u * q)} {sign} {f(r)} = {name}", "accepted" if ok else "rejected")
             words = f"The run drew u, evenly between 0 and 1. The guess stays if u·q is below {name}."
             made.lines.append(Line(words, sums))
         if ok:
@@ -91,7 +97,7 @@ class Case:
             if self._onehot():
                 what = "p without what was refused"
                 told = "The token is taken out of the target's law. The rest is owed, and is scaled to one."
-            made.lines.append(Line(told, (f"{what} sums to {_f(left)}",)))
+            made.lines.append(Line(told, (f"{what} sums to {f(left)}",)))
         elif not rows:
             made.lines.append(Line("What was left after that many refusals is not in the record."))
 
@@ -102,10 +108,10 @@ class Case:
         made.agrees = ok == (t.p[i] == 1.0)
         rows = laws(self.trace, self.step, self._place(node), plain=True)
         best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
-        made.lines.append(Line(f"The draft proposed {_said(made.token)}."))
+        made.lines.append(Line(f"The draft proposed {said(made.token)}."))
         if best is not None:
             words = "Under a greedy sampler the target has one choice, its most likely token, and nothing is drawn."
-            sums = (f"p({best.text}) = {_f(best.p)} is the largest, before the sampler made it certain",)
+            sums = (f"p({best.text}) = {f(best.p)} is the largest, before the sampler made it certain",)
             made.lines.append(Line(words, sums))
         made.test = "the same token" if ok else "another token"
         made.lines.append(Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes."))
@@ -118,15 +124,15 @@ class Case:
         p, bound, ok = t.p[i], t.threshold[i], t.ok[i]
         made.numbers = [("target", "p(x)", p), ("bound", "b", bound)]
         made.agrees = ok == (p > bound)
-        made.test = f"p {'>' if p > bound else '≤'} b:  {_f(p)} {'>' if p > bound else '≤'} {_f(bound)}"
+        made.test = f"p {'>' if p > bound else '≤'} b:  {f(p)} {'>' if p > bound else '≤'} {f(bound)}"
         sums = ["b = min(ε, δ · exp(−H))"]
         epsilon, delta = self.bounds.get("epsilon"), self.bounds.get("delta")
         places = [] if tops is None else tops.places.tolist()
         entropies = (self.step.rule or {}).get("entropy", [])
         if self._place(node) in places and len(entropies) == len(places) and epsilon is not None:
             entropy = entropies[places.index(self._place(node))]
-            sums.append(f"  = min({epsilon:g}, {delta:g} · exp(−{_f(entropy)})) = {_f(bound)}")
-        made.lines.append(Line(f"The target writes {_said(made.token)} here in {_of_100(p)}.", (f"p = {_f(p)}",)))
+            sums.append(f"  = min({epsilon:g}, {delta:g} · exp(−{f(entropy)})) = {f(bound)}")
+        made.lines.append(Line(f"The target writes {said(made.token)} here in {of_100(p)}.", (f"p = {f(p)}",)))
         words = "Typical acceptance keeps what is likely enough; the surer the target, the higher the bound."
         made.lines.append(Line(words, tuple(sums)))
         made.lines.append(Line("It passes." if ok else "It does not pass.", (made.test,)))
@@ -149,10 +155,10 @@ class Case:
         made.numbers += [("bound", f"h{i + 1}", h[i]), ("draw", f"u{i + 1}", u[i])]
         made.test = f"the last success is at {last} of {len(h)}"
         made.lines.append(self._proposed(node, t.p[i], t.q[i]))
-        product = f"w{i + 1} = min(1, w{i} · p / q) = min(1, {_f(w[i])} · {_f(t.p[i])} / {_f(t.q[i])}) = {_f(w[i + 1])}"
+        product = f"w{i + 1} = min(1, w{i} · p / q) = min(1, {f(w[i])} · {f(t.p[i])} / {f(t.q[i])}) = {f(w[i + 1])}"
         made.lines.append(Line("A weight goes down the block and says how well the whole of it is backed so far.", (product,)))
         sums = tuple(
-            f"{k}:  u = {_f(a)} < {_f(b)} = h   success" if a < b else f"{k}:  u = {_f(a)} ≥ {_f(b)} = h"
+            f"{k}:  u = {f(a)} < {f(b)} = h   success" if a < b else f"{k}:  u = {f(a)} ≥ {f(b)} = h"
             for k, (a, b) in enumerate(zip(u, h, strict=True), 1)
         )
         made.lines.append(Line("Every place has a test. The last success counts and repairs the failures above it.", sums))
@@ -176,15 +182,15 @@ class Case:
             made.numbers.insert(1, ("raised", "f", ink))
             what = {"square": f"r / {epsilon:g}²", "exponential": f"r^{epsilon:g}"}.get(form, f"r / {epsilon:g}")
             words = "Leniency raises what the target still owes before it is compared, so more guesses stay."
-            made.lines.append(Line(words, (f"f = {what} = {_f(ink)}    r = {_f(r)}",)))
+            made.lines.append(Line(words, (f"f = {what} = {f(ink)}    r = {f(r)}",)))
         else:
             place = sum(t.ok[:i])  # a success ends a place
             rho, k, share, best = (rule[name][place] for name in ("rho", "alive", "A", "optimum"))
             ink, box, names = p, rho * q, ("p", "rho·q")
             made.numbers.append(("spread", "rho", rho))
             words = f"{k} guesses share one threshold here: q counts rho-fold, so each stays a little less often."
-            told = f"any of the {k} stays in {_of_100(share)}; no rule does it in more than {_of_100(best)}"
-            made.lines.append(Line(words, (f"rho = {_f(rho)}    rho·q = {_f(box)}", told)))
+            told = f"any of the {k} stays in {of_100(share)}; no rule does it in more than {of_100(best)}"
+            made.lines.append(Line(words, (f"rho = {f(rho)}    rho·q = {f(box)}", told)))
         made.numbers += [
             ("threshold", "f / q" if names[0] == "f" else "p / (rho·q)", ink / box if box else None),
             ("draw", "u", u),
@@ -193,7 +199,7 @@ class Case:
         if u is not None:
             made.box = (ink, box, u)
             sign = "<" if u * box < ink else "≥"
-            made.test = f"u·{names[1]} {sign} {names[0]}:  {_f(u * box)} {sign} {_f(ink)}"
+            made.test = f"u·{names[1]} {sign} {names[0]}:  {f(u * box)} {sign} {f(ink)}"
             made.lines.append(Line("The run drew u, evenly between 0 and 1.", (made.test, "accepted" if ok else "rejected")))
         kept = node in (self.step.path or [])
         if ok and not kept and self.step.extra is not None:
@@ -204,6 +210,41 @@ class Case:
             made.lines.append(Line("The same token of another chain was accepted after it, and the path goes on in this one."))
         if self.rule == "leniency":
             made.lines.append(Line("This rule changes the text: more of the draft's likings stay than the target has."))
+        made.rows, made.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+        made.then = self._then(i)
+        return made
+
+    def _judged(self, node: int, i: int) -> Explanation:
+        """The lossless test, and the judge's answer where it fails."""
+        t, made, rule = self._trials(), self._begin(node, i), self.step.rule or {}
+        j, bound, p, q, u, ok = rule["j"][i], rule["t"], t.p[i], t.q[i], t.u[i], t.ok[i]
+        kept = p > 0 if u is None else u * q < p
+        made.agrees = ok == (kept or j > bound)
+        made.numbers = [("target", "p(x)", p), ("draft", "q(x)", q), ("judge", "j", j), ("bound", "t", bound)]
+        made.lines.append(self._proposed(node, p, q))
+        if u is None:
+            made.lines.append(Line(f"The target's choice is {'this' if kept else 'another'} token."))
+        else:
+            made.numbers.append(("draw", "u", u))
+            made.box = (p, q, u)
+            sums = (f"u·q = {f(u * q)} {'<' if kept else '≥'} {f(p)} = p",)
+            made.lines.append(Line(f"The usual test {'keeps it' if kept else 'refuses it'}.", sums))
+        if not kept:
+            sign = ">" if j > bound else "≤"
+            made.lines.append(Line(f"The judge finds it right in {of_100(j)}.", (f"j = {f(j)} {sign} {f(bound)} = t",)))
+        made.test = "kept by the usual test" if kept else f"j {'>' if j > bound else '≤'} t:  {f(j)} and {f(bound)}"
+        if ok and not kept:
+            made.lines.append(Line("So it stays, though the target would not have written it: this rule changes the text."))
+        made.rows, made.rows_title = laws(self.trace, self.step, self._place(node), plain=u is None), "Both laws at this place"
+        made.then = self._then(i)
+        return made
+
+    def _forced(self, node: int, i: int) -> Explanation:
+        """A verdict that was settled beforehand, in a fork."""
+        t, made = self._trials(), self._begin(node, i)
+        made.title += ", forced"
+        made.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
+        made.lines.append(Line("This verdict was forced in a fork: nothing was tested, and the text has no law's word."))
         made.rows, made.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
         made.then = self._then(i)
         return made
@@ -252,13 +293,13 @@ class Case:
             return made
         refused = [i for i, ok in enumerate(self._tried()) if not ok and self._place(self._trials().node[i]) == place]
         if x.origin in ("residual", "correction") and refused and self.rule == "lossless":
-            words = f"{_guesses(len(refused))} refused at this place. The token comes from what is left of the target's law."
+            words = f"{guesses(len(refused))} refused at this place. The token comes from what is left of the target's law."
             made.lines.append(Line(words))
             left, total = left_over(self.trace, step, refused[-1])
             made.rows = left or rows
             made.rows_title = "What was left" if left else "Both laws at this place"
             if total is not None:
-                made.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {_f(total)} before",)))
+                made.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",)))
         elif x.origin == "residual" and self.rule in ("leniency", "spectr"):
             owed = "what leniency left of" if self.rule == "leniency" else "what the guesses together left of"
             made.lines.append(Line(f"No guess stayed here. The token comes from {owed} the target's law."))
@@ -278,9 +319,9 @@ class Case:
         made.numbers = [("draw", "u", x.u), ("from", "low", x.low), ("to", "high", x.high)]
         made.numbers.append(("probability", "high − low", width))
         made.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12
-        made.test = f"{_f(x.low)} ≤ {_f(x.u)} < {_f(x.high)}"
+        made.test = f"{f(x.low)} ≤ {f(x.u)} < {f(x.high)}"
         words = "All tokens stand side by side, each as wide as it is likely. u falls into the stretch of this one."
-        made.lines.append(Line(words, (made.test, f"high − low = {_f(width)}, its probability")))
+        made.lines.append(Line(words, (made.test, f"high − low = {f(width)}, its probability")))
         return made
 
     # ---- strategies without a draft
@@ -339,15 +380,15 @@ class Case:
         if self._onehot():
             words = f"The draft proposed {token} without a draw, so it counts as certain."
         else:
-            words = f"The draft proposed {token}, and it does so in {_of_100(q)}."
-        return Line(words + f" The target writes it in {_of_100(p)}.", (f"q = {_f(q)}    p = {_f(p)}",))
+            words = f"The draft proposed {token}, and it does so in {of_100(q)}."
+        return Line(words + f" The target writes it in {of_100(p)}.", (f"q = {f(q)}    p = {f(p)}",))
 
     def _share(self, r: float, q: float) -> str:
         if r >= q:
             return "The target wants it at least as often as it is proposed, so every such guess may stay."
         if r <= 0:
             return "The target never writes it here, so no such guess may stay."
-        share = f"So {_f(100 * r, 3)} of every {_f(100 * q, 3)} such guesses may stay; "
+        share = f"So {f(100 * r, 3)} of every {f(100 * q, 3)} such guesses may stay; "
         return share + "if more did, the text would hold too many."
 
     def _then(self, i: int) -> str:
@@ -359,7 +400,7 @@ class Case:
 
     def _then_extra(self) -> str:
         x = self.step.extra
-        return "" if x is None else f"Then the target's own token: {_said(shown_id(x.token, self.trace.pieces))}"
+        return "" if x is None else f"Then the target's own token: {said(shown_id(x.token, self.trace.pieces))}"
 
     def _after(self, place: int) -> str:
         if place != ROOT:
@@ -367,7 +408,7 @@ class Case:
         before = self.trace.header.prompt.tolist()
         if self.step.step > 0 and self.trace.steps[self.step.step - 1].emitted:
             before = self.trace.steps[self.step.step - 1].emitted
-        return f"after {_said(shown_id(int(before[-1]), self.trace.pieces))}" if before else "at the beginning"
+        return f"after {said(shown_id(int(before[-1]), self.trace.pieces))}" if before else "at the beginning"
 
     def _rule_name(self) -> str:
         if self.step.draft is None:
@@ -380,7 +421,8 @@ class Case:
         if self.trace.header.levels == ["counts"]:
             return ': it was recorded at the level "counts". Record with level="decisions".'
         if self.step.extra is None and self.step.draft is not None:
-            return ": the text ended before it was drawn."
+            whole = "pearl" in (self.step.draft.notes or {}) and len(self.step.path or []) == len(self.step.draft.tokens)
+            return ": all was accepted, the draft had gone on already." if whole else ": the text ended before it was drawn."
         return "."
 
     # ---- records
@@ -394,7 +436,7 @@ class Case:
 
     def _token(self, node: int) -> str:
         assert self.step.draft is not None
-        return _said(shown_id(self.step.draft.tokens[node], self.trace.pieces))
+        return said(shown_id(self.step.draft.tokens[node], self.trace.pieces))
 
     def _place(self, node: int) -> int:
         assert self.step.draft is not None
@@ -406,21 +448,3 @@ class Case:
     def _refused_before(self, i: int) -> int:
         t = self._trials()
         return sum(not t.ok[j] and self._place(t.node[j]) == self._place(t.node[i]) for j in range(i))
-
-
-def _f(x: float, digits: int = 4) -> str:
-    """A number with `digits` significant figures."""
-    return f"{x:.{digits}g}"
-
-
-def _of_100(x: float) -> str:
-    return f"{_f(100 * x, 3)} of 100 cases"
-
-
-def _said(token: str) -> str:
-    """A token inside a sentence."""
-    return f"“{token}”"
-
-
-def _guesses(n: int) -> str:
-    return "One guess was" if n == 1 else f"{n} guesses were"

@@ -26,13 +26,17 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # of the draft, on the surface
 SHARES = tuple(x / 10 for x in range(10, 0, -1))  # of drafted tokens that are accepted
 
 
-def _shape(name: str, layers: int, heads: int, kv: int, width: int, d_model: int, d_ff: int, vocab: int) -> ModelSpec:
-    return ModelSpec(name, layers, heads, kv, width, d_model, d_ff, vocab)
+def _shape(
+    name: str, layers: int, heads: int, kv: int, width: int, d_model: int, d_ff: int, vocab: int, qwen: bool = False
+) -> ModelSpec:
+    """qwen: with biases of queries, keys and values, and one matrix for embedding and unembedding."""
+    return ModelSpec(name, layers, heads, kv, width, d_model, d_ff, vocab, tied=qwen, qkv_bias=qwen)
 
 
-# Shapes as their makers published them with the weights (config.json); only sizes are used, no weights are read.
+# Shapes as their makers published them with the weights (config.json); only sizes are used, no weights are read. Compared with
+# published copies of these configs and printed models; a test compares the parameters with those that the makers name.
 SHAPES: dict[str, ModelSpec] = {
-    "qwen2.5-0.5b": _shape("Qwen2.5 0.5B", 24, 14, 2, 64, 896, 4864, 151936),
+    "qwen2.5-0.5b": _shape("Qwen2.5 0.5B", 24, 14, 2, 64, 896, 4864, 151936, qwen=True),
     "tinyllama-1.1b": _shape("TinyLlama 1.1B", 22, 32, 4, 64, 2048, 5632, 32000),
     "llama-2-7b": _shape("Llama 2 7B", 32, 32, 32, 128, 4096, 11008, 32000),
     "llama-3.1-8b": _shape("Llama 3.1 8B", 32, 32, 8, 128, 4096, 14336, 128256),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..engine.hardware import HardwareProfile
 from ..engine.trace import Trace
+from ..engine.trace.events import Header
 from ..engine.trace.summary import summarise
 from .bundle import WEB, bundle
 from .document import document
@@ -43,7 +44,7 @@ def export_html(
     if beside is not None and (first, last, step) != (None, None, None):
         raise ValueError("A file of two runs holds all their steps: leave first, last and step out, or export one run.")
     first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
-    title = f"{trace.header.model.get('name', 'model')}, {_method(trace)}"
+    title = f"{trace.header.model.get('name', 'model')}, {method_name(trace.header)}"
     module = bundle()
     assert "</script" not in module.lower() and "<!--" not in module
     told = list(messages(trace, first=first, last=last, text=text, profile=profile))
@@ -55,7 +56,7 @@ def export_html(
     }
     cards = _card(trace, first, last)
     if beside is not None:
-        title = f"{title}, beside {_method(beside)}"
+        title = f"{title}, beside {method_name(beside.header)}"
         shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
         cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{_card(beside, 0, len(beside.steps) - 1)}"
     parts = {
@@ -100,10 +101,11 @@ def _data(value: Any) -> str:
     return as_json(value).decode().translate(_AS_CODES)
 
 
-def _method(trace: Trace) -> str:
+def method_name(header: Header) -> str:
     """The parts that are not the usual ones, in short."""
     usual = {"draft_verify", "none", "fixed", "lossless", "keep_all", "all_layers"}
-    names = [part.get("name", "") for part in trace.header.method.values() if isinstance(part, dict)]
+    parts = [part for part in header.method.values() if isinstance(part, dict)]
+    names = [str(stage.get("name", "")) for part in parts for stage in part.get("stages") or [part]]
     return " + ".join(name.replace("_", " ") for name in names if name not in usual) or "plain decoding"
 
 

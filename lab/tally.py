@@ -89,6 +89,12 @@ class Tally:
             raise TraceError(
                 f"{name} was recorded at level {head.levels[-1]}, without decisions: record it with --level decisions."
             )
+        strategy = head.method.get("strategy")
+        if isinstance(strategy, dict) and strategy.get("name") == "pearl":
+            raise TraceError(
+                f"{name} was written by pearl, whose drafts and checks stand side by side; a report is about those that follow "
+                "each other: take a run of draft_verify with the same draft model."
+            )
         self.header = self.header or head
         for what, (ours, theirs) in {x: (_what(self.header)[x], y) for x, y in _what(head).items()}.items():
             if ours != theirs:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..engine.hardware import HardwareProfile
 from ..engine.trace.events import CacheChange, End, Header, Piece, Prefill, Step
+from ..engine.trace.forks import method_at
 from .passes import Passes, machine_of
 from .style import STATUS_OF_ORIGIN
 
@@ -39,6 +40,8 @@ class Wire:
     rest adds up to one. The trace keeps these in single precision; they are sent with as many digits as that needs.
     Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
     row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
+    forced: nodes whose verdict was settled beforehand, in a fork; by: the acceptance rule of a step that was made with
+    another method than the head's, before the run was forked.
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/passes.py`).
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
@@ -94,6 +97,7 @@ class Wire:
             "device": h.device,
             "threads": h.threads,
             "levels": h.levels,
+            "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
             "prompt": [[token, self.text(token)] for token in prompt[-PROMPT:]],
             "prompt_tokens": len(prompt),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
@@ -108,7 +112,7 @@ class Wire:
         made = self.brief(step)
         del made["brief"]
         made["passes"] = self._passes.rows(step.passes, step.draft)
-        made["nodes"] = self._nodes(step)
+        made["nodes"] = self.nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
         trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
         refused = [node for node, ok in trials if not ok]
@@ -122,6 +126,10 @@ class Wire:
             made["proposal"] = step.draft.proposal
         if step.rule is not None:
             made["rule"] = step.rule
+        if step.forced:
+            made["forced"] = [node + 1 for node in step.forced]
+        if self.header.fork is not None and (by := method_at(self.header, step.step)) is not self.header.method:
+            made["by"] = by.get("acceptance")
         if step.extra is not None:
             made["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:
@@ -143,6 +151,8 @@ class Wire:
                 if change.mass is not None and change.mass.size <= MASS:
                     row["mass"] = base64.b64encode(np.ascontiguousarray(change.mass).tobytes()).decode()
             return made
+        if any(change.mass is not None and change.mass.size <= MASS for change in step.cache):
+            made["few"] = True  # the map of attention is fetched where the step is looked at
         return _fitted(made)
 
     def _laws(self, made: dict[str, Any], step: Step, whole: bool) -> None:
@@ -243,7 +253,8 @@ class Wire:
     def _texts(self, tokens: list[int]) -> list[list[Any]]:
         return [[token, self.text(token)] for token in tokens]
 
-    def _nodes(self, step: Step) -> list[list[Any] | None]:
+    def nodes(self, step: Step) -> list[list[Any] | None]:
+        """The nodes of a step, all of them, as the class says."""
         root = self._root(step.step)
         nodes: list[list[Any] | None] = [[-1, self.text(root), root, None, None, None, "root"]]
         path = set(step.path or [])

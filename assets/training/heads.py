@@ -3,12 +3,14 @@
     python assets/training/heads.py medusa
     python assets/training/heads.py medusa hydra eagle eagle3 kangaroo blockwise --tokens 8 --device cuda
 
-Several kinds are trained side by side on the same batches, which takes little more than half the time.
+Several kinds are trained side by side on the same batches.
 
 The model first writes text of its own, drawn at temperature 1 after beginnings from the training text: heads are good on
-what the model says, not on what others wrote. Batches mix it with windows of the training text. States are computed anew
-in every step. At the end stands how often each head and the model agree on the likeliest token of held-out text, beside a
-table of trigrams of the same training text: a head that does not beat it is broken.
+what the model says, not on what others wrote. Windows of the training text are mixed in. The model reads all of it once and
+its states stay in memory, in bfloat16; a step takes a few windows of them, and of each level of a draft only some places go
+through the vocabulary matrix, which is most of the work. At the end stands how often each head and the model agree on the
+likeliest token of held-out text, beside a table of trigrams of the same training text: a head that does not beat it is
+broken.
 
 Needs torch, numpy, safetensors and tokenizers, and this package: where it is not installed, put a folder on PYTHONPATH in
 which `decodescope` is a link to the checkout.
@@ -17,11 +19,13 @@ which `decodescope` is a link to the checkout.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,40 +35,43 @@ from decodescope.engine.heads.eagle3 import Eagle3Layer, fused_layers, spread
 from decodescope.engine.heads.files import HEADS, write
 from decodescope.engine.heads.shift import Shift, shifts
 from net import Net
+from safetensors.torch import load_file
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD, MODELS = ROOT / "build" / "training", ROOT / "assets" / "models"
-LENGTH, ROWS = 256, 16  # tokens a window, windows a step
+LENGTH, ROWS = 256, 16  # tokens a window, windows read at once
+WINDOWS, PLACES = 4, 0.25  # windows a step, and of their places the share that a level's loss is taken at
 RANKS = 10  # guesses whose accuracy is kept
 LEVELS = 5  # of a draft at which EAGLE is measured
+SAYS = 200  # steps between two lines
 UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the original
 PREFIX = (8, 64)  # tokens of a beginning after which the model writes on
 
-# sizes, but for the width of the model's states: all together take less than 6 MiB in bfloat16 at a width of 384
+# sizes, but for the width of the model's states: all together take less than 8 MiB in bfloat16 at a width of 384
 SHAPES = {
     "medusa": dict(heads=3),
-    "hydra": dict(heads=3, rank=64),
+    "hydra": dict(heads=3, rank=192),
     "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
-    "eagle3": dict(vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=96),  # vocab: the model's
+    "eagle3": dict(vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128),  # vocab: the model's
     "kangaroo": dict(layer=2, n_heads=4, n_kv_heads=2, head_dim=64),
-    "blockwise": dict(heads=3, hidden=128),
-    "mlp_speculator": dict(heads=3, inner=192),
+    "blockwise": dict(heads=3, hidden=384),
+    "mlp_speculator": dict(heads=3, inner=256),
+    "redrafter": dict(heads=3, inner=144, blocks=2),
 }
 
 
 @dataclass
 class Read:
     """What the frozen model makes of ids int64 [B, T]: embeddings, the states that enter a layer, the final features
-    [B, T, d] each, the states of three layers that EAGLE-3 fuses [B, T, 3 d], and logits [B, T, V]. The feature is the last
-    layer's output after the final norm, which the unembedding reads."""
+    [B, T, d] each, and the states of three layers that EAGLE-3 fuses [B, T, 3 d]. The feature is the last layer's output
+    after the final norm, of which the unembedding makes the model's law of the next token."""
 
     ids: Tensor
     embedded: Tensor
     early: Tensor
     feature: Tensor
     fused: Tensor
-    logits: Tensor
 
 
 @torch.no_grad()
@@ -72,9 +79,8 @@ def read(net: Net, ids: Tensor, layer: int = 0) -> Read:
     """Run the model over ids; `layer`: the one whose entering states are wanted."""
     states = net.states(ids)
     feature = net.model.norm(states[-1])
-    logits = unembed(net, feature)
     fused = torch.cat([states[i] for i in fused_layers(net.shape.layers)], -1)
-    return Read(ids, states[0].float(), states[layer].float(), feature.float(), fused.float(), logits.float())
+    return Read(ids, states[0].float(), states[layer].float(), feature.float(), fused.float())
 
 
 def unembed(net: Net, feature: Tensor) -> Tensor:
@@ -107,7 +113,7 @@ def guesses(head: Head, r: Read, noise: float = 0.0) -> list[tuple[Shift, Tensor
         return [(s, head.head(k, s.at(r.feature, 0))) for k, s in enumerate(table)]
     if head.kind == "blockwise":
         return [(s, s.at(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
-    if head.kind == "mlp_speculator":
+    if head.kind in ("mlp_speculator", "redrafter"):
         told = [torch.stack([s.at(r.embedded, x) for x in s.reads], -2) for s in table]
         return [(s, head(s.at(r.feature, 0), told[k])[k]) for k, s in enumerate(table)]
     if head.kind == "hydra":
@@ -121,32 +127,33 @@ def guesses(head: Head, r: Read, noise: float = 0.0) -> list[tuple[Shift, Tensor
     return [(s, head(f, s.at(r.embedded, s.reads[0])))]
 
 
-def loss_of(net: Net, head: Head, r: Read) -> Tensor:
-    """What each paper minimises. Medusa: cross-entropy of the token, 0.8^k for head k; the MLP speculator the same, but without
-    these weights. Hydra (as Hydra++) and Kangaroo: cross-entropy with the model's own law of that token. EAGLE: smooth L1
-    distance to the true feature, and 0.1 of the cross-entropy with the model's law. EAGLE-3: cross-entropy with the model's
-    law over the draft vocabulary, 0.8^k for level k of the draft, where the model's likeliest token is in it. Blockwise:
-    cross-entropy of the token for one head, drawn anew for each batch, which is on average the mean over heads."""
-    if head.kind == "blockwise":
-        made = guesses(head, r)
-        s, x = made[int(torch.randint(len(made), ()))]
-        return F.cross_entropy(unembed(net, x).float().flatten(0, 1), s.at(r.ids, s.says).flatten())
-    total = r.feature.new_zeros(())
-    if isinstance(head, Eagle3Layer):
-        for k, (s, x) in enumerate(guesses(head, r)):
-            law, mine = s.law(r.logits).flatten(0, 1), choices(net, head, x).float().flatten(0, 1)
-            losses = F.cross_entropy(mine, law[:, head.ids].softmax(1), reduction="none")
-            total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
-        return total
-    for k, (s, x) in enumerate(guesses(head, r, noise=0.1)):
-        logits = unembed(net, x).float().flatten(0, 1)  # [B * rows, V]
-        if head.kind in ("medusa", "mlp_speculator"):
-            total = total + (0.8**k if head.kind == "medusa" else 1) * F.cross_entropy(logits, s.at(r.ids, s.says).flatten())
+def places(count: int, share: float, device: torch.device) -> Tensor | slice:
+    """A random `share` of `count` places, at least one; all in order for 1."""
+    return slice(None) if share >= 1 else torch.randperm(count, device=device)[: max(1, round(share * count))]
+
+
+def loss_of(net: Net, head: Head, r: Read, share: float = 1.0) -> Tensor:
+    """What each paper minimises, at a random `share` of the places of every level. Medusa: cross-entropy of the token,
+    0.8^k for head k; MLP speculator and ReDrafter the same, without these weights. Hydra (as Hydra++) and Kangaroo:
+    cross-entropy with the model's own law of that token. EAGLE: smooth L1 distance to the true feature (everywhere), 0.1 of
+    the cross-entropy with the model's law. EAGLE-3: cross-entropy with the model's law over the draft vocabulary, 0.8^k for
+    level k of the draft, where the model's likeliest token is in it. Blockwise: cross-entropy of the token for one head,
+    drawn anew for each batch, which is on average the mean over heads."""
+    made, total = list(enumerate(guesses(head, r, noise=0.1))), r.feature.new_zeros(())
+    for k, (s, x) in [made[int(torch.randint(len(made), ()))]] if head.kind == "blockwise" else made:
+        at = places(x.shape[0] * x.shape[1], share, x.device)
+        mine = x.flatten(0, 1)[at]  # [n, d]
+        if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter"):
+            weight = 0.8**k if head.kind == "medusa" else 1.0
+            total = total + weight * F.cross_entropy(unembed(net, mine).float(), s.at(r.ids, s.says).flatten()[at])
             continue
-        soft = F.cross_entropy(logits, s.law(r.logits).flatten(0, 1).softmax(1))
-        if head.kind == "eagle":
-            soft = 0.1 * soft + F.smooth_l1_loss(x.float(), s.law(r.feature))
-        total = total + soft
+        law = unembed(net, s.law(r.feature).flatten(0, 1)[at]).float()  # [n, V]
+        if isinstance(head, Eagle3Layer):
+            losses = F.cross_entropy(choices(net, head, mine).float(), law[:, head.ids].softmax(1), reduction="none")
+            total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
+            continue
+        soft = F.cross_entropy(unembed(net, mine).float(), law.softmax(1))
+        total = total + (0.1 * soft + F.smooth_l1_loss(x.float(), s.law(r.feature)) if head.kind == "eagle" else soft)
     return total
 
 
@@ -168,38 +175,47 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / rise) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
+def optimizers(head: Head, lr: float, muon: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of linear maps, AdamW for all else. A residual block that begins at zero first has to undo the
+    state that it is added to, which is a matrix of full rank: Muon's steps have one, Adam's hardly."""
+    maps = [m.weight for m in head.modules() if isinstance(m, torch.nn.Linear)]
+    rest = [p for p in head.parameters() if all(p is not m for m in maps)]
+    made: list[torch.optim.Optimizer] = [torch.optim.Muon(maps, lr=muon, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")]
+    return made + ([torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)] if rest else [])
+
+
 def train(
     net: Net,
     heads: Sequence[Head],
-    batches: Iterator[Tensor],
+    batches: Iterator[Read],
     steps: int,
-    lr: float = 1e-3,
+    lr: float = 4e-3,
+    muon: float = 3e-3,
+    share: float = 1.0,
     half: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """AdamW over `steps` batches of ids int64 [B, T]; the model stays as it is, and no head knows of another. half: products
-    in bfloat16."""
+    """`steps` steps on batches of what the model made of some text; the model stays as it is, and no head knows of another.
+
+    lr, muon: the highest rates of the two `optimizers`;  share: of the places, see `loss_of`;  half: products in bfloat16
+    """
     net.requires_grad_(False)
-    weights = [p for head in heads for p in head.requires_grad_(True).parameters()]
-    optimizer = torch.optim.AdamW(weights, lr=lr, betas=(0.9, 0.95), weight_decay=0.01)
-    layer = max(head.shape.get("layer", 0) for head in heads)
+    made = [(o, o.param_groups[0]["lr"]) for head in heads for o in optimizers(head.requires_grad_(True), lr, muon)]
     began, recent = time.time(), []
     for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = lr * rate(step, steps)
-        ids, losses = next(batches), []
-        with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
-            r = read(net, ids, layer)
+        r, losses = next(batches), []
         for head in heads:
-            with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
-                loss = loss_of(net, head, r)
+            with torch.autocast(r.ids.device.type, torch.bfloat16, enabled=half):
+                loss = loss_of(net, head, r, share)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(head.parameters(), 0.5)
+            torch.nn.utils.clip_grad_norm_(head.parameters(), 5.0)
             losses.append(loss.detach())
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer, base in made:
+            optimizer.param_groups[0]["lr"] = base * rate(step, steps)
+            optimizer.step()
+            optimizer.zero_grad()
         recent.append(torch.stack(losses))
-        if (step + 1) % 50 == 0 or step + 1 == steps:
+        if (step + 1) % SAYS == 0 or step + 1 == steps:
             means = torch.stack(recent).mean(0).tolist()
             shown = ", ".join(f"{head.kind} {mean:.3f}" for head, mean in zip(heads, means, strict=True))
             say(f"step {step + 1} of {steps}, loss {shown}, {time.time() - began:.0f} s")
@@ -216,7 +232,7 @@ def measured(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
         r = read(net, part, head.shape.get("layer", 0))
         hits = []
         for s, x in guesses(head, r):
-            wanted = s.law(r.logits).argmax(-1, keepdim=True)
+            wanted = unembed(net, s.law(r.feature)).argmax(-1, keepdim=True)
             top = said(net, head, x).topk(min(RANKS, net.shape.vocabulary)).indices
             hits.append((top == wanted).flatten(0, 1).sum(0).double() / (len(windows) * s.rows(windows.shape[1])))  # [RANKS]
         found.append(torch.stack(hits))
@@ -239,7 +255,7 @@ def unrolled(net: Net, head: Head, windows: Tensor, levels: int = LEVELS, stride
                 slot = t + level
                 guess = head(guess, r.embedded[:, slot + 1 : slot + 2], slot, store)
                 top = unembed(net, guess)[0, 0].topk(hits.shape[1]).indices
-                hits[level - 1] += (top == r.logits[0, slot + 1].argmax()).double().cpu()
+                hits[level - 1] += (top == unembed(net, r.feature[0, slot + 1]).argmax()).double().cpu()
     return (hits / count).tolist()
 
 
@@ -271,14 +287,16 @@ class Trigrams:
 
 
 @torch.no_grad()
-def floor(net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor) -> list[float]:
-    """Per head, the share that a table of trigrams reaches where the head is measured, given the last two known tokens."""
+def floor(net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor, root: bool = False) -> list[float]:
+    """Per head, the share that a table of trigrams reaches where the head is measured, given the last two tokens of which the
+    head reads something itself. root: given the last two that are known, though Medusa and blockwise are not told the root."""
     made, ids = [], windows.cpu().numpy().astype(np.int64)
-    best = torch.cat([read(net, part).logits.argmax(-1) for part in windows.split(ROWS)]).cpu().numpy()  # [N, T]
+    best = torch.cat([unembed(net, read(net, part).feature).argmax(-1) for part in windows.split(ROWS)]).cpu().numpy()  # [N, T]
     for s in shifts(kind, heads):
-        table = Trigrams(text, s.says - s.known, net.shape.vocabulary)
-        t = np.arange(max(0, 1 - s.known), s.rows(ids.shape[1]))
-        guess = table.guess(ids[:, t + s.known - 1], ids[:, t + s.known])
+        last = s.known if root else s.last
+        table = Trigrams(text, s.says - last, net.shape.vocabulary)
+        t = np.arange(max(0, 1 - last), s.rows(ids.shape[1]))
+        guess = table.guess(ids[:, t + last - 1], ids[:, t + last])
         made.append(float((guess == best[:, t + s.says - 1]).mean()))
     return made
 
@@ -293,12 +311,34 @@ def own_text(net: Net, beginnings: Tensor, length: int, seed: int) -> np.ndarray
     return np.concatenate(made)
 
 
-def mixed(own: np.ndarray, corpus: np.ndarray, share: float, seed: int, device: str) -> Iterator[Tensor]:
-    """Batches int64 [ROWS, T] without end: random rows of the model's own text, and a `share` of the corpus's windows."""
-    r, theirs = np.random.default_rng(seed), round(ROWS * share)
+def mixed(own: np.ndarray, corpus: np.ndarray, share: float) -> Tensor:
+    """int64 [N, T]: the model's own text, and so many windows of the corpus that they are a `share` of all."""
+    theirs = min(len(corpus), round(len(own) * share / (1 - share)))
+    return torch.from_numpy(np.concatenate([own, corpus[:theirs]]).astype(np.int64))
+
+
+def remembered(net: Net, text: Tensor, heads: Sequence[Head]) -> Read:
+    """`read` of all of text (int64 [N, T]), on the processor and in bfloat16: of embeddings nothing, since they are looked up
+    again, and of states only what these heads read."""
+    device = next(net.parameters()).device
+    layer = max(head.shape.get("layer", 0) for head in heads)
+    fuses, parts = any(isinstance(head, Eagle3Layer) for head in heads), []
+    for part in text.split(ROWS):
+        with torch.autocast(device.type, torch.bfloat16):
+            r = read(net, part.to(device), layer)
+        kept = (r.embedded[..., :0], r.early if layer else r.early[..., :0], r.feature, r.fused if fuses else r.fused[..., :0])
+        parts.append([x.to("cpu", torch.bfloat16) for x in kept])
+    return Read(text, *(torch.cat(x) for x in zip(*parts, strict=True)))
+
+
+def batches(net: Net, memory: Read, windows: int, seed: int) -> Iterator[Read]:
+    """Batches of so many random `windows` of what is remembered, without end; each window comes once in an epoch."""
+    r, device = np.random.default_rng(seed), next(net.parameters()).device
     while True:
-        rows = [own[r.integers(len(own), size=ROWS - theirs)], corpus[r.integers(len(corpus), size=theirs)]]
-        yield torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(device)
+        for some in torch.from_numpy(r.permutation(len(memory.ids))).split(windows):
+            ids = memory.ids[some].to(device)
+            states = (x[some].to(device).float() for x in (memory.early, memory.feature, memory.fused))
+            yield Read(ids, net.model.embed_tokens(ids).float(), *states)
 
 
 def frequent(text: np.ndarray, count: int, vocabulary: int) -> list[int]:
@@ -315,20 +355,21 @@ def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 def texts(net: Net, fingerprint: str, millions: float, seed: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
     """Windows of the training text, ids [N, LENGTH], about so many `millions` of tokens; what the model writes after their
-    beginnings, alike, which is kept in build/training under its fingerprint; and int64 [64, LENGTH], what it writes after
-    held-out ones."""
+    beginnings, alike; and int64 [64, LENGTH], what it writes after held-out ones. What it wrote is kept in build/training,
+    under its fingerprint."""
     from data import held_out_windows, training_stream
 
-    device = next(net.parameters()).device
+    def written(beginnings: Tensor, name: str, draws: int) -> np.ndarray:
+        file, began = BUILD / f"own-{fingerprint}-{name}-{seed}.npy", time.time()
+        if not file.exists():
+            np.save(file, own_text(net, beginnings.to(next(net.parameters()).device), LENGTH, draws))
+            print(f"the model wrote {beginnings.numel() / 1e6:.2f} M tokens in {time.time() - began:.0f} s", flush=True)
+        return np.load(file)
+
     corpus = windows_of(training_stream(), max(ROWS, int(millions * 1e6) // LENGTH), seed + 1)
-    file = BUILD / f"own-{fingerprint}-{len(corpus)}-{seed}.npy"
-    if not file.exists():
-        began = time.time()
-        np.save(file, own_text(net, torch.from_numpy(corpus.astype(np.int64)).to(device), LENGTH, seed + 2))
-        print(f"the model wrote {len(corpus) * LENGTH / 1e6:.2f} M tokens in {time.time() - began:.0f} s", flush=True)
-    unseen = held_out_windows(LENGTH, 64).to(device)
-    held_out = torch.from_numpy(own_text(net, unseen, LENGTH, seed + 3).astype(np.int64)).to(device)
-    return corpus, np.load(file), held_out
+    own = written(torch.from_numpy(corpus.astype(np.int64)), str(len(corpus)), seed + 2)
+    held_out = written(held_out_windows(LENGTH, 64), "held-out", seed + 3)
+    return corpus, own, torch.from_numpy(held_out.astype(np.int64)).to(next(net.parameters()).device)
 
 
 def main() -> None:
@@ -336,11 +377,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kinds", nargs="+", choices=HEADS, metavar="KIND", help=", ".join(HEADS))
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
-    parser.add_argument("--tokens", type=float, default=6.0, help="training tokens in millions")
+    parser.add_argument("--from", dest="source", type=Path, help="folder of KIND/: go on with these heads, not from nothing")
+    parser.add_argument("--tokens", type=float, default=3.0, help="training tokens in millions")
     parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
     parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
     parser.add_argument("--layer", type=int, default=2, help="kangaroo: the target layer before which a draft exits")
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--windows", type=int, default=WINDOWS, help="a step")
+    parser.add_argument("--places", type=float, default=PLACES, help="share of places at which a level's loss is taken")
+    parser.add_argument("--lr", type=float, default=4e-3, help="of biases and norms (AdamW)")
+    parser.add_argument("--muon", type=float, default=3e-3, help="of the matrices (Muon)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -359,25 +404,34 @@ def main() -> None:
 
     kinds = list(dict.fromkeys(args.kinds))
     heads = [new_head(x, net, **(dict(layer=args.layer) if x == "kangaroo" else {})).to(args.device) for x in kinds]
+    earlier: dict[str, dict[str, Any]] = {}
     for head in heads:
-        if isinstance(head, Eagle3Layer):
+        if args.source is not None:
+            head.load_state_dict(load_file(args.source / head.kind / "model.safetensors"))
+            earlier[head.kind] = {"from": json.loads((args.source / head.kind / "config.json").read_text())["made_with"]}
+        elif isinstance(head, Eagle3Layer):
             head.keep(frequent(own, head.shape["kept"], net.shape.vocabulary))
             print(f"the draft vocabulary holds {float(head.mask[held_out].mean()):.1%} of held-out tokens", flush=True)
-    steps = max(1, round(args.tokens * 1e6 / (ROWS * LENGTH)))
+    steps = max(1, round(args.tokens * 1e6 / (args.windows * LENGTH)))
     size = ", ".join(f"{head.kind} {sum(p.numel() for p in head.parameters()):,}" for head in heads)
-    print(f"parameters: {size}; {steps} steps of {ROWS} windows of {LENGTH} tokens", flush=True)
-    batches = mixed(own, corpus, args.corpus, args.seed + 4, args.device)
-    train(net, heads, batches, steps, args.lr, half=True, say=lambda text: print(text, flush=True))
-    settings = {k: v for k, v in vars(args).items() if k in ("tokens", "text", "corpus", "lr", "seed")}
+    print(f"parameters: {size}; {steps} steps of {args.windows} windows of {LENGTH} tokens", flush=True)
+    memory = remembered(net, mixed(own, corpus, args.corpus), heads)
+    print(f"the model read {memory.ids.numel() / 1e6:.2f} M tokens", flush=True)
+    drawn = batches(net, memory, args.windows, args.seed + 4)
+    train(net, heads, drawn, steps, args.lr, args.muon, args.places, half=True, say=lambda text: print(text, flush=True))
+    settings = {k: vars(args)[k] for k in ("tokens", "text", "corpus", "windows", "places", "lr", "muon", "seed")}
     for head in heads:
         ranks = measured(net, head, held_out)
         deeper = unrolled(net, head, held_out) if head.kind == "eagle" else []
-        trigrams = floor(net, head.kind, len(ranks), own, held_out)
+        trigrams, told = (floor(net, head.kind, len(ranks), own, held_out, root=x) for x in (False, True))
         for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
             print(f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
         head.rates = tuple(tuple(round(x, 5) for x in row) for row in ranks + deeper)
         head.made_for = made_for
-        notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}
+        made_with = settings | earlier.get(head.kind, {})
+        notes: dict[str, Any] = {"trigrams": [round(x, 5) for x in trigrams], "made_with": made_with}
+        if told != trigrams:
+            notes["trigrams_with_root"] = [round(x, 5) for x in told]
         write(head, (args.into or folder / "heads") / head.kind, notes)
 
 

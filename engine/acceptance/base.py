@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,11 +14,15 @@ from ..component import Component
 from ..draft import ROOT, Draft, Origin, Proposal, Trial, Verdict
 from ..samplers.base import Sampler, softmax
 
+if TYPE_CHECKING:
+    from ..decoder import Decoder
+
 
 class Cursor:
     """A place in the draft: the target's law of the next token there, and the way down.
 
     position: of the token that is decided here;  greedy: whether that law always has one token
+    hidden: float [N + 1, d], the target's final features of the root and of every node, where the rule asks for them
     """
 
     def __init__(
@@ -30,8 +34,10 @@ class Cursor:
         state: Any,
         position: int,
         node: int = ROOT,
+        hidden: Tensor | None = None,
     ):
         self.draft, self.sampler, self.state, self.position, self.node = draft, sampler, state, position, node
+        self.hidden = hidden
         self._logits, self._best = logits, best  # float [N + 1, V], and its argmax by row
         self.greedy = sampler.greedy
 
@@ -52,6 +58,11 @@ class Cursor:
             return int(self.sampler.warp(self.logits, self.state).argmax())
         return self._best[self.node + 1]
 
+    @cached_property
+    def entropy(self) -> float:
+        """Of the law here, in nats."""
+        return float(torch.special.entr(self.probs).sum())
+
     def after(self, token: int) -> Any:
         """The sampler's state once `token` follows here."""
         return self.sampler.update(self.state, token, self.logits) if self.sampler.stateful else self.state
@@ -59,17 +70,35 @@ class Cursor:
     def descend(self, child: int) -> Cursor:
         """The place at node `child`, which continues this one."""
         state = self.after(self.draft.tokens[child])
-        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, child)
+        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, child, self.hidden)
+
+
+    def over(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
+        """This place as the root of `draft`, whose nodes are these of ours. gone: node of ours -> tokens that are taken out
+        of the target's law there."""
+        rows = [self.node + 1, *(node + 1 for node in nodes)]
+        logits, best = self._logits[rows], [self._best[row] for row in rows]
+        for i, row in enumerate(rows):
+            if row - 1 in gone:
+                logits[i, list(gone[row - 1])] = -torch.inf
+                best[i] = int(logits[i].argmax())
+        hidden = None if self.hidden is None else self.hidden[rows]
+        return Cursor(draft, logits, best, self.sampler, self.state, self.position, hidden=hidden)
 
 
 class AcceptanceRule(Component):
-    """Base of every rule. `lossless`: the text keeps the target's law. `exact_for`: the kinds of proposal for which the
-    rule does what it says; a method with another kind is refused. `chain_only`: it reads no tree."""
+    """Base of every rule. `lossless`: the text keeps the target's law. `matches`: under a greedy law it is exact matching.
+    `exact_for`: the kinds of proposal for which the rule does what it says; a method with another kind is refused.
+    `chain_only`: it reads no tree."""
 
     kind = "acceptance"
     lossless: ClassVar[bool] = True
+    matches: ClassVar[bool] = True
     exact_for: ClassVar[frozenset[Proposal]] = frozenset({"onehot", "iid", "without_replacement", "mixed"})
     chain_only: ClassVar[bool] = False
+
+    def begin(self, decoder: Decoder) -> None:
+        """Called once, with the target, before the first verdict."""
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         """Walk down from `at`, the root, and decide."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from ..chance import Chance
@@ -39,8 +38,8 @@ class Typical(AcceptanceRule):
         paths: list[tuple[int, float, list[int], Cursor]] = [(0, 0.0, [], at)]
         for length, score, path, cursor in paths:  # grows while it is walked: breadth first
             p = cursor.probs
-            bound, entropy = self.bound(p)
-            entropies.append(entropy)
+            bound = self.bound(cursor.entropy)
+            entropies.append(cursor.entropy)
             places.append((cursor.node, p))
             for child in draft.children(cursor.node):
                 p_x = float(p[draft.tokens[child]])
@@ -54,7 +53,6 @@ class Typical(AcceptanceRule):
         rule = {"entropy": entropies} if len(draft) else None
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
-    def bound(self, p: Tensor) -> tuple[float, float]:
-        """The probability that a token must exceed under p [V], and the entropy of p in nats."""
-        entropy = float(torch.special.entr(p).sum())
-        return min(self.epsilon, self.delta * math.exp(-entropy)), entropy
+    def bound(self, entropy: float) -> float:
+        """The probability that a token must exceed under a law of this entropy, in nats."""
+        return min(self.epsilon, self.delta * math.exp(-entropy))

@@ -72,6 +72,7 @@ class Outcome:
 
     logits: float [N + 1, V] of the target; row 0 follows the root, row i + 1 node i; best: their argmax
     hidden: the probe's states of the same rows, if the drafter's needs asked for them
+    slots:  float [S, V], the target's logits in the draft's slots; None if it had none
     """
 
     root: int
@@ -80,6 +81,7 @@ class Outcome:
     logits: Tensor
     best: list[int]
     hidden: dict[int | str, Tensor]
+    slots: Tensor | None = None
 
 
 class Drafter(Component):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from ..component import component, param
 from ..draft import ROOT, Draft
-from ..growth import ModelTree
-from ..schedules.base import Drafted
+from ..growth import ModelTree, scheduled_chain
 from .base import Context, DrawnDrafter
 
 
@@ -38,7 +35,7 @@ class DraftModel(DrawnDrafter):
 
     def propose(self, ctx: Context) -> Draft:
         if self.scheduled:
-            return self._chain(ctx)
+            return scheduled_chain(ctx, self.length)
         if ctx.room == 0:
             return Draft()
         tree = ModelTree(ctx)
@@ -48,22 +45,3 @@ class DraftModel(DrawnDrafter):
             frontier = [tree.grow(node, rows[i], 1)[0] for i, node in enumerate(frontier)]
         tree.close()
         return tree.draft(self.proposes)
-
-    def _chain(self, ctx: Context) -> Draft:
-        """A chain of as many tokens as the schedule lets it have."""
-        longest = ctx.schedule.allow(ctx, self.length)
-        if longest == 0:
-            return Draft()
-        tree = ModelTree(ctx)
-        logits = tree.root()
-        (node,) = tree.grow(ROOT, logits[0], 1)
-        while ctx.schedule.more(drafted(tree, node, logits[0])) and len(tree.tokens) < longest:
-            logits = tree.read([node], keep=True)
-            (node,) = tree.grow(node, logits[0], 1)
-        return tree.draft(self.proposes, notes=ctx.schedule.notes() or None)
-
-
-def drafted(tree: ModelTree, node: int, logits: Tensor) -> Drafted:
-    """What a schedule sees of the last `node` of a chain, which was drafted from logits [V]."""
-    probe = tree.lane.probe
-    return Drafted(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..component import component, param
-from ..curve import verify_costs
+from ..curve import fastest
 from ..draft import Draft
 from ..trees import Template, best_tree
 from .base import Context, Drafter, Outcome
@@ -48,8 +48,8 @@ class TokenRecycling(Drafter):
 
     def best_size(self, ctx: Context) -> int:
         """The template size with the most expected tokens per microsecond of the target's pass."""
-        costs = verify_costs(ctx.target.decoder, [n + 1 for n in SIZES], ctx.target.executor)
-        return max(zip(SIZES, costs, strict=True), key=lambda x: best_tree(RATES, x[0]).expected / x[1])[0]
+        tokens = {n + 1: best_tree(RATES, n).expected for n in SIZES}
+        return fastest(ctx.target.decoder, tokens, ctx.target.executor) - 1
 
     def propose(self, ctx: Context) -> Draft:
         tokens: list[int] = []

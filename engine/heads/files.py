@@ -20,21 +20,25 @@ from .blockwise import BlockwiseHeads
 from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
 from .hydra import HydraHeads
+from .judge import JudgeHead
 from .kangaroo import KangarooAdapter
 from .medusa import MedusaHeads
 from .mlp_speculator import MLPSpeculator
+from .ppd import PromptTokens
 from .published import read_published
+from .redrafter import ReDrafter
 from .specdec import AcceptanceHead
 
 DRAFTING: tuple[type[Head], ...] = (
-    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator,
+    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
-NETS = HEADS | GATES
+OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead)}  # trained by scripts of their own
+NETS = HEADS | OTHERS | GATES
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
-MOST = {"heads": MOST_HEADS, "blocks": MOST_HEADS, "layers": MOST_HEADS, "vocab": 1 << 24, "theta": 1 << 31}
+MOST = {**dict.fromkeys(("heads", "blocks", "layers", "ensemble"), MOST_HEADS), "vocab": 1 << 24, "theta": 1 << 31}
 
 
 def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
@@ -47,13 +51,14 @@ def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, P
     return {kind: path for kind, path in found.items() if (path / "config.json").exists()} | dict(given or {})
 
 
-def missing(kind: str, spec: ModelSpec) -> str | None:
-    """Why no drafter can read heads of this kind from the model; None if it can."""
+def missing(kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup") -> str | None:
+    """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
     if kind in spec.heads:
         return None
+    script = f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
     return (
-        f"{spec.name} has no heads/{kind}: train them with python assets/training/heads.py {kind} (shipped models only), or "
-        "choose a drafter that needs no training, such as prompt_lookup."
+        f"{spec.name} has no heads/{kind}: train them with python assets/training/{script} (shipped models only), or choose "
+        f"{instead}."
     )
 
 

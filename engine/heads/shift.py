@@ -19,6 +19,11 @@ class Shift:
     known: int
     says: int
 
+    @property
+    def last(self) -> int:
+        """The last token of which the head reads something itself, its state or its embedding."""
+        return max((0, *self.reads))
+
     def rows(self, length: int) -> int:
         """How many t of a text of `length` tokens have their token t + says in it."""
         return max(0, length - self.says)
@@ -35,13 +40,14 @@ class Shift:
 def shifts(kind: str, heads: int = 1) -> list[Shift]:
     """The table, one line for each head, the k-th (from 0) being that of the draft's level k.
 
-    When the heads of Medusa, Hydra, EAGLE, blockwise decoding and the MLP speculator are asked, the target has read up to t,
-    and the root, t + 1, is known. Kangaroo reads the root itself, so what it guesses is t + 1. EAGLE and Kangaroo have one
-    net for every level, and so has EAGLE-3, which is trained on several.
+    When the heads of Medusa, Hydra, EAGLE, blockwise decoding, ReDrafter and the MLP speculator are asked, the target has read
+    up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so what it guesses is t + 1. EAGLE and Kangaroo
+    have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens stand behind t and are
+    told nothing of t + 1, like Medusa's heads.
     """
-    if kind in ("medusa", "blockwise"):
+    if kind in ("medusa", "blockwise", "ppd"):
         return [Shift((), 1, 2 + k) for k in range(heads)]
-    if kind in ("hydra", "mlp_speculator"):
+    if kind in ("hydra", "mlp_speculator", "redrafter"):
         return [Shift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
     if kind == "eagle":
         return [Shift((1,), 1, 2)]
@@ -49,5 +55,5 @@ def shifts(kind: str, heads: int = 1) -> list[Shift]:
         return [Shift((k + 1,), k + 1, 2 + k) for k in range(heads)]
     if kind == "kangaroo":
         return [Shift((), 0, 1)]
-    known = "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator"
+    known = "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator, redrafter, ppd"
     raise ValueError(f"no heads are called {kind!r}; there are {known}.")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..acceptance.base import Cursor
 from ..component import component
-from ..draft import Draft, Verdict
 from ..drafters.base import Outcome
+from ..settle import settle
 from ..state import Move, State
 from .base import Strategy
 
@@ -27,6 +25,7 @@ class DraftVerify(Strategy):
     def begin(self, s: State) -> None:
         s.depth.begin(s.target.decoder.spec)
         s.schedule.begin(s.context)
+        s.acceptance.begin(s.target.decoder)
         s.drafter.begin(s.context)
 
     def step(self, s: State) -> Move:
@@ -37,28 +36,16 @@ class DraftVerify(Strategy):
         drafted = clock.mark()
         s.depth.start_pass(position - s.prompt)
         depth = None if s.depth.exact else s.depth
-        logits = s.target.forward(draft.feed(root, position - 1, s.target.decoder.device), depth=depth)[0]
-        at = Cursor(draft, logits, s.target.best, s.sampler, s.sampler_state, position)
+        rows = s.target.forward(draft.feed(root, position - 1, s.target.decoder.device), depth=depth)[0]
+        logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]
+        hidden = {} if s.target.probe is None else s.target.probe.hidden
+        final = hidden["final"][0] if "final" in hidden else None
+        at = Cursor(draft, logits, s.target.best, s.sampler, s.sampler_state, position, hidden=final)
         verdict = s.acceptance.verify(draft, at, s.chance)
         verified = clock.mark()
 
-        emitted, origins = told(draft, verdict)
-        count, end = s.cut(emitted)
-        if count < len(emitted):
-            emitted, origins = emitted[:count], origins[:count]
-            verdict = replace(verdict, path=verdict.path[:count], token=None)
-        # the last emitted token is the next root: whatever it is, its row is not committed
-        s.target.commit([0, *(node + 1 for node in verdict.path[: count - 1])])
-        before = s.sampler_state
-        if s.sampler.stateful:
-            for i, token in enumerate(emitted):
-                s.sampler_state = at.after(token)
-                if i < len(verdict.path):
-                    at = at.descend(verdict.path[i])
-        s.tokens += emitted
-        s.chance.forget(len(s.tokens))
-        hidden = {} if s.target.probe is None else s.target.probe.hidden
-        outcome = Outcome(root, draft, verdict, logits, s.target.best, hidden)
+        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        outcome = Outcome(root, draft, verdict, logits, s.target.best, hidden, slots)
         s.drafter.observe(outcome)
         s.schedule.observe(outcome)
         committed = clock.mark()
@@ -74,13 +61,3 @@ class DraftVerify(Strategy):
             clock.elapsed_us(verified, committed),
             sampler_state=before,
         )
-
-
-def told(draft: Draft, verdict: Verdict) -> tuple[list[int], list[str]]:
-    """The tokens that a verdict emits, and the origin of each."""
-    emitted = [draft.tokens[node] for node in verdict.path]
-    origins = ["accepted"] * len(emitted)
-    if verdict.token is not None:
-        emitted.append(verdict.token)
-        origins.append(verdict.origin)
-    return emitted, origins

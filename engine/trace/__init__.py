@@ -4,7 +4,7 @@ from .check import Report, check
 from .events import LEVELS, SCHEMA, End, Header, Prefill, Record, Step
 from .file import PARTIAL, SUFFIX, TraceWriter
 from .limits import OWN, UPLOADED, Limits, StorageFull, TraceError
-from .reader import read_records
+from .reader import read_header, read_records
 from .recover import Recovered, recover
 from .trace import Trace, open_trace
 
@@ -29,6 +29,7 @@ __all__ = [
     "TraceWriter",
     "check",
     "open_trace",
+    "read_header",
     "read_records",
     "recover",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from .entries import CacheBooks
 from .events import End, Step
 from .file import sum_up
+from .forks import method_at, read_anew
 from .frame import encode
 from .limits import TraceError
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
@@ -49,8 +51,6 @@ class Report:
 def check(trace: Trace) -> Report:
     """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records."""
     report = Report()
-    acceptance = trace.header.method.get("acceptance")
-    rule = str(acceptance.get("name", "")) if isinstance(acceptance, dict) else ""
     if trace.damage:
         report.add("file", trace.damage.rstrip("."))
     emitted: list[int] = []
@@ -62,11 +62,15 @@ def check(trace: Trace) -> Report:
             consistent_prefill(trace.prefill)
             books.begin(trace.prefill, len(trace.header.prompt))
         n: int | None = len(trace.header.prompt)
+        anew = read_anew(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
             consistent_step(step, index, vocab)
             n = _check_tokens(report, where, step, n)
+            rule = _rule(method_at(trace.header, index))
             _check_decisions(report, where, step, rule)
+            if index in anew:
+                books.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             length = step.n + len(step.emitted) if step.beams is None else len(trace.header.prompt) + index + 1
             books.enter(where, step.cache, length)
@@ -79,8 +83,16 @@ def check(trace: Trace) -> Report:
     except TraceError as error:
         report.add(f"record after {report.counts['steps']} steps", str(error).rstrip("."))
     if report.counts["trials not re-derived"]:
+        rule = _rule(trace.header.method)
         report.notes.append(f"The verdicts of the rule {rule!r} were not re-derived: this version has no check for it.")
+    if report.counts["forced steps"]:
+        report.notes.append("Verdicts that were forced follow from nothing, so those of their steps were not re-derived.")
     return report
+
+
+def _rule(method: dict[str, Any]) -> str:
+    acceptance = method.get("acceptance")
+    return str(acceptance.get("name", "")) if isinstance(acceptance, dict) else ""
 
 
 def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int | None:
@@ -110,6 +122,9 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
 
 
 def _check_decisions(report: Report, where: str, step: Step, rule: str) -> None:
+    if step.forced:
+        report.counts["forced steps"] += 1
+        return
     if step.trials is not None:
         known = rule in RULES
         problems = check_verdicts(step, rule, report.counts)

@@ -17,7 +17,8 @@ class ContentHash:
     """SHA-256 over the records before the end record, without what varies between equal runs.
 
     Of each record: its JSON with sorted keys, without fields that end in `_us` at any depth, and, in the header,
-    without VARYING and the parent's run; an array counts by dtype, shape and the SHA-256 of its bytes in memory.
+    without VARYING, the parent's run and the run that a fork is of; an array counts by dtype, shape and the SHA-256 of
+    its bytes in memory.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,8 @@ class ContentHash:
             content = {key: value for key, value in content.items() if key not in VARYING}
             if isinstance(content.get("parent"), dict):
                 content["parent"] = {key: value for key, value in content["parent"].items() if key != "run"}
+            if isinstance(content.get("fork"), dict):
+                content["fork"] = _nameless(content["fork"])
         self._hash.update(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
         self._hash.update(b"\n")
         return record
@@ -50,3 +53,12 @@ class ContentHash:
     def hexdigest(self) -> str:
         """The hash of what was added so far."""
         return self._hash.hexdigest()
+
+
+def _nameless(fork: dict[str, Any]) -> dict[str, Any]:
+    """A fork's story without the numbers of runs."""
+    made = {key: value for key, value in fork.items() if key != "of"}
+    base = made.get("base")
+    if isinstance(base, dict) and isinstance(base.get("fork"), dict):
+        made["base"] = {**base, "fork": _nameless(base["fork"])}
+    return made

@@ -34,6 +34,10 @@ class CacheBooks:
         self._held = np.zeros(self._shape, np.int64)
         self.enter("prefill", prefill.cache, n)
 
+    def lose(self) -> None:
+        """From here on nothing can be told: the cache is another one."""
+        self._held, self._gone = None, set()
+
     def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
         """Follow the changes of one step, after which the text has `n` tokens."""
         for change in changes:

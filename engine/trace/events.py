@@ -45,6 +45,11 @@ class Header:
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
     parent:  {"run": id, "step": k} where this run was branched off, or None
+    fork:    where this run was made anew up to a step of another one and then went on otherwise: `of` (its id), `step` (the
+             first that is not its), `name`, `change` (settings, as they were asked for), `forced` ([[node, accepted], ...] of
+             that step), and `base`: `method`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own are
+             those from the step on
+    forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     """
 
@@ -71,6 +76,7 @@ class Header:
     forced: bool = False
     pieces: dict[str, Piece] = field(default_factory=dict)
     parent: dict[str, Any] | None = None
+    fork: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
 
 
@@ -83,6 +89,7 @@ class Pass:
     held:    committed entries that layer 0 held before the pass
     attn, ffn: sub-layers that ran; None: all
     propagated: layers whose K/V were filled from an exit state without running
+    slots:   the last of the rows, which stand for no token and are never kept (prompt tokens)
     """
 
     lane: str
@@ -95,6 +102,7 @@ class Pass:
     ffn: int | None = None
     propagated: int | None = None
     instrumented: bool | None = None
+    slots: int | None = None
 
 
 @dataclass
@@ -175,8 +183,9 @@ class CacheChange:
     evicted_count: entries that each KV head of the fullest layer lost
     evicted_all: int32 [E] positions that left every layer and KV head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
-    mass:        uint8 [L, H_kv, n] share of accumulated attention by original position (level "fields", policies
-                 that keep it); 0 where evicted, else 1 + 254 * sqrt(mass / largest)
+    mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
+                 map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
+                 1 + 254 * sqrt(mass / largest of the layer)
     """
 
     lane: str
@@ -231,14 +240,22 @@ class Iteration:
 class Fields:
     """Level "fields": what attention and residual stream looked like, for the rows that were committed.
 
-    attention: float16 [L', H_kv, g, R, n] of the layers in `layers`; positions: int32 [L', H_kv, n] original positions
+    layers: of those that were asked for (all, if none were named) as many, from the first on, as fit into 524,288 weights
+    attention: float16 [L', H_kv, g, R, n], softmax weights of `layers` over what was held when the rows were committed
+    positions: int32 [L', H_kv, n] original positions; -1 pads where layers hold different numbers
     hidden_norm: float32 [L + 1, R]; the norm of the residual stream entering each layer, and after the final norm
+    logits: float32 [N + 1, V] of the step's target pass, before the sampler: after the root, then after each drafted node
+    laws:   float32 [M, V]; what the drafted nodes were drawn from; law_of: int32 [N], the row of each, -1: without chance.
+            These three only where they have at most 262,144 numbers together
     """
 
     layers: list[int] | None = None
     attention: np.ndarray | None = None
     positions: np.ndarray | None = None
     hidden_norm: np.ndarray | None = None
+    logits: np.ndarray | None = None
+    laws: np.ndarray | None = None
+    law_of: np.ndarray | None = None
 
 
 @dataclass
@@ -264,6 +281,7 @@ class Step:
     rule:  what the acceptance rule adds so that its verdict can be re-derived
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
+    forced: nodes whose verdict was settled beforehand, not tested; accepted or refused, as the trials say
     tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their gap
     """
 
@@ -295,6 +313,7 @@ class Step:
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None
+    forced: list[int] | None = None
 
 
 @dataclass

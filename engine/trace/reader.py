@@ -34,6 +34,24 @@ def read_records(path: str | Path, limits: Limits = OWN) -> Iterator[Record]:
             raise TraceError(file.damage)
 
 
+def read_header(path: str | Path, limits: Limits = OWN) -> Header:
+    """The header of a trace, checked, without a look at what follows it. Raises TraceError."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(MAGIC) + 8)
+            size, crc = _SIZES.unpack(start[len(MAGIC) :]) if len(start) == len(MAGIC) + 8 else (0, 0)
+            body = file.read(size) if start.startswith(MAGIC) and size <= limits.record_bytes else b""
+    except OSError as error:
+        raise TraceError(f"{path} cannot be opened: {error.strerror or error}.") from None
+    if not body or len(body) != size or zlib.crc32(body) != crc:
+        raise TraceError(f"{path} does not begin with a whole header: it is no trace, or a damaged one.")
+    header = decode(body, limits)[0]
+    if not isinstance(header, Header):
+        raise TraceError(f"{path} does not begin with a header: it is no trace.")
+    consistent_header(header)
+    return header
+
+
 class TraceFile:
     """The records of one file, found by one pass over it and decoded on demand.
 

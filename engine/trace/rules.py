@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from .events import SCHEMA, CacheChange, DraftTree, End, Header, Pass, Piece, Prefill, Step, Tops, Trials
+from .events import SCHEMA, CacheChange, DraftTree, End, Fields, Header, Pass, Piece, Prefill, Step, Tops, Trials
 from .limits import TraceError
 
 EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
@@ -67,8 +67,12 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         _path(step.path, step.draft, step.drafted if step.draft is None else nodes)
     if step.trials is not None:
         _trials(step.trials, nodes)
+    if step.forced and not (min(step.forced) >= 0 and max(step.forced) < nodes):
+        raise TraceError(f"forced names a node outside the tree of {nodes}")
     if step.tops is not None:
         _tops(step.tops, nodes, vocab)
+    if step.fields is not None:
+        _whole_laws(step.fields, nodes)
     if step.extra is not None:
         _ids([step.extra.token], vocab, "extra.token")
         _probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
@@ -128,6 +132,18 @@ def _tops(tops: Tops, nodes: int, vocab: int) -> None:
         _within(getattr(tops, name), -1e-4, 1 + 1e-4, f"tops.{name}")  # sums in float32
 
 
+def _whole_laws(fields: Fields, nodes: int) -> None:
+    if fields.logits is not None:
+        _shape(fields.logits, "fields.logits", 2, "f")
+        if len(fields.logits) != nodes + 1:
+            raise TraceError(f"fields.logits has {len(fields.logits)} rows for {nodes} drafted nodes and the root")
+    if fields.laws is not None and fields.law_of is not None:
+        _shape(fields.laws, "fields.laws", 2, "f")
+        _shape(fields.law_of, "fields.law_of", 1, "iu")
+        _lengths(nodes, "fields", law_of=fields.law_of.tolist())
+        _within(fields.law_of, -1, len(fields.laws) - 1, "fields.law_of")
+
+
 def _passes_and_cache(record: Step | Prefill) -> None:
     for i, one in enumerate(record.passes):
         _pass(one, f"passes.{i}")
@@ -136,7 +152,7 @@ def _passes_and_cache(record: Step | Prefill) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    _counts([one.tokens, one.held, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0], where)
+    _counts([one.tokens, one.held, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0], where)
 
 
 def _change(change: CacheChange, where: str) -> None:

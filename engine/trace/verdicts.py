@@ -176,6 +176,23 @@ def _spectr(step: Step, counts: Counter[str]) -> Iterator[str]:
         yield f"the path reads {tokens}, but the trials accepted {due}"
 
 
+def _judge(step: Step, counts: Counter[str]) -> Iterator[str]:
+    """ok is `u * q < p`, or p = 1 under a greedy law, or else j > t; the chain ends at the first that is not."""
+    trials = step.trials
+    if trials is None:
+        return
+    yield from _walk(step)
+    j = _numbers((step.rule or {}).get("j"))
+    t = (step.rule or {}).get("t")
+    if j is None or len(j) != len(trials.ok) or not isinstance(t, int | float):
+        counts["judged trials not re-derived"] += len(trials.ok)
+        return
+    counts["judged trials"] += len(j)
+    for i, (x, p, q, u, ok) in enumerate(zip(j, trials.p, trials.q, trials.u, trials.ok, strict=True)):
+        if ok != ((p > 0 if u is None else u * q < p) or x > t):
+            yield f"trial {i} says ok = {ok}, but u = {u}, q = {q}, p = {p} and the judge's {x} against {t} give {not ok}"
+
+
 def _greedy(trials: Trials) -> bool:
     """Whether the trials were exact matching: their p is 0 or 1, whatever law the tops show."""
     return all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}
@@ -260,4 +277,5 @@ RULES: dict[str, Callable[[Step, Counter[str]], Iterator[str]]] = {
     "block": _block,
     "leniency": _leniency,
     "spectr": _spectr,
+    "judge": _judge,
 }

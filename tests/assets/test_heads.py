@@ -31,6 +31,7 @@ SHAPES = {
     "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=4, head_dim=16),
     "blockwise": dict(heads=3, hidden=64),
     "mlp_speculator": dict(heads=3, inner=48),
+    "redrafter": dict(heads=3, inner=48, blocks=1),
 }
 DRAFTS = {
     "medusa": dict(nodes=3),
@@ -40,6 +41,7 @@ DRAFTS = {
     "kangaroo": dict(length=3, stop=0.0),
     "blockwise": dict(length=3),
     "mlp_speculator": dict(branching="1,1,1", kept=1),
+    "redrafter": dict(width=1, length=3),
 }
 
 
@@ -52,8 +54,8 @@ def text(rows: int, length: int, seed: int) -> torch.Tensor:
 def trained(kind: str, steps: int = 200):
     torch.manual_seed(1)
     head = training.new_head(kind, cyclic(), **SHAPES[kind])
-    own, order = text(400, 24, 1), np.random.default_rng(0)
-    training.train(cyclic(), [head], iter(own[order.integers(400, size=12)] for _ in range(steps)), steps, lr=1e-2)
+    memory = training.remembered(cyclic(), text(400, 24, 1), [head])
+    training.train(cyclic(), [head], training.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, muon=2e-2, share=0.5)
     return head
 
 
@@ -79,7 +81,7 @@ def test_the_net_writes_the_cycle() -> None:
 def test_feature_is_what_the_unembedding_reads() -> None:
     ids = text(2, 9, 0)
     r = training.read(cyclic(), ids, layer=1)
-    assert torch.equal(training.unembed(cyclic(), r.feature), cyclic()(ids)) and torch.equal(r.logits, cyclic()(ids))
+    assert torch.equal(training.unembed(cyclic(), r.feature), cyclic()(ids))
     assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
 
 
@@ -132,7 +134,7 @@ def test_kinds_trained_side_by_side_become_what_each_becomes_alone() -> None:
     for kinds in (["hydra"], ["medusa"], ["hydra", "medusa"]):
         torch.manual_seed(2)
         some = [training.new_head(kind, cyclic(), heads=2) for kind in kinds]
-        training.train(cyclic(), some, iter([text(4, 12, 1)] * 5), 5)
+        training.train(cyclic(), some, iter([training.read(cyclic(), text(4, 12, 1))] * 5), 5)
         made += some
     for alone, together in zip(made[:2], made[2:], strict=True):
         for name, x in alone.state_dict().items():
@@ -183,6 +185,16 @@ def test_floor_knows_a_language_of_trigrams() -> None:
         assert len(table) == len(shifts(kind, 3)) and min(table) > 0.97
 
 
+def test_the_table_of_the_floor_is_told_no_token_that_the_head_is_not_told() -> None:
+    """On random ids the net follows the last token alone: who knows it is always right, who does not, by chance."""
+    rows = torch.from_numpy(np.random.default_rng(0).integers(V, size=(32, 24)))
+    language = text(64, 24, 6).numpy()
+    for kind in HEADS:
+        fair, told = (training.floor(cyclic(), kind, 3, language, rows, root)[0] for root in (False, True))
+        assert fair < 0.2 if kind in ("medusa", "blockwise") else fair > 0.97, kind
+        assert told > 0.97, kind
+
+
 def test_own_text_begins_with_what_it_was_given() -> None:
     given = text(70, 24, 7)
     made = training.own_text(cyclic(), given, 24, seed=0)
@@ -192,17 +204,41 @@ def test_own_text_begins_with_what_it_was_given() -> None:
     assert follows.mean() > 0.99
 
 
-def test_batches_mix_own_text_and_corpus() -> None:
-    own, corpus = np.zeros((5, 7), np.uint16), np.ones((5, 7), np.uint16)
-    batch = next(training.mixed(own, corpus, 0.25, 0, "cpu"))
-    assert batch.dtype == torch.int64 and batch.shape == (training.ROWS, 7)
-    assert int(batch[:, 0].sum()) == training.ROWS // 4
+def test_own_text_is_mixed_with_a_share_of_the_corpus() -> None:
+    own, corpus = np.zeros((6, 7), np.uint16), np.ones((5, 7), np.uint16)
+    made = training.mixed(own, corpus, 0.25)
+    assert made.dtype == torch.int64 and made.shape == (8, 7) and int(made[:, 0].sum()) == 2
+
+
+def test_batches_are_what_the_model_made_of_their_text_and_every_window_comes_once_an_epoch() -> None:
+    rows = text(9, 12, 8)
+    heads = [training.new_head(kind, cyclic(), **SHAPES[kind]) for kind in ("kangaroo", "eagle3")]
+    drawn = training.batches(cyclic(), training.remembered(cyclic(), rows, heads), 3, 0)
+    for _ in range(2):
+        epoch = [next(drawn) for _ in range(3)]
+        assert sorted(x for r in epoch for x in r.ids.tolist()) == sorted(rows.tolist())
+        for r in epoch:
+            due = training.read(cyclic(), r.ids, layer=1)
+            assert torch.equal(r.embedded, due.embedded)
+            for kept, made in ((r.early, due.early), (r.feature, due.feature), (r.fused, due.fused)):
+                assert torch.allclose(kept, made, rtol=2**-6, atol=2**-6), "in bfloat16"
+
+
+def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all() -> None:
+    r = training.read(cyclic(), text(4, 12, 1), 1)
+    for kind in HEADS.keys() - {"blockwise", "eagle"}:
+        head = toys.heads(kind, D, **(SHAPES[kind] | (dict(vocab=V) if kind == "eagle3" else {})))
+        with torch.no_grad():
+            whole = float(training.loss_of(cyclic(), head, r))
+            some = torch.stack([training.loss_of(cyclic(), head, r, 0.25) for _ in range(400)])
+        assert some.std() > 0 and abs(float(some.mean()) - whole) < 4 * float(some.std()) / 20, kind
 
 
 # ---- what is shipped
 
 SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
+APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge")  # they guess no token; the judge's tests are in test_judge.py
 
 
 def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_a_constant() -> None:
@@ -214,7 +250,7 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert said == sorted(said), "the more it expects, the more is accepted"
 
 
-@pytest.mark.parametrize("folder", [x for x in SHIPPED if x != GATING], ids=lambda x: f"{x.parents[1].name}-{x.name}")
+@pytest.mark.parametrize("folder", [x for x in SHIPPED if x not in APART], ids=lambda x: f"{x.parents[1].name}-{x.name}")
 def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> None:
     config = read_json(folder, "config.json")
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its heads"
@@ -222,12 +258,12 @@ def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> 
     assert all(row[0] > floor for row, floor in zip(config["rates"], config["trigrams"], strict=False))
 
 
-def test_shipped_heads_take_less_than_6_mib_a_model() -> None:
+def test_shipped_heads_take_less_than_8_mib_a_model() -> None:
     for model in {folder.parents[1] for folder in SHIPPED}:
-        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 6 * 2**20
+        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 8 * 2**20
 
 
-def test_default_sizes_of_all_heads_stay_below_6_mib_at_the_shipped_width() -> None:
+def test_default_sizes_of_all_heads_stay_below_8_mib_at_the_shipped_width() -> None:
     config = json.loads((ASSETS / "models" / "lab" / "config.json").read_text())
     count = sum(p.numel() for kind in HEADS for p in HEADS[kind](d=config["hidden_size"], **training.SHAPES[kind]).parameters())
-    assert 2 * count < 5.8 * 2**20
+    assert 2 * count < 7.8 * 2**20

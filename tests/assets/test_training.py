@@ -500,6 +500,8 @@ def test_the_card_has_every_model_every_kind_and_whole_tables(texts, tmp_path, m
     assert found["fit"]["lab-draft", "code"]["overlap"] == pytest.approx(1, abs=0.01), "the same weights agree"
     assert found["fit"]["lab-draft", "code"]["tau greedy"] > 5
     assert found["exits"][-1][1] == 1 > found["exits"][0][1]
+    assert {name for name, _ in found["drafting"]} == {"prompt_lookup", "lab-draft"}, "it has no heads"
+    assert found["drafting"]["lab-draft", "code"] > 4 > found["drafting"]["prompt_lookup", "code"] >= 1, "the same weights"
     page = evaluate.card(found)
     for name in evaluate.NAMES:
         assert f"## {name}\n" in page and f"train.py {name} --cooldown 2" in page

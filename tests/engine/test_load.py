@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
+from checkpoints import CONFIG, change, made
 from decodescope.engine import weights as reading
 from decodescope.engine.configs import spec_from_config
 from decodescope.engine.feed import Feed
@@ -24,41 +24,6 @@ from decodescope.engine.weights import shapes
 from safetensors.torch import load_file, save_file
 
 loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
-CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_act": "silu",
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "max_position_embeddings": 64,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 2,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
-    "vocab_size": 40,
-    "eos_token_id": [3, 39, 77],
-}
-
-
-def made(folder: Path, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:
-    """A checkpoint of random weights; `changes` go into its config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {**CONFIG, **changes}
-    (folder / "config.json").write_text(json.dumps(config))
-    g = torch.Generator().manual_seed(0)
-    wanted = shapes(spec_from_config({**CONFIG, **changes}, "made"))
-    tensors = {name: torch.randn(shape, generator=g).to(dtype) for name, shape in wanted.items()}
-    save_file(tensors, folder / "model.safetensors")
-    return folder
-
-
-def change(folder: Path, edit: Callable[[dict[str, torch.Tensor]], Any]) -> None:
-    """Edit the tensors of a checkpoint."""
-    tensors = load_file(folder / "model.safetensors")
-    edit(tensors)
-    save_file(tensors, folder / "model.safetensors")
 
 
 def refused(name: str | Path, match: str, **how: Any) -> None:
@@ -421,7 +386,9 @@ def test_without_a_network_the_sentence_names_the_shipped_models(monkeypatch: py
         raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nand no cache")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(LoadError, match=r"could not be fetched.*shipped model \(lab, lab-draft\).*\./model") as error:
+    with pytest.raises(
+        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-draft, lab-draft-plain\).*\./model"
+    ) as error:
         load("someone/some-model", device="cpu")
     assert "\n" not in str(error.value)
 

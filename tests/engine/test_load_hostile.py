@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import huggingface_hub
 import pytest
 import tokenizers
 import torch
+from checkpoints import CONFIG, change, made
 from decodescope.engine import run
 from decodescope.engine import tokenizer as tokenizing
 from decodescope.engine import weights as reading
@@ -31,43 +31,12 @@ from decodescope.engine.rope import frequencies
 from decodescope.engine.spec import ModelSpec
 from decodescope.engine.template import TemplateError, render
 from decodescope.engine.tokenizer import Tokenizer
-from decodescope.engine.weights import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers
 
 loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
-CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "max_position_embeddings": 64,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-    "vocab_size": 40,
-}
-
-
-def made(folder: Path, **changes: Any) -> Path:
-    """A whole checkpoint of random weights; `changes` go into its config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {**CONFIG, **changes}
-    (folder / "config.json").write_text(json.dumps(config))
-    g = torch.Generator().manual_seed(0)
-    tensors = {name: torch.randn(shape, generator=g) for name, shape in shapes(spec_from_config(config, "made")).items()}
-    save_file(tensors, folder / "model.safetensors")
-    return folder
-
-
-def change(folder: Path, edit: Callable[[dict[str, torch.Tensor]], Any]) -> None:
-    """Edit the tensors of a checkpoint."""
-    tensors = load_file(folder / "model.safetensors")
-    edit(tensors)
-    save_file(tensors, folder / "model.safetensors")
 
 
 def in_shards(folder: Path) -> list[Path]:

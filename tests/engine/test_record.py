@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 import toys
+from decodescope.engine import record
 from decodescope.engine.decoder import Decoder
 from decodescope.engine.lane import Lane
+from decodescope.engine.params import ParamError
 from decodescope.engine.trace import check
 
 DRAFTING = [part for part in toys.variants("drafter") if part[0] != "none"]
@@ -73,7 +75,7 @@ def test_fields_hold_what_committed_rows_saw(layers: list[int] | None) -> None:
         assert session.header.levels == ["counts", "decisions", "fields"]
         for step in session.sink.steps:
             f, rows = step.fields, len(step.emitted)
-            assert f.layers == (layers if layers and policy == "keep_all" else [0, 1, 2])
+            assert f.layers == (layers or [0, 1, 2]), "what nobody asked for is not recorded, whatever the policy sees"
             assert f.attention.shape[:4] == (len(f.layers), 2, 2, rows) and f.positions.shape[2] == f.attention.shape[4]
             assert np.allclose(f.attention.astype(float).sum(-1), 1, atol=5e-3)
             assert f.hidden_norm.shape == (toys.SPEC.n_layers + 1, rows) and (f.hidden_norm > 0).all()
@@ -110,3 +112,33 @@ def test_evictions_are_logged_from_the_prompt_on() -> None:
     assert session.sink.prefill.cache[0].evicted_all.tolist() == list(range(len(toys.PROMPT) - 1 - 6))
     assert [step.cache[0].evicted_all.tolist() for step in session.sink.steps] == [[p] for p in range(8, 13)]
     assert isinstance(session.target, Lane) and torch.is_tensor(session.target.cache.layers[0].positions())
+
+
+def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first on; what does not fit is left out, the norms stay."""
+    n = len(toys.PROMPT)
+    monkeypatch.setattr(record, "ATTENTION", 2 * 4 * (n + 2))  # two layers of four query heads, up to the third step
+    steps = toys.decode(count=8, level="fields").sink.steps
+    assert [step.fields.layers for step in steps[:3]] == [[0, 1]] * 3 and steps[4].fields.layers == [0]
+    assert all(step.fields.attention.size <= record.ATTENTION for step in steps)
+    monkeypatch.setattr(record, "ATTENTION", 4)
+    fields = toys.decode(count=3, level="fields").sink.steps[0].fields
+    assert fields.attention is fields.layers is fields.positions is None and fields.hidden_norm.size
+
+
+def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def masses(level: str, policy: object) -> list[np.ndarray | None]:
+        return [step.cache[0].mass for step in toys.decode(toys.method(policy=policy), count=12, level=level).sink.steps]
+
+    h2o = ("h2o", {"heavy": 4, "recent": 4})
+    few, all_ = masses("decisions", h2o), masses("fields", h2o)
+    assert all(np.array_equal(a, b) for a, b in zip(few, all_, strict=True)) and few[-1].shape == (3, 2, len(toys.PROMPT) + 11)
+    assert masses("counts", h2o) == masses("decisions", "keep_all") == [None] * 12
+    monkeypatch.setitem(record.MASS, "decisions", few[4].size)
+    assert [x is None for x in masses("decisions", h2o)] == [i > 4 for i in range(12)]
+
+
+@pytest.mark.parametrize("layers", [[], [3], [-1], [0, 7]])
+def test_layers_that_the_target_has_not_are_refused(layers: list[int]) -> None:
+    with pytest.raises(ParamError, match="0 to 2"):
+        toys.decode(count=3, level="fields", layers=layers)

@@ -157,3 +157,24 @@ def test_slow_reader_misses_the_oldest_and_stops_nobody(runner: Runner, monkeypa
     assert job.wait(30) and [s.step for s in job.since(0)] == list(range(LONG - 8, LONG))
     assert [s.step for s in job.events()] == list(range(LONG - 8, LONG))
     assert len(job.session.sink.steps) == LONG, "the trace is complete"
+
+
+def test_a_job_pauses_where_it_is_told_to_and_one_step_more_is_one(runner: Runner) -> None:
+    job = paused(runner)
+    job.until = lambda step: step.step == 3
+    job.resume()
+    with job._changed:
+        assert job._changed.wait_for(lambda: job.count == 4 and job.status == "paused", 30)
+    job.step()
+    with job._changed:
+        assert job._changed.wait_for(lambda: job.count == 5 and job.status == "paused", 30)
+    job.resume()
+    assert job.wait(30) and job.count == LONG
+
+
+def test_a_job_that_need_not_wait_is_served_beside_a_paused_one(runner: Runner) -> None:
+    job = paused(runner)
+    behind, beside = runner.submit(session()), runner.submit(session(), aside=True)
+    assert beside.wait(30) and beside.status == "done" and job.status == "paused" and behind.status == "queued"
+    job.resume()
+    assert job.wait(30) and behind.wait(30) and job.status == behind.status == "done"

@@ -19,6 +19,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "typical": dict(drafter=("draft_model", {"length": 3, "width": 3}), acceptance="typical", sampler="temperature"),
     "lenient": dict(drafter=("draft_model", {"length": 3, "width": 2}), acceptance="leniency", sampler="temperature"),
     "k-SEQ": dict(drafter=("chains", {"length": 3, "count": 3}), acceptance="spectr", sampler="temperature"),
+    "judged": dict(drafter=("draft_model", {"length": 3}), acceptance=("judge", {"threshold": 0.7}), sampler="temperature"),
     "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
     "plain": dict(sampler="temperature"),
     "plain greedy": dict(),

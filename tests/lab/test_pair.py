@@ -104,7 +104,7 @@ def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) ->
     at = next(k for k, pair in enumerate(zip(x, y, strict=False)) if pair[0] != pair[1])
     assert at > 0, "the test needs a common beginning"
     open_pair(drawn, a, b)
-    assert f"The same up to token {at};" in drawn.text(".parts")
+    assert f"A and B are the same up to token {at};" in drawn.text(".parts")
     drawn.page.locator(".parts button").click()
     drawn.settled()
     assert drawn.text(".where") == f"token {at + 1} of 60"
@@ -116,7 +116,7 @@ def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) ->
 
 def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
-    assert drawn.text(".parts") == "Text Both wrote the same 60 tokens."
+    assert drawn.text(".parts") == "A and B wrote the same 60 tokens."
     assert drawn.page.locator(".parted").count() == 0
 
 
@@ -218,3 +218,56 @@ def test_nothing_sticks_out_at_any_width(driver: Any, plain: Trace, guessed: Tra
     tops = [side.bounding_box()["y"] for side in sides]
     assert (tops[0] == tops[1]) == (width >= 900), "beside each other from 900 px on"
     made.close()
+
+
+LONG = """(head, count) => {
+  window.both = S.pair(place, { count: 4 });
+  for (let k = 0; k < 4; k++) {
+    both.views[k].push(head);
+    for (let i = 0; i < count; i++) {
+      const made = Array.from({ length: k + 1 }, () => [1, " a", "target"]), tokens = (k + 1) * (i + 1);
+      const dt = { draft: 0, verify: 0.01, commit: 0, cache: 0, all: 0.01 };
+      const sum = { tokens, passes: i + 1, tried: 0, ok: 0, drafted: 0, accepted: 0, decode: 0.01 * (i + 1) };
+      both.views[k].push({ kind: "step", brief: true, i, n: tokens, t0: i, dt, made, drafted: 0, refused: 0, kv: [], sum });
+    }
+    both.views[k].push({ kind: "end", reason: "max_new_tokens", message: "", steps: count });
+  }
+}"""
+
+
+def test_four_runs_of_ten_thousand_steps_stand_together(drawn: Drawn, plain: Trace) -> None:
+    count = 10_000
+    drawn.run(LONG, told(plain)[0], count)
+    for token in (1, 4321, 10_000):
+        drawn.run("(token) => both.seek({ token })", token)
+        assert steps(drawn) == [-(-token // each) - 1 for each in (1, 2, 3, 4)]
+    assert (
+        drawn.page.locator(".parts p")
+        .all_inner_texts()[0]
+        .startswith("A and B are the same up to token 10,000; then A has the end")
+    )
+    drawn.run("() => both.align('clock', null)")
+    drawn.run("() => both.seek({ seconds: 50.005 })")
+    assert steps(drawn) == [5000] * 4
+    drawn.page.locator(".clocks button", has_text="Show as table").click()
+    drawn.settled()
+    rows = drawn.page.locator(".clocks .twin tbody tr").all_inner_texts()
+    assert len(rows) == 1600 and any(row.startswith("D\t5000\t") for row in rows), "a long table shows what is near"
+    assert drawn.page.locator(".lanes").get_attribute("aria-label").startswith("4 lanes on one axis of 100.0 s")
+
+
+def test_any_run_can_be_what_the_others_are_measured_against(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    other = run("chain", seed=3)
+    drawn.run("() => { window.both = S.pair(place, { count: 3, base: 1, why: (k) => `told of ${k}` }); }")
+    for which, trace in enumerate((plain, guessed, other)):
+        drawn.run("(which, told) => told.forEach((one) => both.views[which].push(one))", which, told(trace))
+    much = drawn.page.locator(".run .much b")
+    assert much.nth(1).inner_text() == "baseline" and much.nth(0).inner_text().startswith("×")
+    at = next(k for k, (x, y) in enumerate(zip(plain.emitted, other.emitted, strict=False)) if x != y)
+    texts = drawn.page.locator(".parts p").all_inner_texts()
+    assert texts[0] == "B and A wrote the same 60 tokens." and "told of 2" in texts[1]
+    assert drawn.page.locator(".parted").count() == 2 and (f"up to token {at};" in texts[1]) == (at > 0)
+    drawn.run("() => both.against(2)")
+    assert much.nth(2).inner_text() == "baseline" and drawn.page.locator(".parted").count() == 3
+    head = drawn.page.locator(".differs thead").text_content().strip()
+    assert head == "ABC"

@@ -29,13 +29,31 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+SHEETS = sorted(Path(style.__file__).parent.joinpath("web").glob("*.css"))
+TEXT = ("ink", "muted", "accept", "reject", "target-text")
+MARKS = ("ink", "muted", "accept", "reject", "target", "faint", "branch", "ring", "time-3")
+SYSTEM = {"CanvasText", "HighlightText", "GrayText", "ButtonText", "LinkText"}  # where the reader's own colours are forced
+QUIET = ("faint",)  # of what is disabled, and of what stands in an empty box: the one is exempt, the other repeats a label
+
+
 @pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])
 def test_text_and_marks_stand_out(palette: dict[str, str]) -> None:
     for ground in ("bg", "panel"):
-        for text in ("ink", "muted", "accept", "reject", "target-text"):
+        for text in TEXT:
             assert contrast(palette[text], palette[ground]) >= 4.5, f"{text} on {ground}"
-    for mark in ("accept", "reject", "target", "faint", "branch"):
+    for mark in MARKS:
         assert contrast(palette[mark], palette["bg"]) >= 3, mark
+    for text, soft in (("ink", "accept-soft"), ("ink", "target-soft"), ("ink", "reject-soft")):
+        assert contrast(palette[text], palette[soft]) >= 4.5, f"{text} on {soft}"
+    for solid in ("ink", "reject"):  # pressed buttons, the badge of a record that lies
+        assert contrast(palette["bg"], palette[solid]) >= 4.5, f"bg on {solid}"
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda x: x.name)
+def test_text_has_no_other_colours_than_those_that_were_computed(sheet: Path) -> None:
+    found = set(re.findall(r"(?<![\w-])color: ([^;}!]+)", sheet.read_text(encoding="utf-8")))
+    known = {f"var(--{name})" for name in (*TEXT, *QUIET, "bg", "edge")} | {"inherit", "currentColor", "transparent"} | SYSTEM
+    assert not {x.strip() for x in found} - known, "a colour of text whose contrast nobody computed"
 
 
 def test_words_are_the_same_in_both_languages() -> None:

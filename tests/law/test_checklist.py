@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
+from decodescope.engine import Session, settle
 from decodescope.engine.acceptance import lossless
 from decodescope.engine.drafters import rest
 from decodescope.engine.drafters.base import Drafter
@@ -27,7 +27,6 @@ from decodescope.engine.heads.medusa import MedusaHeads
 from decodescope.engine.lane import Lane
 from decodescope.engine.method import Method
 from decodescope.engine.ngrams import NgramCounts
-from decodescope.engine.strategies import draft_verify
 from law.bugs import Bug
 from law.cases import SAMPLERS, models, true_law, walked
 from law.proposals import Chosen, Taught
@@ -115,7 +114,7 @@ POINTS: dict[int, list[Bug]] = {
         Bug("the bonus comes from the law without temperature", *RULE, "chance.draw(r, at.position)",
             "chance.draw(r if children else torch.softmax(at.logits, -1), at.position)", siblings),
     ],
-    5: [Bug("the id 0 that fills a short branch counts as a match", draft_verify, "told", PATH, PATH + SHORT, tree)],
+    5: [Bug("the id 0 that fills a short branch counts as a match", settle, "told", PATH, PATH + SHORT, tree)],
     6: [
         Bug("only the draft is warped", *RULE, "p = r = at.probs", "p = r = torch.softmax(at.logits, -1)", siblings),
         Bug("only the target is warped", *TREE, "logits, q, drawn.u", "logits, torch.softmax(logits, -1), drawn.u", siblings),

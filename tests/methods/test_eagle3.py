@@ -135,7 +135,7 @@ def test_the_loss_is_the_papers() -> None:
         level = 0.0
         for b in range(2):
             for t in range(rows):  # the draft that begins at t says token t + 2 + k, whose law stands at t + 1 + k
-                p = r.logits[b, t + 1 + k]
+                p = training.unembed(model, r.feature[b, t + 1 + k])
                 if int(p.argmax()) not in head.ids.tolist():
                     masked += 1
                     continue

@@ -7,9 +7,8 @@ from itertools import product
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
+from decodescope.engine import Session, curve
 from decodescope.engine.component import build
-from decodescope.engine.drafters import token_recycling
 from decodescope.engine.drafters.token_recycling import RATES, SIZES
 from decodescope.engine.trees import best_tree
 
@@ -67,7 +66,7 @@ def test_auto_takes_the_size_with_most_tokens_per_microsecond(monkeypatch: pytes
     ctx = Session(toys.pair()[0], toys.method(), toys.PROMPT).context
     yields = [best_tree(RATES, n).expected for n in SIZES]
     for costs in ([1.0] * 4, [1, 1.01, 5, 9], [1, 2, 3, 4], [y * c for y, c in zip(yields, (2, 2, 1.9, 2), strict=True)]):
-        monkeypatch.setattr(token_recycling, "verify_costs", lambda *_, costs=costs: costs)
+        monkeypatch.setattr(curve, "verify_costs", lambda *_, costs=costs: costs)
         rates = [y / c for y, c in zip(yields, costs, strict=True)]
         assert build("drafter", "token_recycling").best_size(ctx) == SIZES[rates.index(max(rates))]
 

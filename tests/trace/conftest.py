@@ -95,6 +95,7 @@ def everything_step(k: int, n: int) -> Step:
         np.ones((3, 3), "<f4"),
     )
     step.tie = [[1.0, 0.001]]
+    step.forced = [0]
     mass = np.random.default_rng(0).integers(0, 4, (2, 2, 3000)).astype("|u1")
     step.cache = [
         change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4")),

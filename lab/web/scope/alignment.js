@@ -1,4 +1,4 @@
-/* Two runs at one place: by the token that a step wrote, or by the clock. No elements. */
+/* Several runs at one place: by the token that a step wrote, or by the clock. No elements. */
 import { grouped } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
@@ -67,11 +67,11 @@ function settings(head) {
   return made;
 }
 
-/** The settings in which two runs differ: [[what, in A, in B]]. */
-export function differing(a, b) {
-  const x = settings(a), y = settings(b), names = [...new Set([...x.keys(), ...y.keys()])];
-  const rows = names.filter((name) => x.get(name) !== y.get(name)).map((name) => [name, x.get(name) ?? "–", y.get(name) ?? "–"]);
-  const other = a.prompt_tokens !== b.prompt_tokens || a.prompt.some(([id], k) => id !== b.prompt[k]?.[0]);
-  if (other && !rows.some(([name]) => name === "prompt")) rows.push(["prompt", x.get("prompt"), "differs before its end"]);
+/** The settings in which runs differ: [[what, in A, in B, ...]]. */
+export function differing(...heads) {
+  const all = heads.map(settings), names = new Set(all.flatMap((x) => [...x.keys()])), [a] = heads;
+  const rows = [...names].map((name) => [name, ...all.map((x) => x.get(name) ?? "–")]).filter(([, x, ...others]) => others.some((y) => y !== x));
+  const other = heads.map((b) => a.prompt_tokens !== b.prompt_tokens || a.prompt.some(([id], k) => id !== b.prompt[k]?.[0]));
+  if (other.includes(true) && !rows.some(([name]) => name === "prompt")) rows.push(["prompt", ...all.map((x, k) => (other[k] ? "differs before its end" : x.get("prompt")))]);
   return rows;
 }

@@ -172,9 +172,9 @@ export function cacheView(context) {
       pen.fillText(text, x, 8);
       free = x + pen.measureText(text).width + (evicts || mass ? 14 : 60);
     }
-    const heavy = !mass && store.head.method.policy?.heavy !== undefined && store.head.levels && !store.head.levels.includes("fields");
+    const heavy = !mass && store.head.method.policy?.heavy !== undefined && store.whole(i);
     const kinds = mass ? "stronger: more attention" : evicts ? "strong: kept" : "";
-    say(note, [kinds, evicts ? "faint: evicted" : "", recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "", evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "", bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them` : "", heavy ? "how much attention an entry drew is recorded at level “fields”, this run has level “" + store.head.levels.at(-1) + "”" : "", row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
+    say(note, [kinds, evicts ? "faint: evicted" : "", recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "", evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "", bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them` : "", heavy ? "how much attention an entry drew is not recorded here" : "", row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
     set(canvas, { "aria-label": `cache map of step ${i}: ${plural(map.rows, "row")}, ${plural(length, "position")}, ${map.summary(i)}; [ and ] move along the positions` });
   }
   /** Parts of the text that the policy speaks of: [from, to, words, fewer words]. */

@@ -4,7 +4,7 @@ import { lawsAt } from "./laws.js";
 import { nodesOf } from "./store.js";
 import { spoken } from "./tokens.js";
 
-/** Where a reader looks first: the first node refused, else the target's own token, else the last kept. */
+/** Where a reader looks first: a refusal, else the target's own token, else the last kept. */
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
   if (step.iteration || step.beams) return 1;
@@ -13,8 +13,9 @@ export function firstOf(step) {
 }
 export const OWN = new Set(["bonus", "resample", "target"]);
 
-/** What the card says of one node of a step, as plain data. */
+/** What the card says of one node. */
 export function decision(step, rule, id, method = {}) {
+  if (step.by) (rule = step.by.name), (method = { acceptance: step.by });
   const nodes = nodesOf(step), by = new Map(nodes.map((n) => [n.id, n])), node = by.get(id);
   if (!node || node.status === "root") return node ? { form: "root", status: "root", title: "Root", text: node.text, where: "the last token before this step", lines: ["The step starts here: the target reads this token and everything drafted after it in one pass."] } : null;
   const depthOf = (n) => (n && n.parent >= 0 ? 1 + depthOf(by.get(n.parent)) : 0);
@@ -27,6 +28,11 @@ export function decision(step, rule, id, method = {}) {
   const recorded = trial < 0 ? null : step.verdict.ok ? !!step.verdict.ok[trial] : node.status !== "reject";
   made.tried = family.length > 1 && trial >= 0 ? `tried ${family.filter((n) => n.r !== null && step.verdict.tried.indexOf(n.id) <= trial).length} of ${family.length}` : "";
   made.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected" : "Not reached";
+  if (step.forced?.includes(id)) {
+    made.title += ", forced";
+    made.lines.push("Forced in a fork: nothing was tested.");
+    return made;
+  }
   if (again !== null && recorded !== null) Object.assign(made, { agrees: again === recorded, recorded, again });
   const next = nodes.find((n) => n.id === step.verdict.tried[trial + 1]) || nodes.find((n) => OWN.has(n.status));
   if (trial >= 0 && next) made.then = next;
@@ -92,7 +98,7 @@ export function decision(step, rule, id, method = {}) {
     made.numbers = [["draft", "proposes", node], ["target", "chooses", choice || null]];
     made.test = ["the same token", null, node.p === 1 ? "same" : "another", null];
     made.box = { ink: node.p, box: 1 };
-    made.lines.push(node.p === 1 ? "A greedy target has one choice. This is it, so the guess stays; nothing is drawn." : "A greedy target has one choice. This is not it, so the guess goes; nothing is drawn.");
+    made.lines.push(`A greedy target has one choice. This is ${node.p === 1 ? "it, so the guess stays" : "not it, so the guess goes"}; nothing is drawn.`);
     return made;
   }
   const before = refused(node.id).filter((n) => n.id !== node.id), name = before.length ? "r" : "p";
@@ -106,6 +112,7 @@ export function decision(step, rule, id, method = {}) {
   } else made.test = [`${name} > 0`, node.r, node.r > 0 ? ">" : "=", 0];
   made.box = { ink: node.r, box: node.q, u: node.u, name };
   if (before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the target's law still owes.`);
+  if (step.rule?.j) made.lines.push(`Where this test fails the judge is asked: j = ${step.rule.j[trial].toFixed(2)}; above ${step.rule.t} it stays.`);
   made.laws = lawsAt(step, node.parent, node.status === "reject" ? refused(node.id) : []);
   return made;
 }

@@ -36,7 +36,7 @@ export function headline(context) {
       cells.trim(list.length);
       const same = step.brief || step.cut || !step.nodes ? null : rederives(step, context.rule(store));
       element.classList.toggle("lies", same === false);
-      say(agrees, same === false ? "does not re-derive" : same ? "✓ re-derived" : "");
+      say(agrees, step.forced ? "forced" : same === false ? "does not re-derive" : same ? "✓ re-derived" : "");
     },
   };
 }

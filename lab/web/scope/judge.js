@@ -1,7 +1,7 @@
 /* Verdicts judged again from the numbers of the record. */
 import { nodesOf } from "./store.js";
 
-/** Path of a block by its own test: the last i with u_i < h_i, and whether the weights follow from p and q. */
+/** A block's last i with u_i < h_i, and whether its weights follow from p and q. */
 export function blockOf(step) {
   const { w, h: bounds, u } = step.rule || {};
   if (![w, bounds, u].every(Array.isArray) || bounds.length !== u.length || w.length !== u.length + 1) return null;
@@ -24,18 +24,21 @@ export function planOf(step, node) {
 /** Is it exact matching: a greedy law, under which nothing is drawn? */
 export const exact = (step) => step.verdict.tried.length > 0 && !step.rule && nodesOf(step).every((n) => n.r === null || (n.u === null && (n.p === 0 || n.p === 1)));
 
-/** One trial judged again from its numbers: true, false, or null where the record holds too little. */
+/** One trial judged again: true, false, or null where its numbers do not settle it. */
 export function judged(step, rule, node) {
-  if (node.r === null) return null;
-  if (rule === "block" && step.rule) return step.rule.u && step.rule.h ? ((k) => step.rule.u[k] < step.rule.h[k])(step.verdict.tried.indexOf(node.id)) : null;
-  if (rule === "typical" && step.rule) return node.p > node.threshold;
-  if (rule === "leniency" && step.rule) return step.rule.f ? node.u * node.q < step.rule.f[step.verdict.tried.indexOf(node.id)] : null;
-  if (rule === "spectr" && step.rule) return ((rho) => (rho === undefined ? null : node.u * (rho * node.q) < node.p))(planOf(step, node).rho);
-  if (rule === "lossless" || exact(step)) return node.u === null ? node.r > 0 : node.u * node.q < node.r;
+  if (node.r === null || step.forced) return null;
+  rule = step.by?.name ?? rule;
+  const { p, q, u, r } = node, told = step.rule, i = step.verdict.tried.indexOf(node.id);
+  if (rule === "block" && told) return told.u && told.h ? told.u[i] < told.h[i] : null;
+  if (rule === "typical" && told) return p > node.threshold;
+  if (rule === "leniency" && told) return told.f ? u * q < told.f[i] : null;
+  if (rule === "spectr" && told) return ((rho) => (rho === undefined ? null : u * (rho * q) < p))(planOf(step, node).rho);
+  if (rule === "judge" && told) return told.j ? (u === null ? p > 0 : u * q < p) || told.j[i] > told.t : null;
+  if (rule === "lossless" || exact(step)) return u === null ? r > 0 : u * q < r;
   return null;
 }
 
-/** Do the recorded verdicts follow from the recorded numbers? null where the rule says more than these numbers. */
+/** Do the verdicts follow from the numbers? null where the rule says more than these. */
 export function rederives(step, rule) {
   if (step.iteration) return fixedOf(step) === step.iteration.fixed;
   const nodes = nodesOf(step), tried = nodes.filter((n) => n.r !== null), { path, extra, ok } = step.verdict;
@@ -58,7 +61,7 @@ export function rederives(step, rule) {
   return path.slice(1).every((id) => judged(step, rule, by.get(id)) === true);
 }
 
-/** Final tokens after a pass of a fixed-point method: the guesses that the pass confirmed, and one more. */
+/** Final tokens after a pass: the guesses that it confirmed, and one more. */
 export function fixedOf(step) {
   const { before, after } = step.iteration;
   let fixed = 1;

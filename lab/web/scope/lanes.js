@@ -1,4 +1,4 @@
-/* The clocks of two runs under each other, on one axis of time, joined at the place that is shown. */
+/* The clocks of several runs under each other, on one axis of time, joined at the place that is shown. */
 import { h, hatch, s, set } from "./elements.js";
 import { milli } from "./numbers.js";
 
@@ -15,11 +15,11 @@ export function lanesView(context) {
   const canvas = h("canvas", { class: "lanes", role: "img" });
   const swatch = (name) => s("svg", { class: "swatch " + name, width: 14, height: 10, "aria-hidden": "true" }, s("rect", { width: 14, height: 10 }), name === "draft" ? s("path", { d: "M-2,10L8,0M4,10L14,0M10,10L20,0" }) : null);
   const key = h("span", { class: "legend" }, [["draft", "draft"], ["verify", "verify"], ["rest", "rule, commit, cache"]].map(([name, word]) => h("span", null, swatch(name), word)));
-  let colours = null, width = 0, most = 1, held = false;
+  let colours = null, width = 0, most = 1, held = false, last = 1;
   const point = (event) => {
     const box = canvas.getBoundingClientRect(), x = event.clientX - box.left;
-    const which = event.clientY - box.top < LANES.top + LANES.tall + (LANES.each - LANES.tall) / 2 ? 0 : 1;
-    context.seekTime(which, Math.max(0, Math.min(1, (x - LANES.left) / (width - LANES.left - LANES.right))) * most);
+    const which = Math.round((event.clientY - box.top - LANES.top - LANES.tall / 2) / LANES.each);
+    context.seekTime(Math.max(0, Math.min(last, which)), Math.max(0, Math.min(1, (x - LANES.left) / (width - LANES.left - LANES.right))) * most);
   };
   canvas.addEventListener("pointerdown", (event) => ((held = true), canvas.setPointerCapture?.(event.pointerId), point(event)));
   canvas.addEventListener("pointermove", (event) => held && point(event));
@@ -46,7 +46,7 @@ export function lanesView(context) {
         const style = getComputedStyle(canvas);
         colours = Object.fromEntries(["time-1", "time-2", "time-3", "edge", "muted", "ink", "bg", "sans"].map((name) => [name, style.getPropertyValue("--" + name).trim()]));
       }
-      const ratio = window.devicePixelRatio || 1, high = LANES.top + LANES.each + LANES.tall + 34, span = Math.max(40, width - LANES.left - LANES.right);
+      const ratio = window.devicePixelRatio || 1, high = LANES.top + (last = runs.length - 1) * LANES.each + LANES.tall + 34, span = Math.max(40, width - LANES.left - LANES.right);
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(high * ratio);
       canvas.style.height = high + "px";
@@ -59,10 +59,12 @@ export function lanesView(context) {
         const y = LANES.top + k * LANES.each;
         c.fillStyle = colours.ink;
         c.textAlign = "left";
-        c.fillText("AB"[k], 4, y + LANES.tall / 2);
+        c.fillText("ABCD"[k], 4, y + LANES.tall / 2);
+        let filled = -1;
         steps.forEach(({ start, end }, i) => {
           const step = store.steps[i], x = at(start), w = at(end) - x;
-          if (!step || w <= 0) return;
+          if (!step || w <= 0 || (x + w < filled && i !== now)) return;
+          filled = x + 0.5; // of steps thinner than that a few are enough
           const { draft, verify, all } = step.dt, a = all > 0 ? Math.min(1, draft / all) : 0, b = all > 0 ? Math.min(1 - a, verify / all) : 1;
           block(c, x, y, w > 3 ? w - 1 : w, [["time-1", a], ["time-2", b], ["time-3", 1 - a - b]]);
           if (i === now) {
@@ -73,8 +75,8 @@ export function lanesView(context) {
         });
         c.font = `12px ${colours.sans}`;
         c.fillStyle = colours.muted;
-        const last = steps.at(-1)?.end || 0;
-        if (steps.length) c.fillText(milli(last), at(last) + 8, y + LANES.tall / 2);
+        const long = steps.at(-1)?.end || 0;
+        if (steps.length) c.fillText(milli(long), at(long) + 8, y + LANES.tall / 2);
         c.font = `600 12px ${colours.sans}`;
         const split = place.parted[k];
         if (split !== null) {
@@ -85,31 +87,31 @@ export function lanesView(context) {
           c.fill();
         }
       });
-      // the place that is shown, through both
-      const [p, q] = place.x, x = [p, q].map((seconds) => (seconds === null ? null : at(seconds)));
+      // the place that is shown, through all
+      const x = place.x.map((seconds) => (seconds === null ? null : at(seconds)));
       c.strokeStyle = colours.bg;
       c.lineWidth = 4;
       for (const pass of [0, 1]) {
         if (pass) (c.strokeStyle = colours.ink), (c.lineWidth = 1.5);
         c.beginPath();
         x.forEach((there, k) => there !== null && (c.moveTo(there, LANES.top + k * LANES.each - 5), c.lineTo(there, LANES.top + k * LANES.each + LANES.tall)));
-        if (x[0] !== null && x[1] !== null) {
-          const from = LANES.top + LANES.tall, to = LANES.top + LANES.each - 5, middle = (from + to) / 2;
-          c.moveTo(x[0], from), c.bezierCurveTo(x[0], to, x[1], from, x[1], to), c.moveTo(x[1], middle);
+        for (let k = 1; k <= last; k++) {
+          const from = LANES.top + (k - 1) * LANES.each + LANES.tall, to = LANES.top + k * LANES.each - 5, [p, q] = [x[k - 1], x[k]];
+          if (p !== null && q !== null) c.moveTo(p, from), c.bezierCurveTo(p, to, q, from, q, to);
         }
         c.stroke();
       }
       x.forEach((there, k) => {
         if (!place.told[k]) return;
         const words = place.told[k], wide = c.measureText(words).width, spot = there ?? LANES.left;
-        const left = k && x[0] !== null && x[0] > spot ? spot - wide - 8 : spot + 8; // beside the curve, not on it
+        const left = k && x[k - 1] !== null && x[k - 1] > spot ? spot - wide - 8 : spot + 8; // beside the curve, not on it
         const from = Math.max(LANES.left, Math.min(width - wide - 4, left)), y = LANES.top + k * LANES.each - 10;
         c.fillStyle = colours.bg;
         c.fillRect(from - 3, y - 7, wide + 6, 14);
         c.fillStyle = colours.ink;
         c.fillText(words, from, y);
       });
-      const unit = division(most, span / 90), base = LANES.top + LANES.each + LANES.tall + 22;
+      const unit = division(most, span / 90), base = high - 12;
       c.font = `11px ${colours.sans}`;
       c.fillStyle = colours.muted;
       c.strokeStyle = colours.edge;
@@ -120,7 +122,7 @@ export function lanesView(context) {
         c.beginPath(), c.moveTo(there, base - 11), c.lineTo(there, base - 7), c.stroke();
         c.fillText(told, there, base);
       }
-      set(canvas, { "aria-label": `two lanes on one axis of ${milli(most)}: ${runs.map(({ steps, at: now }, k) => `run ${"AB"[k]} step ${now} of ${steps.length - 1}, ${milli(steps.at(-1)?.end || 0)} in all`).join("; ")}` });
+      set(canvas, { "aria-label": `${runs.length} lanes on one axis of ${milli(most)}: ${runs.map(({ steps, at: now }, k) => `run ${"ABCD"[k]} step ${now} of ${steps.length - 1}, ${milli(steps.at(-1)?.end || 0)} in all`).join("; ")}` });
     },
   };
 }

@@ -231,7 +231,7 @@ export function mount(element, options = {}) {
       store.map = null;
       store.masses.clear();
       store.words.head = null;
-      store.count = 0;
+      store.count = store.come = 0;
       replay.play(false);
       asked = new Set();
       Object.assign(context, { at: -1, following: true, selection: null });

@@ -1,4 +1,4 @@
-/* Pair: two runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
+/* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
 import { byClock, byToken, course, differing, methodName, parting } from "./alignment.js";
 import { h, say, set, toggle } from "./elements.js";
 import { lanesView } from "./lanes.js";
@@ -9,24 +9,24 @@ import { player } from "./player.js";
 import { themed } from "./theme.js";
 import { transport } from "./time.js";
 
-const KEYS_OF_TWO = [["a", "join by token, or by the clock"], ["1 2", "to the one run, the other"]];
-const LETTERS = ["A", "B"];
-
-/** Draw two runs into `element`. options: views (of each run), align ("token" or "clock"), pace, theme, empty, labels;
- *  onGap(which, from, to), onSeek({token, seconds}), onPlay(on), onAlign(way). What is pushed goes into views[0] and
- *  views[1], which are as `mount` gives them. */
+/** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each), align
+ *  ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}), onPlay(on),
+ *  onAlign(way), onPane(which); of a run: tools(which), ratio(which): [large, small], why(which, split) its text parts there.
+ *  What is pushed goes into views[0], views[1], ..., which are as `mount` gives them. */
 export function pair(element, options = {}) {
+  const letters = [..."ABCD"].slice(0, options.count || 2);
+  let base = options.base || 0;
   const state = { way: options.align === "clock" ? "clock" : "token", token: 1, seconds: 0, following: true };
   let own = false; // whether it is we who move the views
-  const root = h("div", { class: "ds pair", role: "region", "aria-label": "two decoding runs", tabindex: -1 });
+  const root = h("div", { class: "ds pair", role: "region", "aria-label": `${letters.length} decoding runs`, "data-n": letters.length, tabindex: -1 });
   const ways = { token: h("button", { type: "button" }, "token position"), clock: h("button", { type: "button" }, "wall clock") };
   for (const way of Object.keys(ways)) ways[way].addEventListener("click", () => api.align(way));
   const strip = h("div", { class: "differs" });
-  const heads = LETTERS.map((letter) => {
+  const heads = letters.map((letter, k) => {
     const name = h("b"), about = h("span", { class: "quiet" }), ratio = h("b", { class: "ratio" }), under = h("span", { class: "quiet" }), figures = h("div", { class: "figures" });
-    return { element: h("header", { class: "run" }, h("span", { class: "letter" }, letter), h("div", null, name, about), h("div", { class: "much" }, ratio, under), figures), name, about, ratio, under, figures };
+    return { element: h("header", { class: "run" }, h("span", { class: "letter" }, letter), h("div", null, name, about), h("div", { class: "much" }, ratio, under), figures, options.tools?.(k)), name, about, ratio, under, figures };
   });
-  const hosts = LETTERS.map(() => h("div", { class: "host" }));
+  const hosts = letters.map(() => h("div", { class: "host" }));
   const lanes = lanesView({ seekTime });
   const slider = h("input", { type: "range", class: "along", min: 1, max: 1, step: 1, value: 1 });
   slider.addEventListener("input", () => api.seek(state.way === "token" ? { token: Number(slider.value) } : { seconds: Number(slider.value) }));
@@ -49,7 +49,7 @@ export function pair(element, options = {}) {
   const live = h("button", { type: "button", class: "live" }, "● live");
   live.addEventListener("click", () => api.follow(true));
   const where = h("b", { class: "where" }), how = h("span", { class: "quiet" });
-  const twin = h("div", { class: "twin" }), parts = h("p", { class: "parts" });
+  const twin = h("div", { class: "twin" }), parts = h("div", { class: "parts" });
   let tabled = false;
   const clock = h("section", { class: "clocks" }, h("header", null, h("h2", null, "Time"), how, lanes.key), h("div", { class: "lane-of-two" }, lanes.canvas), twin,
     h("div", { class: "transport" }, moves.parts, where, slider, live, toggle("Show as table", (on) => ((tabled = on), request()))));
@@ -58,9 +58,9 @@ export function pair(element, options = {}) {
   element.append(root);
   const views = hosts.map((host, which) => mount(host, {
     views: options.views || ["tree", "text"],
-    label: options.labels?.[which] || `run ${LETTERS[which]}`,
+    label: options.labels?.[which] || `run ${letters[which]}`,
     empty: options.empty,
-    keys: KEYS_OF_TWO,
+    keys: [["a", "join by token, or by the clock"], [letters.map((x, k) => k + 1).join(" "), `to run ${letters.join(", ")}`]],
     onGap: options.onGap && ((from, to) => options.onGap(which, from, to)),
     onSeek: (i) => moved(which, i),
     onDraw: () => request(),
@@ -71,10 +71,10 @@ export function pair(element, options = {}) {
   // ---- where it stands
 
   let kept = [];
-  /** Both courses, counted anew when steps have come. */
+  /** All courses, counted anew when steps have come. */
   function courses() {
     return stores.map((store, k) => {
-      const as = `${store.count} ${store.steps[store.count - 1]?.sum.decode} ${store.steps.reduce((n) => n + 1, 0)}`;
+      const as = `${store.count} ${store.come}`;
       if (kept[k]?.as !== as) kept[k] = { as, steps: course(store) };
       return kept[k].steps;
     });
@@ -85,9 +85,13 @@ export function pair(element, options = {}) {
   const clockOf = (place) => (state.way === "clock" ? place : Math.max(0, ...courses().map((steps) => (steps.length ? steps[byToken(steps, place)].end : 0))));
   /** The next place, or the one before, at which one of the runs shows another step; null where there is none. */
   function next(way) {
-    const all = courses().flatMap((steps) => steps.map((x) => (state.way === "token" ? x.tokens : x.start)));
-    const here = state.way === "token" ? state.token : state.seconds, further = all.filter((x) => (way > 0 ? x > here : x < here) && (state.way === "clock" || x > 0));
-    return further.length ? (way > 0 ? Math.min(...further) : Math.max(...further)) : null;
+    const by = state.way === "token", here = by ? state.token : state.seconds;
+    let found = null;
+    for (const steps of courses()) for (const step of steps) {
+      const x = by ? step.tokens : step.start;
+      if ((x - here) * way > 0 && (!by || x > 0) && (found === null || (found - x) * way > 0)) found = x;
+    }
+    return found;
   }
   function to(way) {
     if (way === Infinity) return api.follow(true);
@@ -140,13 +144,13 @@ export function pair(element, options = {}) {
       own = false;
     }
     for (const way of Object.keys(ways)) set(ways[way], { "aria-pressed": way === state.way });
-    root.classList.toggle("beside", root.clientWidth >= 800);
+    root.classList.toggle("beside", root.clientWidth >= (letters.length > 2 ? 1300 : 800));
     lanes.look();
     differs();
     stores.forEach(head);
-    const byTokens = state.way === "token", split = parting(...stores);
+    const byTokens = state.way === "token", splits = stores.map(parted);
     clock.style.display = both.some((steps) => steps.length) ? "" : "none";
-    say(how, byTokens ? "the same token on two clocks, each from its first step on" : "the same moment of both runs, each from its first step on");
+    say(how, `the same ${byTokens ? "token" : "moment"}, each clock from the first step on`);
     set(slider, byTokens ? { min: 1, max: most, step: 1, "aria-label": "token" } : { min: 0, max: long, step: long / 2000 || 1, "aria-label": "seconds" });
     slider.value = byTokens ? state.token : state.seconds;
     say(where, byTokens ? `token ${grouped(state.token)} of ${grouped(most)}` : `${milli(state.seconds)} of ${milli(long)}`);
@@ -162,24 +166,26 @@ export function pair(element, options = {}) {
       const over = state.seconds >= steps.at(-1).end && stores[k].end;
       return over ? `ended, ${plural(steps.at(-1).tokens, "token")}` : `step ${at[k]}, ${plural(at[k] ? steps[at[k] - 1].tokens : 0, "token")} before it`;
     });
-    const parted = both.map((steps) => (split.same || !steps.length || steps.at(-1).tokens <= split.at ? null : steps[byToken(steps, split.at + 1)].end));
+    const places = splits.map((split) => (split.same ? Infinity : split.at));
+    places[base] = Math.min(...places);
+    const ends = both.map((steps, k) => (!steps.length || steps.at(-1).tokens <= places[k] ? null : steps[byToken(steps, places[k] + 1)].end));
     lanes.canvas.style.display = tabled ? "none" : "";
     twin.style.display = tabled ? "" : "none";
     if (tabled) table(both);
-    else if (root.clientWidth) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted });
-    texts(split);
+    else if (root.clientWidth) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted: ends });
+    texts(splits, places);
   }
   function differs() {
-    const [a, b] = stores.map((store) => store.head);
-    strip.style.display = a && b ? "" : "none";
-    if (!a || !b || (differsAs && differsAs[0] === a && differsAs[1] === b)) return;
-    differsAs = [a, b];
-    const rows = differing(a, b);
+    const all = stores.map((store) => store.head), there = all.every((x) => x);
+    strip.style.display = there ? "" : "none";
+    if (!there || differsAs?.every((x, k) => x === all[k])) return;
+    differsAs = all;
+    const rows = differing(...all);
     strip.classList.toggle("same", !rows.length);
     if (!rows.length) return strip.replaceChildren("All settings are the same.");
     const cell = (text) => h("td", null, text);
     strip.replaceChildren(h("details", rows.length < 5 ? { open: "" } : null, h("summary", null, `${plural(rows.length, "setting")} ${rows.length === 1 ? "differs" : "differ"}: ${rows.map(([what]) => what).join(", ")}`),
-      h("table", null, h("thead", null, h("tr", null, ["", "A", "B"].map((x) => h("th", { scope: "col" }, x)))), h("tbody", null, rows.map(([what, x, y]) => h("tr", null, h("th", { scope: "row" }, what), cell(x), cell(y)))))));
+      h("table", null, h("thead", null, h("tr", null, ["", ...letters].map((x) => h("th", { scope: "col" }, x)))), h("tbody", null, rows.map(([what, ...told]) => h("tr", null, h("th", { scope: "row" }, what), told.map(cell)))))));
   }
   function head(store, k) {
     const one = heads[k], step = store.steps[store.count - 1], sum = step?.sum, rate = (x) => { const last = x.steps[x.count - 1]?.sum; return last && last.decode ? last.tokens / last.decode : 0; };
@@ -187,30 +193,47 @@ export function pair(element, options = {}) {
     if (!store.head) return;
     say(one.name, methodName(store.head));
     say(one.about, `${store.head.model.name}${store.end ? "" : store.count ? ", running" : ", waiting"}`);
-    const pace = stores.map(rate), ratio = pace[0] && pace[1] ? pace[1] / pace[0] : 0;
-    say(one.ratio, k === 0 ? "baseline" : ratio ? `× ${two(ratio)}` : "");
-    say(one.under, k === 0 ? "" : ratio ? (ended() ? "tokens/s of A, one run each" : "tokens/s of A so far") : "");
+    const ratio = rate(store) / rate(stores[base]), known = Number.isFinite(ratio) && ratio > 0;
+    const [much, under] = k === base ? ["baseline", ""] : options.ratio?.(k) || (known ? [`× ${two(ratio)}`, `tokens/s of ${letters[base]}${ended() ? ", one run each" : " so far"}`] : ["", ""]);
+    say(one.ratio, much);
+    say(one.under, under);
     const target = step?.kv?.find((x) => x.lane === "target"), list = sum ? [[sum.decode ? two(sum.tokens / sum.decode) : "–", " tokens/s"], [sum.passes ? two(sum.tokens / sum.passes) : "–", " tokens / pass"], [grouped(sum.tokens), " tokens"]] : [];
     if (target) list.push([size(target.bytes), " KV held"]);
     const as = JSON.stringify(list);
     if (one.as !== as) one.figures.replaceChildren(...list.map(([value, unit]) => h("span", null, h("b", null, value), unit)));
     one.as = as;
   }
-  function texts(split) {
-    const known = stores.every((store) => store.count), as = JSON.stringify([split, known, ended()]);
+  let partings = [];
+  function parted(store, k) {
+    const as = `${base} ${[stores[base], store].map((x) => `${x.count} ${x.come} ${!!x.end}`)}`;
+    if (partings[k]?.as !== as) partings[k] = { as, ...parting(stores[base], store) };
+    return partings[k];
+  }
+  function texts(splits, places) {
+    const known = stores.every((store) => store.count), as = JSON.stringify([splits, known, splits.map((split, k) => options.why?.(k, split))]);
     parts.style.display = known ? "" : "none";
     if (as === told) return;
     told = as;
-    for (const view of views) view.part(split.same ? null : split.at);
-    if (split.same) return parts.replaceChildren(h("b", null, "Text "), ended() ? `Both wrote the same ${plural(split.at, "token")}.` : `The same so far: ${plural(split.at, "token")}.`);
-    const said = (text) => (text === null ? "the end" : tokenOf(text, 16)), go = h("button", { type: "button", class: "small" }, "go there");
-    go.addEventListener("click", () => api.align("token", split.at + 1));
-    parts.replaceChildren(h("b", null, "Text "), split.at ? `The same up to token ${grouped(split.at)}; then A has ` : "They part at the first token: A has ", said(split.a), ", B ", said(split.b), ". ", go);
+    views.forEach((view, k) => view.part(places[k] === Infinity ? null : places[k]));
+    const said = (text) => (text === null ? "the end" : tokenOf(text, 16)), one = letters[base];
+    parts.replaceChildren(...splits.flatMap((split, k) => {
+      if (k === base) return [];
+      const both = h("b", null, `${one} and ${letters[k]} `), go = h("button", { type: "button", class: "small" }, "go there");
+      if (split.same) return h("p", null, both, ended() ? "wrote the same " : "are the same so far: ", plural(split.at, "token"), ".");
+      go.addEventListener("click", () => api.align("token", split.at + 1));
+      return h("p", null, both, split.at ? `are the same up to token ${grouped(split.at)}; then ` : "part at the first token: ", `${one} has `, said(split.a), `, ${letters[k]} `, said(split.b), ". ", options.why?.(k, split), " ", go);
+    }));
+  }
+  function rowsOf(steps, k) {
+    const from = Math.max(0, Math.min(placed()[k] - 200, steps.length - 400)), ms = (x) => (1000 * x).toFixed(2);
+    return steps.slice(from, from + 400).flatMap((x, i) => {
+      const dt = stores[k].steps[(i += from)]?.dt;
+      return dt ? [[letters[k], i, ms(x.start), ms(dt.draft), ms(dt.verify), ms(dt.all), x.tokens]] : [];
+    });
   }
   function table(both) {
-    const ms = (x) => (1000 * x).toFixed(2), rows = both.flatMap((steps, k) => steps.flatMap((x, i) => (stores[k].steps[i] ? [[LETTERS[k], i, ms(x.start), ...["draft", "verify", "all"].map((part) => ms(stores[k].steps[i].dt[part])), x.tokens]] : [])));
-    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, "Steps of both runs, milliseconds from the first step on"), h("thead", null, h("tr", null, ["run", "step", "start", "draft", "verify", "whole step", "tokens by its end"].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, rows.map((row) => h("tr", null, row.map((x) => h("td", null, String(x))))))));
+    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, "Steps of the runs, milliseconds from the first step on; at most 400 of each"), h("thead", null, h("tr", null, ["run", "step", "start", "draft", "verify", "whole step", "tokens by its end"].map((x) => h("th", { scope: "col" }, x)))),
+      h("tbody", null, both.flatMap(rowsOf).map((row) => h("tr", null, row.map((x) => h("td", null, String(x))))))));
   }
 
   // ---- keys, sizes, theme
@@ -223,7 +246,7 @@ export function pair(element, options = {}) {
     else if (key === "End" || key === "f") to(Infinity);
     else if (key === " " && !event.target.closest("button, a, summary")) replay.play(!replay.playing);
     else if (key === "a") api.align(state.way === "token" ? "clock" : "token");
-    else if (key === "1" || key === "2") views[Number(key) - 1].root.focus();
+    else if (views[key - 1]) options.onPane?.(key - 1), views[key - 1].root.focus();
     else return;
     event.preventDefault();
     event.stopPropagation(); // before the views, which would move only themselves
@@ -261,6 +284,8 @@ export function pair(element, options = {}) {
       if (at !== null) api.seek({ token: at });
       else show();
     },
+    /** Measure against run k; draw again. */
+    against: (k = base) => ((base = k), request()),
     theme: (name) => (theme.set(name), views.forEach((view) => view.theme(name))),
     destroy() {
       cancelAnimationFrame(frame);

@@ -13,13 +13,15 @@ import { mount } from "./mount.js";
 import { pair } from "./pair.js";
 
 export { methodName } from "./alignment.js";
-export { h, icon, s, toggle } from "./elements.js";
-export { decision } from "./decision.js";
+export { h, icon, rgb, s, toggle } from "./elements.js";
+export { decision, firstOf } from "./decision.js";
+export { glyph, tokenOf, WORDS } from "./marks.js";
 export { mount } from "./mount.js";
 export { grouped, milli, plural, size, two } from "./numbers.js";
 export { pair } from "./pair.js";
 export { passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives } from "./judge.js";
+export { spoken } from "./tokens.js";
 
 /** One run: steps come as custom messages, a finished trace and the cursor as traits. */
 function one({ model, el }) {

@@ -10,6 +10,7 @@ export class Store {
     this.end = null;
     this.steps = []; // sparse: a hole is a step that has not come
     this.count = 0;
+    this.come = 0; // steps that are there
     this.map = null;
     this.words = { head: null, upto: 0, list: [] };
     this.masses = new Map(); // step -> its map of attention, unpacked when looked at
@@ -22,6 +23,7 @@ export class Store {
     else if (message.kind === "step") {
       const old = this.steps[message.i];
       if (old && fullness(message) < fullness(old)) return false;
+      if (!old) this.come++;
       this.steps[message.i] = message;
       this.count = Math.max(this.count, message.i + 1);
     } else return false;

@@ -1,0 +1,177 @@
+"""Train PPD's prompt tokens on a frozen model, and write them into its folder, `assets/models/<model>/heads/ppd/`.
+
+    python assets/training/ppd.py
+    python assets/training/ppd.py --ensemble 2 --steps 1000
+
+Chen et al. 2024, arXiv:2405.18428; hmarkc/parallel-prompt-decoding, prompt/train/train.py. Prompt tokens hang behind random
+places of the text, and each is to have the law that the model itself has of the later token when it has read all before it:
+Kullback-Leibler divergence, weight 0.8^k for prompt token k, mean over them. Adam, 1e-2, cosine. The model reads the text
+once without gradients, and its keys and values serve all prompt tokens of the step; only the embeddings of these learn. The
+text is what the model writes, with some of the training text, as for the draft heads (heads.py).
+
+At the end stands how often each prompt token's guess is the model's likeliest token of held-out text, beside a table of
+trigrams that is told as much: prompt tokens that do not beat it are broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from decodescope.engine.heads.files import write
+from decodescope.engine.heads.ppd import PromptTokens, visible
+from heads import MODELS, RANKS, floor, mixed, rate, texts
+from net import Net, Past, turned
+from torch import Tensor
+
+WINDOWS, PLACES = 4, 24  # windows a step, and places in each behind which prompt tokens hang
+HEADS = 3
+
+
+def guessed(net: Net, head: PromptTokens, past: Past, places: Tensor) -> Tensor:
+    """float [B, P, K, V]: the logits of all K prompt tokens behind each of P places int64 [P] of the text that `past` holds,
+    the same places in every window; each sees the text up to its place and its line of prompt tokens."""
+    P, K, E = len(places), head.shape["heads"], head.shape["ensemble"]
+    rows = head.rows([K] * P).to(places.device)  # [3, S]
+    stand = places[rows[0]] + 1 + rows[1]
+    length = past.length
+    sees = torch.cat([torch.arange(length, device=places.device) <= places[rows[0]][:, None], visible(rows)], 1)  # [S, T + S]
+    turn, s = (net.cosine[stand], net.sine[stand]), net.shape
+    x = head(rows).expand(past.keys.shape[1], -1, -1)  # [B, S, D]
+    for i, layer in enumerate(net.model.layers):
+        y, a = layer.input_layernorm(x), layer.self_attn
+        q, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
+                   for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
+        q, k = turned(q, turn), turned(k, turn)
+        k = torch.cat([past.keys[i, :, :, :length].to(k.dtype), k], 2)
+        v = torch.cat([past.values[i, :, :, :length].to(v.dtype), v], 2)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees, enable_gqa=True)
+        x = x + a.o_proj(y.transpose(1, 2).flatten(2))
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+    return net.head(x).unflatten(1, (P, K, E)).mean(3)
+
+
+@torch.no_grad()
+def read(net: Net, ids: Tensor) -> tuple[Past, Tensor]:
+    """What the model holds after ids int64 [B, T], and its final features [B, T, D]."""
+    past = Past(net.shape, len(ids), ids.shape[1], net.cosine)
+    return past, net.model.norm(net.states(ids, past)[-1])
+
+
+def wanted(net: Net, features: Tensor, places: Tensor, count: int) -> Tensor:
+    """float [B, P, K, V]: the model's logits of the tokens that K = `count` prompt tokens behind places int64 [P] guess: number
+    k behind t guesses t + 2 + k, whose law stands at t + 1 + k."""
+    at = places[:, None] + 1 + torch.arange(count, device=places.device)  # [P, K]
+    return F.linear(features[:, at], net.model.embed_tokens.weight).float()
+
+
+def loss_of(net: Net, head: PromptTokens, ids: Tensor, places: Tensor) -> Tensor:
+    """Mean over prompt tokens of 0.8^k times the divergence of guess k from the model's law, in nats."""
+    past, features = read(net, ids)
+    made = guessed(net, head, past, places).float().log_softmax(-1)
+    law = wanted(net, features, places, made.shape[2]).log_softmax(-1)
+    each = F.kl_div(made, law, reduction="none", log_target=True).sum(-1).mean((0, 1))  # [K]
+    return (each * 0.8 ** torch.arange(len(each), device=each.device)).mean()
+
+
+def new_head(net: Net, ensemble: int, seed: int = 0, heads: int = HEADS) -> PromptTokens:
+    """Fresh prompt tokens: embeddings of random ids."""
+    head, draw = PromptTokens(d=net.shape.width, heads=heads, ensemble=ensemble), torch.Generator().manual_seed(seed)
+    ids = torch.randint(net.shape.vocabulary, (heads, ensemble), generator=draw)
+    with torch.no_grad():
+        head.embeds.copy_(net.model.embed_tokens.weight[ids])
+    return head
+
+
+def train(
+    net: Net, head: PromptTokens, batches: Iterator[Tensor], steps: int, lr: float = 1e-2, seed: int = 0,
+    places: int = PLACES, half: bool = False, say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Adam over `steps` batches of ids int64 [B, T]; the model stays as it is. half: products in bfloat16."""
+    net.requires_grad_(False)
+    optimizer = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
+    draw, began, recent = torch.Generator().manual_seed(seed), time.time(), list[float]()
+    for step in range(steps):
+        ids = next(batches)
+        room = ids.shape[1] - 1 - head.shape["heads"]  # places behind which all guesses have a law
+        at = torch.randperm(room, generator=draw)[:places].to(ids.device)
+        for group in optimizer.param_groups:
+            group["lr"] = lr * rate(step, steps)
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
+            loss = loss_of(net, head, ids, at)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        recent.append(float(loss.detach()))
+        if (step + 1) % 50 == 0 or step + 1 == steps:
+            say(f"step {step + 1} of {steps}, loss {sum(recent) / len(recent):.3f}, {time.time() - began:.0f} s")
+            recent = []
+    head.requires_grad_(False)
+
+
+@torch.no_grad()
+def measured(net: Net, head: PromptTokens, windows: Tensor, stride: int = 5) -> list[list[float]]:
+    """Per prompt token, at what share of the places of int64 [N, T] its guess of rank 0, 1, ... is the model's likeliest."""
+    K = head.shape["heads"]
+    places = torch.arange(0, windows.shape[1] - 1 - K, stride, device=windows.device)
+    hits = torch.zeros(K, min(RANKS, net.shape.vocabulary), dtype=torch.float64)
+    for ids in windows.split(8):
+        past, features = read(net, ids)
+        top = guessed(net, head, past, places).topk(hits.shape[1]).indices  # [B, P, K, R]
+        hits += (top == wanted(net, features, places, K).argmax(-1, keepdim=True)).sum((0, 1)).double().cpu()
+    return (hits / (len(windows) * len(places))).tolist()
+
+
+def shuffled(rows: Tensor, windows: int, seed: int, device: str) -> Iterator[Tensor]:
+    """Batches of so many random rows of int64 [N, T], without end."""
+    r = np.random.default_rng(seed)
+    while True:
+        for some in torch.from_numpy(r.permutation(len(rows))).split(windows):
+            yield rows[some].to(device)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Write text, train, measure, and keep the prompt tokens."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="lab", help="a folder of assets/models")
+    parser.add_argument("--ensemble", type=int, default=1, help="embeddings of a prompt token")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
+    parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
+    parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--into", type=Path, help="folder in which ppd/ is written; by default the model's heads/")
+    args = parser.parse_args(words)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+
+    from decodescope.engine.load import fingerprint
+
+    folder = MODELS / args.model
+    made_for = fingerprint(folder)
+    net = Net.from_folder(folder).to(args.device).requires_grad_(False)
+    corpus, own, held_out = texts(net, made_for, args.text, args.seed)
+    head = new_head(net, args.ensemble, args.seed).to(args.device)
+    print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {args.steps} steps of {WINDOWS} windows", flush=True)
+    batches = shuffled(mixed(own, corpus, args.corpus), WINDOWS, args.seed + 4, args.device)
+    train(net, head, batches, args.steps, args.lr, args.seed + 5, half=True, say=lambda text: print(text, flush=True))
+    ranks = measured(net, head, held_out)
+    trigrams = floor(net, head.kind, len(ranks), own, held_out)
+    for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
+        print(f"ppd {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
+    head.rates, head.made_for = tuple(tuple(round(x, 5) for x in row) for row in ranks), made_for
+    settings = {k: vars(args)[k] for k in ("steps", "text", "corpus", "lr", "seed")}
+    notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}
+    write(head, (args.into or folder / "heads") / head.kind, notes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""The judge: does the token that the target has just read continue the text rightly, whoever wrote it?"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .base import Head
+
+
+class JudgeHead(Head):
+    """One linear map to a number, w h + b, read off the target's final feature at the position of the token that is judged:
+    the target has seen the token by then. It begins at zero: such a judge says one half of everything.
+
+    Bachmann et al. 2025, arXiv:2501.19309.
+    """
+
+    kind = "judge"
+
+    def __init__(self, d: int) -> None:
+        super().__init__(d=d)
+        self.says = nn.Linear(d, 1)
+        for p in self.parameters():
+            nn.init.zeros_(p)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The logit [...] of being right, for final features h [..., d]."""
+        return self.says(h)[..., 0]
+
+    def right(self, h: Tensor) -> Tensor:
+        """float [...]: j, how sure it is that the token is right, from 0 to 1."""
+        return self(h).float().sigmoid()

@@ -1,0 +1,186 @@
+"""Fork: the same run up to a step, and then what was asked for; forced verdicts; what cannot be forked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import toys
+from decodescope.engine.execute import EngineFault
+from decodescope.engine.forcing import kept
+from decodescope.engine.fork import Fork
+from decodescope.engine.method import MethodError
+from decodescope.engine.trace import Step, Trace, check, open_trace
+from decodescope.engine.trace.forks import legs, method_at
+
+WARM = ("temperature", dict(temperature=1.0))
+TREE = dict(drafter=("draft_model", dict(length=3, width=2)), sampler=WARM)
+AT = 5  # in this step of the run below node 0 was accepted and node 2, its first child, refused
+
+
+def base(**parts: Any) -> Any:
+    return toys.decode(toys.method(**(parts or TREE)), seed=3)
+
+
+def forked(run: Any, step: int = AT, until: int | None = None, **more: Any) -> Any:
+    big, small = toys.pair()
+    made = Fork(big, run.header, list(run.sink.steps), step, models={**toys.helpers(), "draft": small}, **more)
+    made.sink = Trace()
+    while made.end is None and (until is None or made.steps <= until):
+        made.step()
+    return made
+
+
+def facts(step: Step) -> Any:
+    trials = None if step.trials is None else (step.trials.node, step.trials.u, step.trials.ok)
+    return step.emitted, step.origins, step.path, trials
+
+
+@pytest.mark.parametrize(
+    "parts", [TREE, dict(sampler=WARM), dict(drafter="trie", sampler=WARM), dict(policy=("h2o", dict(heavy=4, recent=4)))]
+)
+def test_a_fork_without_a_change_goes_on_as_the_run_did(parts: dict[str, Any]) -> None:
+    run = base(**parts)
+    made = forked(run)
+    assert made.tokens == run.tokens and [*map(facts, made.sink.steps)] == [*map(facts, run.sink.steps)]
+    assert made.header.lossless == run.header.lossless and made.header.method == run.header.method
+    assert made.header.fork["of"] == run.run_id and made.header.fork["step"] == AT and check(made.sink).ok
+
+
+CHANGES = [
+    dict(method=toys.method(**{**TREE, "sampler": "greedy"})),
+    dict(method=toys.method(drafter=("prompt_lookup", dict(length=4)), sampler=WARM)),
+    dict(method=toys.method(drafter=("medusa", dict(nodes=8)), sampler=WARM)),
+    dict(method=toys.method(policy=("h2o", dict(heavy=4, recent=4)), sampler=WARM)),
+    dict(method=toys.method(**TREE, acceptance="typical")),
+    dict(method=toys.method(strategy=("jacobi", dict(block=4)))),
+    dict(seed=11),
+    dict(max_new_tokens=50),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_fork_is_the_run_up_to_its_step_and_then_goes_its_own_way(change: dict[str, Any]) -> None:
+    run = base()
+    made = forked(run, **change)
+    assert [*map(facts, made.sink.steps[:AT])] == [*map(facts, run.sink.steps[:AT])] and len(made.sink.steps) > AT
+    if "max_new_tokens" in change:
+        assert made.tokens[: len(run.tokens) - 3] == run.tokens[:-3] and len(made.tokens) == len(toys.PROMPT) + 50
+    else:
+        assert made.tokens != run.tokens
+    report = check(made.sink)
+    assert report.ok, report
+    method = change.get("method")
+    assert made.header.lossless == (method is None or method.lossless)
+    assert method_at(made.header, AT - 1) == run.header.method
+    assert method_at(made.header, AT) == (run.header.method if method is None else method.record())
+
+
+def test_a_change_that_begins_at_the_first_step_is_the_run_with_that_change() -> None:
+    run, other = base(), toys.method(**{**TREE, "acceptance": "typical"})
+    assert forked(run, 0, method=other).tokens == toys.decode(other, seed=3).tokens
+
+
+def test_a_forced_verdict_is_taken_and_the_run_goes_on_from_there() -> None:
+    run = base()
+    step = run.sink.steps[AT]
+    assert step.path == [0] and step.draft.parents == [-1, -1, 0, 1, 2, 3], "the test needs this draft"
+    tokens = step.draft.tokens
+    for node, path in [(0, [0]), (1, [1]), (2, [0, 2]), (3, [1, 3]), (5, [1, 3, 5])]:
+        made = forked(run, forced={node: True})
+        there = made.sink.steps[AT]
+        assert there.path[: len(path)] == path and there.emitted[: len(path)] == [tokens[x] for x in path]
+        assert there.forced == [node] and len(there.emitted) == len(there.path) + 1
+        before = len(toys.PROMPT) + sum(len(x.emitted) for x in run.sink.steps[:AT])
+        assert (
+            made.tokens[before : before + len(path)] == [tokens[x] for x in path]
+            and made.tokens[:before] == run.tokens[:before]
+        )
+        assert not made.header.lossless and made.header.forced and check(made.sink).ok
+        assert made.header.fork["forced"] == [[node, True]]
+        assert not any(x.forced for x in made.sink.steps if x.step != AT)
+    same = forked(run, forced={0: True})
+    assert same.sink.steps[AT].emitted[:1] == step.emitted[:1], "what was accepted anyway may be forced too"
+
+
+def test_a_node_that_is_forced_out_is_not_taken_and_its_token_does_not_come_there() -> None:
+    run = base()
+    made = forked(run, forced={0: False})
+    step = made.sink.steps[AT]
+    assert 0 not in step.path and step.emitted[0] != run.sink.steps[AT].draft.tokens[0]
+    assert (0, False) in zip(step.trials.node, step.trials.ok, strict=True) and step.trials.u[step.trials.node.index(0)] is None
+    both = forked(run, forced={0: True, 2: False}).sink.steps[AT]
+    assert both.path == [0] and both.emitted[1] != run.sink.steps[AT].draft.tokens[2] and both.forced == [0, 2]
+
+
+def test_under_a_greedy_law_the_second_choice_comes_where_the_first_is_forced_out() -> None:
+    run = base(drafter=("draft_model", dict(length=3)))
+    at = next(x for x in run.sink.steps if x.path)
+    made = forked(run, at.step, until=at.step, forced={at.path[0]: False}).sink.steps[at.step]
+    assert made.path == [] and made.origins == ["correction"] and made.emitted != at.emitted[:1]
+    row = list(at.tops.places).index(-1)
+    assert made.emitted == [int(at.tops.ids[row, 1])]
+
+
+@pytest.mark.parametrize("acceptance", ["block", "spectr", "typical", ("leniency", dict(epsilon=0.5))])
+def test_every_rule_can_be_forced(acceptance: Any) -> None:
+    run = base(drafter=("draft_model", dict(length=3)), sampler=WARM, acceptance=acceptance)
+    at = next(x for x in run.sink.steps[2:] if x.draft is not None and x.path is not None and len(x.path) < 2)
+    made = forked(run, at.step, forced={1: True})
+    assert made.sink.steps[at.step].path[:2] == [0, 1] and check(made.sink).ok and made.end.reason == "max_new_tokens"
+
+
+def test_a_fork_of_a_fork_repeats_both_and_a_saved_one_reads_back(tmp_path: Any) -> None:
+    run = base()
+    first = forked(run, forced={1: True})
+    second = forked(first, AT + 2, seed=8)
+    assert [*map(facts, second.sink.steps[: AT + 2])] == [*map(facts, first.sink.steps[: AT + 2])]
+    assert [x.first for x in legs(second.header)] == [0, AT, AT + 2] and not second.header.lossless
+    earlier = forked(second, AT - 1)  # before both turns: the first run again
+    assert [x.first for x in legs(earlier.header)] == [0, AT - 1] and earlier.tokens == run.tokens
+    opened = open_trace(second.sink.save(tmp_path / "x.dstrace"))
+    assert opened.header.fork == second.header.fork and opened.steps[AT].forced == [1] and check(opened).ok
+    assert forked(run).end.content_hash == forked(run).end.content_hash
+
+
+REFUSED = [
+    (dict(step=99), "the run has"),
+    (dict(max_new_tokens=2), "allow more"),
+    (dict(forced={9: True}), "no drafted node 10"),
+    (dict(forced={0: True, 1: True}), "cannot both be accepted"),
+    (dict(forced={0: False, 2: True}), "cannot be rejected as well"),
+    (dict(forced={0: True, 1: False}), "is not reached"),
+    (dict(forced={3: False}), "not reached in step"),
+    (dict(forced={0: True}, method=toys.method(strategy=("jacobi", dict(block=4)))), "no verdicts that could be forced"),
+]
+
+
+@pytest.mark.parametrize(("how", "says"), REFUSED)
+def test_what_cannot_be_forked_is_refused_in_a_sentence(how: dict[str, Any], says: str) -> None:
+    with pytest.raises(MethodError, match=says):
+        forked(base(), **how)
+
+
+def test_another_model_or_another_past_is_refused() -> None:
+    run = base()
+    big, small = toys.pair()
+    steps = list(run.sink.steps)
+    with pytest.raises(MethodError, match="whose weights are others"):
+        Fork(replace(big, fingerprint="1" * 16), run.header, steps, AT, models={"draft": small})
+    with pytest.raises(MethodError, match="draft model, toy, is not loaded here"):
+        Fork(big, run.header, steps, AT)
+    lied = [replace(x, emitted=[7] * len(x.emitted)) if x.step == 2 else x for x in steps]
+    made = Fork(big, run.header, lied, AT, models={"draft": small})
+    made.sink = Trace()
+    with pytest.raises(EngineFault, match="Step 2 came out otherwise"):
+        [*made.stream()]
+    assert made.end.reason == "bad_input" and len(made.sink.steps) == 2, "what is not the run is not kept"
+
+
+def test_forced_verdicts_must_agree() -> None:
+    parents = [-1, -1, 0, 1, 2]
+    assert kept(parents, {}) == [] == kept(parents, {0: False}) and kept(parents, {4: True, 0: True}) == [0, 2, 4]
+    assert kept(parents, {1: True, 0: False}) == [1], "a sibling that stands before it was refused first"
+    with pytest.raises(ValueError, match="not reached"):
+        kept(parents, {0: True, 3: False})

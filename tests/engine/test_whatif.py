@@ -1,0 +1,200 @@
+"""What if: a verdict derived again from its record is the one that the engine reaches, and what the record does not hold
+is said, not guessed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import toys
+from decodescope.engine.fork import Fork
+from decodescope.engine.params import ParamError
+from decodescope.engine.trace import Step, Trace
+from decodescope.engine.whatif import Change, Derived, NeedsRun, derive
+
+WARM = ("temperature", dict(temperature=0.9))
+DRAFTERS = {
+    "chain": ("draft_model", dict(length=3)),
+    "tree": ("draft_model", dict(length=3, width=3)),
+    "lookup": ("prompt_lookup", dict(length=4, ngram=1)),
+    "chains": ("chains", {}),
+}
+
+
+def run(drafter: str, **more: Any) -> Any:
+    method = toys.method(drafter=DRAFTERS[drafter], sampler=more.pop("sampler", WARM), acceptance=more.pop("rule", "lossless"))
+    return toys.decode(method, count=16, **more)
+
+
+def asked(made: Any, step: Step, node: int = 0, **change: Any) -> Derived:
+    return derive(made.header, made.sink.steps[: step.step], step, node, Change(**change))
+
+
+def real(made: Any, step: int, **parts: Any) -> Step:
+    """The step as the engine makes it with other parts, after the same past and with the same draft and draws."""
+    big, small = toys.pair()
+    method = toys.method(**{"drafter": made.drafted_by, "sampler": WARM, **parts})
+    fork = Fork(big, made.header, list(made.sink.steps), step, models={**toys.helpers(), "draft": small}, method=method)
+    fork.sink = Trace()
+    while fork.steps <= step:
+        fork.step()
+    return fork.sink.steps[step]
+
+
+def drafted(made: Any) -> list[Step]:
+    return [x for x in made.sink.steps if x.draft is not None]
+
+
+@pytest.mark.parametrize("level", ["decisions", "fields"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: str) -> None:
+    made, count = run(drafter, level=level, seed=1), Counter[str]()
+    made.drafted_by = DRAFTERS[drafter]
+    rules = [("lossless", {}), ("typical", dict(epsilon=0.3)), ("leniency", dict(epsilon=0.5)), ("block", {}), ("spectr", {})]
+    for step in drafted(made)[:8]:
+        for rule, settings in [*rules, ("leniency", dict(form="exponential"))]:
+            try:
+                found = asked(made, step, rule=rule, settings=settings)
+            except (NeedsRun, ParamError) as no:
+                count[type(no).__name__] += 1
+                assert level == "decisions" or isinstance(no, ParamError), no
+                continue
+            due = real(made, step.step, acceptance=(rule, settings))
+            count["missing" if found.missing else "whole"] += 1
+            assert found.emitted == (due.emitted[: len(found.emitted)] if found.missing else due.emitted), (rule, step)
+            assert level == "decisions" or not found.missing
+    assert count["whole"] > 8, count
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_what_happened_is_derived_again(drafter: str) -> None:
+    made = run(drafter, seed=2)
+    known = 0
+    for step in drafted(made):
+        try:
+            found = asked(made, step)
+        except NeedsRun:
+            continue
+        known += 1
+        assert found.emitted == step.emitted and found.path == step.path and not found.missing
+    assert known > 0.6 * len(drafted(made))
+
+
+def test_another_draw_flips_the_verdict_where_its_test_says() -> None:
+    made, flips, beyond = run("chain", seed=1), 0, 0
+    for step in drafted(made):
+        assert step.trials is not None
+        for node, p, q, u, ok in zip(
+            step.trials.node, step.trials.p, step.trials.q, step.trials.u, step.trials.ok, strict=True
+        ):
+            for other in (0.0, min(p / q * 0.99, 0.99), min(p / q * 1.01, 1.0), 1.0):
+                found = asked(made, step, node, u=other)
+                trial = next(x for x in found.trials if x.node == node)
+                assert trial.ok == (min(other, 1 - 2**-53) * q < p) and trial.p == p and trial.q == q
+                assert [x.node for x in found.trials if x.node < node] == [x for x in step.trials.node if x < node]
+                flips += trial.ok != ok
+                if trial.ok and not ok:  # the run never came there
+                    beyond += bool(found.missing)
+                    assert found.emitted[: node + 1] == step.draft.tokens[: node + 1] and len(found.emitted) <= node + 2
+            assert asked(made, step, node, u=u).emitted == step.emitted
+    assert flips > 10 and beyond > 3
+
+
+def test_with_whole_laws_nothing_is_missing_behind_a_flip() -> None:
+    made = run("tree", level="fields", seed=1)
+    seen = 0
+    for step in drafted(made)[:6]:
+        node = next((x for x, ok in zip(step.trials.node, step.trials.ok, strict=True) if not ok), None)
+        if node is None or step.trials.p[step.trials.node.index(node)] == 0:
+            continue
+        found = asked(made, step, node, u=0.0)
+        seen += 1
+        assert (
+            not found.missing and found.token is not None and node in found.path and len(found.emitted) == len(found.path) + 1
+        )
+    assert seen > 2
+
+
+def test_another_temperature_needs_whole_laws() -> None:
+    made = run("chain", seed=1)
+    with pytest.raises(NeedsRun, match=r"needs the logits.*fork"):
+        asked(made, drafted(made)[0], temperature=0.5)
+    whole = run("chain", seed=1, level="fields")
+    for step in drafted(whole)[:6]:
+        cold, same = asked(whole, step, temperature=0.05), asked(whole, step, temperature=0.9)
+        assert same.emitted == step.emitted and "T = 0.05" in cold.lines[0] and not cold.missing
+        best = whole.sink.steps[step.step].fields.logits.argmax(-1).tolist()
+        greedy = asked(whole, step, temperature=0)
+        for node, row in zip(greedy.path, [0, *(x + 1 for x in greedy.path)], strict=False):
+            assert step.draft.tokens[node] == best[row], "T = 0 is exact matching"
+
+
+def test_a_few_shown_tokens_are_the_whole_law_under_a_small_top_k() -> None:
+    made = toys.decode(toys.method(drafter=DRAFTERS["lookup"], sampler="temperature"), count=8, seed=1)
+    with pytest.raises(NeedsRun):
+        asked(made, drafted(made)[0], temperature=0.5)
+    method = toys.Method.named(
+        {"drafter": "prompt_lookup", "sampler": ["top_k", "temperature"]},
+        {"top_k": {"k": 3}, "temperature": {"temperature": 1.0}},
+    )
+    made = toys.decode(method, count=24, seed=1)
+    step = next(x for x in drafted(made) if x.trials.ok[0])
+    p = step.trials.p[0]
+    cold = asked(made, step, temperature=0.5)
+    row = step.tops.p[0][: (step.tops.ids[0] >= 0).sum()].astype(float)
+    assert cold.trials[0].p == pytest.approx(p**2 / (row**2).sum(), rel=1e-4)
+
+
+def test_a_tie_can_be_broken_the_other_way() -> None:
+    made = run("chain", sampler="greedy")
+    step = next(x for x in drafted(made) if x.path)
+    plain = asked(made, step, ties="second")
+    assert plain.emitted == step.emitted and "changes nothing" in plain.lines[0]
+    step.tie = [[0.0, 1e-4]]  # as if the two best after the root had been that close
+    found = asked(made, step, ties="second")
+    assert found.path == [] and found.emitted == [int(step.tops.ids[0, 1])] and "0.0001 nats apart" in found.lines[0]
+    with pytest.raises(NeedsRun, match="nothing is drawn"):
+        asked(made, step, u=0.5)
+
+
+def test_the_target_s_own_token_is_drawn_anew_where_it_can_be_told() -> None:
+    made, told = run("lookup", seed=1), 0
+    for step in made.sink.steps:
+        own = 0 if step.draft is None else len(step.draft.tokens)
+        if step.extra is None:
+            continue
+        try:
+            assert asked(made, step, own, u=step.extra.u).emitted == step.emitted
+        except NeedsRun:
+            continue
+        middle = (step.extra.low + step.extra.high) / 2
+        found = asked(made, step, own, u=middle)
+        told += not found.missing
+        assert found.missing or found.token == step.extra.token
+    assert told > 3
+
+
+def test_what_follows_from_nothing_is_said() -> None:
+    made = run("chain", seed=1)
+    step = drafted(made)[0]
+    for change, says in [
+        (dict(u=1.5), "must lie in"),
+        (dict(rule="nope"), "no acceptance is called"),
+        (dict(ties="third"), "choose one of"),
+        (dict(rule="leniency", settings=dict(epsilon=9)), "must lie in"),
+    ]:
+        with pytest.raises(ParamError, match=says):
+            asked(made, step, **change)
+    with pytest.raises(ParamError, match="nodes beside the root"):
+        asked(made, step, 99)
+    with pytest.raises(NeedsRun, match="judge"):
+        asked(made, step, rule="judge")
+    with pytest.raises(NeedsRun, match="greedy sampler only"):
+        asked(made, step, ties="second")
+    counts = toys.decode(toys.method(drafter=DRAFTERS["chain"], sampler=WARM), count=8, level="counts")
+    with pytest.raises(NeedsRun, match="without its decisions"):
+        asked(counts, counts.sink.steps[0])
+    jacobi = toys.decode(toys.method(strategy="jacobi"), count=8)
+    with pytest.raises(NeedsRun, match="jacobi"):
+        asked(jacobi, jacobi.sink.steps[0])

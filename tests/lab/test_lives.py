@@ -1,0 +1,221 @@
+"""Lives: what the records say of each entry is what the cache itself holds; reasons, overlaps and lost texts follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import toys
+from decodescope.engine.trace.events import CacheChange, Fields, Header, Prefill, Step
+from decodescope.lab.attention import drawn, rows_of, shares
+from decodescope.lab.lives import BY_READING, KEPT, Lives, overlap, portions, runs
+from decodescope.lab.needle import fate, places
+
+WINDOW, SINKS, H2O = ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 6}), ("h2o", {"heavy": 4, "recent": 4})
+
+
+def lives_of(trace: Any) -> Lives:
+    made = Lives(trace.header)
+    for record in (trace.prefill, *trace.steps):
+        made.learn(record)
+    return made
+
+
+def decoded(policy: Any, **more: Any) -> Any:
+    return toys.decode(toys.method(policy=policy), count=20, **more)
+
+
+@pytest.mark.parametrize("policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()])))
+@pytest.mark.parametrize("drafter", ["none", "prompt_lookup"])
+def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None:
+    session = toys.decode(toys.method(policy=policy, drafter=drafter), count=20)
+    made, last = lives_of(session.sink), len(session.sink.steps) - 1
+    for i, step in enumerate(session.sink.steps):
+        assert made.kept(i).sum(1).tolist() == [step.cache[0].held] * made.rows and made.held[i] == step.cache[0].held
+        assert not made.untold and made.length[i] == session.sink.prefill.n + sum(
+            x.cache[0].appended for x in session.sink.steps[: i + 1]
+        )
+    for layer, store in enumerate(session.target.cache.layers):
+        for head, due in enumerate(store.positions()[0].expand(2, -1).sort(1).values.tolist()):
+            assert np.flatnonzero(made.kept(last)[layer * 2 + head]).tolist() == due
+    assert made.tokens == session.tokens
+
+
+def test_each_state_has_its_reason() -> None:
+    made = lives_of(decoded(SINKS).sink)
+    n = made.length[19]
+    assert "".join(made.letters(0, 19, 0, n)) == "SS" + (n - 8) * "O" + 6 * "W" and not made.by_score
+    made = lives_of(decoded(WINDOW).sink)
+    assert set(made.letters(3, 19, 0, made.length[19])) == {"O", "W"}
+    made = lives_of(decoded(H2O).sink)
+    letters = "".join(made.letters(0, 19, 0, made.length[19]))
+    assert made.by_score and letters.count("H") == letters.count("W") == 4 and letters.endswith("WWWW") and "O" not in letters
+    assert set(lives_of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
+
+
+def test_what_goes_by_worth_is_told_from_what_goes_by_age_without_a_knob_s_help() -> None:
+    session = decoded(H2O)
+    session.sink.header.method["policy"] = {"name": "another"}
+    assert lives_of(session.sink).by_score
+    session = decoded(WINDOW)
+    session.sink.header.method["policy"] = {"name": "another"}
+    assert not lives_of(session.sink).by_score
+
+
+def test_a_position_s_life_and_the_table_agree_with_the_map() -> None:
+    made = lives_of(decoded(H2O).sink)
+    prompt = len(toys.PROMPT) - 1
+    assert [made.came(p) for p in (0, prompt - 1, prompt, prompt + 3)] == [BY_READING, BY_READING, 0, 3]
+    for i in (0, 7, 19):
+        left = made.left(i)
+        for row in made.table(i, 0, 99):
+            p, gone = row["position"], [x for x in left[:, row["position"]].tolist() if x != KEPT]
+            assert row["kept"] == made.kept(i)[:, p].sum() == made.rows - len(gone)
+            assert (row["first"], row["last"]) == ((min(gone), max(gone)) if gone else (None, None))
+            assert [x for x, _ in made.life(p, i)] == [None if x == KEPT else x for x in left[:, p].tolist()]
+    assert made.at_length(made.length[7]) == 7 and made.at_length(0) == 0 and made.at_length(1 << 30) == 19
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 400])
+def test_a_binned_map_says_how_much_of_each_stretch_is_kept(columns: int) -> None:
+    session = decoded(H2O)
+    made, mass = lives_of(session.sink), session.sink.steps[12].cache[0].mass
+    found, n = made.binned(12, columns, mass), made.length[12]
+    width = found["bin"]
+    assert found["columns"] <= columns and found["columns"] * width >= n > (found["columns"] - 1) * width
+    for row in range(made.rows):
+        for c in range(found["columns"]):
+            part = slice(c * width, min(n, (c + 1) * width))
+            assert found["kept"][row, c] == np.ceil(255 * made.kept(12)[row, part].mean())
+            assert found["mass"][row, c] == mass.reshape(made.rows, -1)[row, part].max()
+            assert found["now"][row, c] == (made.left(12)[row, part] == 12).any()
+
+
+def test_the_series_is_short_and_loses_no_eviction() -> None:
+    made = lives_of(decoded(WINDOW).sink)
+    for points in (1, 3, 7, 500):
+        found = made.series(points)
+        assert len(found["step"]) <= points and found["step"][-1] == 19 and sum(found["evicted"]) == sum(made.evicted)
+        assert found["held"] == [made.held[k] for k in found["step"]] and found["full"][-1] == made.full[19]
+
+
+def test_two_runs_are_compared_where_their_texts_are_the_same() -> None:
+    a, b = lives_of(decoded(H2O, seed=1).sink), lives_of(decoded("keep_all", seed=1).sink)
+    found = overlap(a, 19, b, 19)
+    same = next((k for k, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=True)) if x != y), len(a.tokens))
+    assert found["upto"] == min(same, a.length[19]) and found["parted"] == (same <= a.length[19])
+    for row, (both, one, two) in enumerate(found["counts"]):
+        held = set(np.flatnonzero(a.kept(19)[row, : found["upto"]]).tolist())
+        assert (both, one, two) == (len(held), 0, found["upto"] - len(held)) and found["jaccard"][row] == both / found["upto"]
+        alone = {p for first, last in found["only"][1][row] for p in range(first, last + 1)}
+        assert alone == set(range(found["upto"])) - held and not found["only"][0][row]
+    assert overlap(b, 3, b, 3)["jaccard"] == [1.0] * b.rows and runs(np.array([], int)) == []
+
+
+def test_portions_undo_the_root_of_the_recorded_mass() -> None:
+    session = decoded(H2O, level="fields")
+    store = session.target.cache.layers[1]
+    due = store.column("mass")[0] / store.column("mass")[0].sum(1, keepdim=True)
+    found = portions(session.sink.steps[-1].cache[0].mass)[2:4]
+    for head in range(2):
+        assert np.allclose(found[head, store.positions()[0, head].numpy()], due[head].numpy(), atol=0.02)
+    assert np.allclose(found.sum(1), 1)
+
+
+# ---- a text that was lost
+
+
+WORDS = ["The", " key", " is", " blue", [0xE2], ["e2", "82"], ["ac"], ".", " KEY"]
+
+
+@pytest.mark.parametrize(
+    ("text", "due"),
+    [
+        ("key is", [(1, 2)]),
+        (" key", [(1, 1)]),
+        ("ey i", [(1, 2)]),
+        ("KEY", [(8, 8)]),
+        ("THE", [(0, 0)]),
+        ("€", [(5, 6)]),
+        ("red", []),
+        ("", []),
+    ],
+)
+def test_a_text_is_found_across_tokens_and_bytes(text: str, due: list[tuple[int, int]]) -> None:
+    tokens = [0, 1, 2, 3, 7, 5, 6, 7, 8]
+    at = {1: 1, 0: 0, 2: 2, 5: 5, 6: 6, 8: 8}
+    found = places(text, tokens, lambda token: WORDS[token])
+    assert found == [(at[a], at[b]) for a, b in due]
+
+
+def test_what_became_of_a_text_is_said_in_one_sentence() -> None:
+    made = lives_of(decoded(SINKS).sink)
+    n = made.length[19]
+    lost = fate(made, 3, 5, 19)
+    assert "positions 3 to 5" in lost["sentence"] and "no head holds any of it" in lost["sentence"]
+    assert "while the prompt was read" in lost["sentence"] and "only the first 2 are kept" in lost["sentence"]
+    assert all(row["kept"] == 0 and row["why"] == "O" and row["first"] == row["last"] == BY_READING for row in lost["rows"])
+    assert "all 6 heads hold all of it" in fate(made, n - 3, n - 1, 19)["sentence"]
+    part = fate(made, n - 7, n - 5, 19)
+    assert "6 hold a part" in part["sentence"] and "in step 19" in part["sentence"]
+    assert "has not read" in fate(made, n, n, 19)["sentence"] and "1 of 2 are read" in fate(made, n - 1, n, 19)["sentence"]
+    lost = fate(lives_of(decoded(H2O).sink), 0, 12, 19)
+    assert "rated higher" in lost["sentence"] and 0 < sum(row["kept"] for row in lost["rows"]) < 6 * 13
+    counted = lives_of(decoded(SINKS, level="counts").sink)
+    assert counted.untold and "is not recorded" in fate(counted, 3, 5, 19)["sentence"]
+
+
+# ---- attention
+
+
+def test_rows_of_attention_are_those_of_the_record_by_position() -> None:
+    session = decoded(H2O, level="fields", layers=[1])
+    step = session.sink.steps[9]
+    fields = step.fields
+    assert fields.layers == [1]
+    found = rows_of(fields, 1, 1, 400)
+    assert found["bin"] == 1 and found["positions"] == sorted(fields.positions[0, 1].tolist()) == found["ends"]
+    for k, p in enumerate(found["positions"]):
+        slot = fields.positions[0, 1].tolist().index(p)
+        assert np.allclose(np.array(found["weights"])[:, :, k], fields.attention[0, 1, :, :, slot], atol=1e-4)
+    few = rows_of(fields, 1, 1, 3)
+    assert len(few["positions"]) <= 3 and np.allclose(np.array(few["weights"]).sum(-1), 1, atol=1e-2)
+    assert sum(shares(found["known"], found["rows"], 2, 4, step.n)) == pytest.approx(1)
+    made = drawn(fields, 6, 2, step.n)
+    assert np.isnan(made[:2]).all() and np.isnan(made[4:]).all() and np.allclose(made[2:4].sum(1), 1)
+    for asked in ((0, 0), (1, 2), (1, -1)):
+        with pytest.raises(ValueError, match="not recorded"):
+            rows_of(fields, *asked, 400)
+
+
+def test_attention_that_makes_no_sense_is_refused() -> None:
+    bad = Fields([0], np.zeros((1, 2, 2, 1, 5), np.float16), np.zeros((1, 2, 4), np.int32))
+    with pytest.raises(ValueError, match="do not fit"):
+        rows_of(bad, 0, 0, 10)
+    assert drawn(bad, 2, 2, 5) is None and drawn(Fields(), 2, 2, 5) is None
+    nowhere = Fields([7], np.full((1, 2, 1, 1, 2), np.nan, np.float16), np.zeros((1, 2, 2), np.int32))
+    assert drawn(nowhere, 2, 2, 5) is None and rows_of(nowhere, 7, 0, 10)["weights"] == [[[0.0, 0.0]]]
+
+
+# ---- records from elsewhere
+
+
+def header(**model: Any) -> Header:
+    return Header({"n_layers": 2, "n_kv_heads": 1, **model}, {"policy": "no object"}, np.array([1, 2], np.int32), 0)
+
+
+def test_entries_that_are_not_there_are_passed_over_and_too_many_are_refused() -> None:
+    made = Lives(header())
+    odd = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 99], [-1, 0, 0], [1, 0, 1]], np.int32)
+    made.learn(Prefill(2, cache=[CacheChange("target", 2, 2, 0, 0)]))
+    change = CacheChange("target", 1, 1, 5, 9, 2, evicted_all=np.array([0, 77], np.int32), evicted=odd)
+    made.learn(Step(0, 2, 0.0, 0.0, [3], ["target"], cache=[change]))
+    assert made.kept(0).tolist() == [[False, True, True], [False, False, True]] and made.bytes == [5]
+    made.learn(Step(1, 3, 0.0, 0.0, [4], ["target"]))
+    assert made.length == [3, 3] and made.held == [1, 1] and made.evicted == [2, 0]
+    with pytest.raises(ValueError, match="too many to show"):
+        made.learn(Step(2, 4, 0.0, 0.0, [5], ["target"], cache=[CacheChange("target", 1 << 40, 1, 1, 1)]))
+    with pytest.raises(ValueError, match="more than can be shown"):
+        Lives(header(n_layers=1 << 30))
+    assert Lives(header(n_layers="x", n_kv_heads=None)).rows == 1
