@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .decode import compose, read_prompt
+from .decode import ROLES, compose, read_prompt
 from .refusal import Refusal, is_refusal, sentence
 from .report import note, say_json, size, table
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from ..engine.questions import Question
 
 # option -> the value that it has where it is not given; None: an option of the other measurements
-ON_QUESTIONS = {"questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False}
+ON_QUESTIONS = {
+    "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "draft2": None, "draft3": None
+}  # fmt: skip
 USUAL: dict[str, dict[str, Any]] = {
     "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts"},
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
-    "speculation": {**ON_QUESTIONS, "draft2": None, "draft3": None, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
+    "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
 }
 
 
@@ -168,14 +170,16 @@ def prepared(args: argparse.Namespace) -> Bench:
     from ..engine.load import describe, find, load
 
     methods = compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
-    if args.draft is not None and not any("draft" in x.drafter.lanes for x in methods.values()):
-        args.draft = None  # nobody reads it
+    read = {role for x in methods.values() for role in x.drafter.lanes}
+    given = {role: getattr(args, role) for role in ROLES if getattr(args, role) is not None and role in read}
     name, folder = find(args.model)
     for method in under(methods, args.temperature).values():
-        method.check(describe(folder, name), [] if args.draft is None else ["draft"])
+        method.check(describe(folder, name), given)
     model = load(args.model, args.dtype, args.device)
-    draft = None if args.draft is None else load(args.draft, args.dtype, args.device)
-    return Bench(model, methods, draft, temperature=args.temperature, seed=args.seed, new_tokens=args.new_tokens)
+    drafts = {role: load(name, args.dtype, args.device) for role, name in given.items()}
+    draft = drafts.pop("draft", None)
+    more: dict[str, Any] = dict(temperature=args.temperature, seed=args.seed, new_tokens=args.new_tokens)
+    return Bench(model, methods, draft, further=drafts, **more)
 
 
 def named(words: Iterable[str], known: Mapping[str, Method]) -> dict[str, Method]:
@@ -236,9 +240,10 @@ def told(found: Mapping[str, Any]) -> str:
     """The figures of LabBench as text."""
     settings, methods = found["settings"], found["methods"]
     asked = settings["questions"]
+    drafts = [x for x in (settings["draft"], *(x["name"] for x in settings.get("further", {}).values())) if x]
     head = (
         f"{settings['machine']}, {settings['device']}, {settings['threads']} threads; torch {settings['torch']}\n"
-        f"{settings['model']} with {settings['draft'] or 'no draft model'}, {settings['dtype']}, "
+        f"{settings['model']} with {', '.join(drafts) or 'no draft model'}, {settings['dtype']}, "
         + ("greedy" if not settings["temperature"] else f"temperature {settings['temperature']:g}, seed {settings['seed']}")
         + f"; {sum(found['kinds'].values())} of {asked['count']} questions of {asked.get('file', 'a list')}, "
         f"{found['seconds']:.0f} s\n"

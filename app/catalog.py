@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .report import note, say_json, table
 
 PROFILED = ("float32", "bfloat16")
+BOOK = Path(__file__).resolve().parent.parent / "assets" / "methods.json"
 
 
 def methods(args: argparse.Namespace) -> int:
@@ -38,12 +44,21 @@ def reach(knob: dict[str, Any]) -> str:
     return f"({low} to {high}{' ' + knob['unit'] if knob['unit'] else ''}) " if high else f"(from {low}) "
 
 
+@cache
+def book() -> dict[str, Any]:
+    """What is told of the parts beside what they declare. headlines: kind -> name -> what the authors measured; measured:
+    the `command`, and `figures`, kind -> name -> [tokens a pass, times plain decoding], of the shipped models."""
+    read: dict[str, Any] = json.loads(BOOK.read_text(encoding="utf-8"))
+    return read
+
+
 def parts() -> list[dict[str, Any]]:
     """Every part as plain data. lossless: whether a method that differs from plain decoding in this part alone keeps the
-    target's law under its sampler."""
+    target's law under its sampler; of a rule, whether it does for every draft."""
     from ..engine.component import KINDS, registry
     from ..engine.method import Method
 
+    headlines, figures = book()["headlines"], book()["measured"]["figures"]
     made = []
     for kind in KINDS:
         for name, cls in registry(kind).items():
@@ -53,17 +68,38 @@ def parts() -> list[dict[str, Any]]:
                     "kind": kind,
                     "name": name,
                     "title": cls.title,
+                    "idea": idea(cls),
                     "source": cls.source,
-                    "lossless": Method(**{kind: part}).lossless,
+                    "headline": headlines.get(kind, {}).get(name, ""),
+                    "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
+                    "lossless": part.lossless if kind == "acceptance" else Method(**{kind: part}).lossless,
                     "params": [knob(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,
                         "hidden": sorted(map(str, part.needs.hidden)),
                         "models": list(getattr(part, "lanes", ())),
+                        "heads": heads(part),
                     },
                 }
             )
     return made
+
+
+def idea(cls: type) -> str:
+    """What a part does, in a sentence: the first line of its file, without the name in front."""
+    first = " ".join((sys.modules[cls.__module__].__doc__ or "").split("\n\n")[0].split())
+    said = first.partition(": ")[2] or first
+    return said[:1].upper() + said[1:]
+
+
+def heads(part: Any) -> list[str]:
+    """The trained heads that a part reads, by the folder that it misses in a model without any."""
+    from ..engine.method import Method
+    from ..engine.spec import ModelSpec
+
+    bare = ModelSpec("bare", n_layers=4, n_heads=1, n_kv_heads=1, head_dim=8, d_model=8, d_ff=8, vocab=8)
+    why = [part.refuse(Method(**{part.kind: part}), bare), part.lacks(bare) if hasattr(part, "lacks") else None]
+    return sorted({name for text in why if text for name in re.findall(r"heads/(\w+)", text)})
 
 
 def knob(param: Any) -> dict[str, Any]:

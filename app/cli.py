@@ -17,7 +17,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
 SEEDS = (1 << 53) - 1  # larger numbers are not exact in every reader of a trace
 TOKENS = 1_000_000
-MODEL = "lab, lab-draft, a folder written with a path separator, or a hub id"
+MODEL = "lab, lab-draft, lab-draft-plain, a folder written with a path separator, or a hub id"
 FAILED, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 
 
@@ -51,6 +51,21 @@ def number(low: float, high: float) -> Callable[[str], float]:
         return float(text)
 
     return read
+
+
+def layers(text: str) -> list[int]:
+    """A type for argparse: numbers of layers with commas between them."""
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6}){0,999}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be numbers of layers, such as 0,3")
+    return sorted({int(x) for x in text.split(",")})
+
+
+def verdict(text: str) -> tuple[int, bool]:
+    """A type for argparse: accept:NODE or reject:NODE."""
+    found = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3")
+    return int(found[2]), found[1] == "accept"
 
 
 def named(text: str) -> tuple[str, Path]:
@@ -97,7 +112,7 @@ def parser() -> Parser:
     _json(made)
 
     trace = commands.add_parser("trace", help="tell what a recorded run holds", description="Tell what a recorded run holds.")
-    ways = trace.add_subparsers(dest="way", metavar="show|check|export", required=True, parser_class=Parser)
+    ways = trace.add_subparsers(dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser)
     for name, help in (
         ("show", "print what a trace holds; one that is still being written too"),
         ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
@@ -105,10 +120,16 @@ def parser() -> Parser:
         made = command(name, "traces", name, help, ways)
         made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
         _json(made)
-    made = command("export", "traces", "export", "write a trace as one HTML file, or for a viewer of trace events", ways)
+    made = command("find", "tracing", "find", "print the steps where a condition holds; exit code 1 if there are none", ways)
+    made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    made.add_argument("condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'")
+    _json(made)
+    _fork(command("fork", "tracing", "fork", "repeat a run up to a step, and go on with something changed", ways))
+    made = command("export", "traces", "export", "write a trace as one HTML file, as a table, or as trace events", ways)
     made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
     made.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
     made.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
+    made.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
     _json(made)
     _report(command("report", "reporting", "report", "tell where drafts die, and what to try"))
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
@@ -147,6 +168,28 @@ def _app(made: Parser) -> None:
     _data(made)
 
 
+def _fork(made: Parser) -> None:
+    made.add_argument("file", metavar="FILE", help="the trace of the run, recorded at the level decisions")
+    made.add_argument("--step", type=whole(0, TOKENS), required=True, metavar="N", help="the first step that goes otherwise")
+    made.add_argument("--trace", required=True, metavar="OUT", help="record the fork to this file")
+    made.add_argument(
+        "--force",
+        action="append",
+        default=[],
+        type=verdict,
+        metavar="accept:NODE",
+        help="settle a drafted node of that step beforehand, or reject:NODE; repeatable",
+    )
+    made.add_argument("--name", default="", metavar="TEXT", help="name of the fork")
+    made.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)")
+    made.add_argument("--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)")
+    made.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
+    made.add_argument("--draft", metavar="M", help="its draft model, or one for the change (default: by the name in the trace)")
+    _parts(made)
+    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _json(made)
+
+
 def _place(made: Parser) -> None:
     made.add_argument("--dtype", choices=DTYPES, metavar="D", help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)")
     made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
@@ -160,6 +203,11 @@ def _method(made: Parser, required: bool = True) -> None:
         made.add_argument(f"--{role}", metavar="M", help="a further one, for methods that use several")
     made.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
     made.add_argument("--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only")
+    _parts(made)
+
+
+def _parts(made: Parser) -> None:
+    """The parts of a method and their knobs."""
     for kind, what in (
         ("drafter", "what is guessed"),
         ("schedule", "how long a guess gets"),
@@ -189,6 +237,7 @@ def _run(made: Parser) -> None:
     made.add_argument(
         "--level", choices=LEVELS, metavar="LEVEL", help=f"{', '.join(LEVELS)} (default: decisions with --trace, else counts)"
     )
+    made.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
     _json(made)
 
 
@@ -223,7 +272,7 @@ def _bench(made: Parser) -> None:
     made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
     made.add_argument("--draft", metavar="M", help="draft model, or none (default for lab: lab-draft)")
     for role in ("draft2", "draft3"):
-        made.add_argument(f"--{role}", metavar="M", help="speculation: a further one, for methods that use several")
+        made.add_argument(f"--{role}", metavar="M", help="labbench, speculation: a further one, for methods that use several")
     _place(made)
     made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
     made.add_argument(

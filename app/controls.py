@@ -12,18 +12,10 @@ import gradio as gr
 from ..engine.component import KINDS, Component, registry
 from ..engine.method import Method
 from ..engine.params import Param, ParamError
+from .methods import TITLES
 from .play import Choice
 from .recipe import kinds_of
 
-TITLES = {
-    "strategy": "Strategy",
-    "drafter": "Drafter",
-    "schedule": "Schedule",
-    "acceptance": "Acceptance",
-    "policy": "Cache policy",
-    "depth": "Depth",
-    "sampler": "Sampler chain",
-}
 SLIDER = 2000  # positions of a slider; a longer range gets a number box
 # what the page begins with, where it is no component's default
 FIRST = {"drafter": "draft_model", "sampler": ["temperature"]}

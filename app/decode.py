@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         stop_texts=args.stop,
         chat=args.chat,
         level=args.level or ("counts" if target is None else "decisions"),
+        layers=args.layers,
     )
     trace = Trace()
     session.sink = trace if target is None else Tee(trace, LazyWriter(target))

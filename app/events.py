@@ -44,6 +44,8 @@ class Channel:
         self.job: Job | None = None
         self.readers = 0
         self.estimate = ""  # of its memory, before it began
+        self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
+        self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
         self._ring: deque[Step] = deque(maxlen=RING)
         self._lock = threading.Lock()
 
@@ -113,7 +115,7 @@ class Channel:
 
     def state(self) -> dict[str, Any]:
         """Where the run stands, as plain data."""
-        made: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count}
+        made: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
         if self.end is not None:
             made |= {"reason": self.end.reason, "message": self.end.message}
         return made
@@ -155,8 +157,8 @@ async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncI
             over = channel.over  # looked at before the count: what is made meanwhile comes with the next round
             state = channel.state()
             waiting = ahead(channel) if ahead is not None and state["status"] == "queued" else 0
-            if (state["status"], waiting) != told:
-                told = (state["status"], waiting)
+            if (state["status"], waiting, state["broke"]) != told:
+                told = (state["status"], waiting, state["broke"])
                 out.append(event("state", encode({**state, "kind": "state", "ahead": waiting})))
             wire, count = channel.wire, channel.count
             if wire is not None and not headed:

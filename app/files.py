@@ -6,13 +6,13 @@ import asyncio
 import json
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from ..engine.trace import UPLOADED, Trace, TraceError, open_trace
 from .events import Channel
@@ -99,6 +99,27 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             return json.dumps(export_perfetto(trace), separators=(",", ":"))
 
         return written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
+
+    @made.get("/ds/run/{run}/decisions.csv")
+    def decisions(run: str) -> Response:
+        from ..lab.decisions import export_csv
+
+        channel = sealed(run)
+        if isinstance(channel, Response):
+            return channel
+        try:
+            opened = open_trace(channel.path)
+        except TraceError as error:
+            return refused(422, " ".join(str(error).split()))
+
+        def lines() -> Iterator[bytes]:
+            try:
+                yield from (line.encode("utf-8", "replace") for line in export_csv(opened))
+            finally:
+                opened.close()
+
+        headers = {"content-disposition": f'attachment; filename="decodescope-{run}-decisions.csv"', **FRESH}
+        return StreamingResponse(lines(), media_type="text/csv; charset=utf-8", headers=headers)
 
     _library(made, Library(play), refused)
 

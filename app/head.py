@@ -13,6 +13,8 @@ HEAD = b"""
 <link rel="modulepreload" href="/ds/web/runs.js">
 <link rel="modulepreload" href="/ds/web/tabs.js">
 <link rel="modulepreload" href="/ds/web/tour.js">
+<link rel="modulepreload" href="/ds/web/landing.js">
+<link rel="modulepreload" href="/ds/web/save.js">
 <script type="module">import("/ds/web/page.js").then((page) => page.early());</script>
 """
 

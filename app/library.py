@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..engine.trace import UPLOADED, Trace, TraceError, open_trace
+from ..engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, disk, open_trace
 from ..engine.trace.summary import summarise
 from ..lab.wire import Wire
 from .examples import examples
@@ -19,7 +19,6 @@ from .play import RUN, Play
 from .refusal import sentence
 from .shelf import Refused, told
 
-SUFFIX = ".dstrace"
 BIN = "deleted"  # folder inside: what was deleted, until it is erased
 GONE = ".gone"  # beside a trace in there, as old as the deletion
 UNDO_S = 3600.0  # seconds that a deleted trace can be brought back
@@ -31,7 +30,10 @@ AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the ne
 
 
 class Library:
-    """The traces behind the page: those of `play.folder`, and the examples that come with the package."""
+    """The traces behind the page: those of `play.folder`, and the examples that come with the package.
+
+    A recording that a run left behind, because its program ended, is listed too, as far as it is whole.
+    """
 
     def __init__(self, play: Play):
         self.play = play
@@ -49,7 +51,7 @@ class Library:
         with self._lock:
             for path in paths:
                 with contextlib.suppress(OSError):  # taken away meanwhile
-                    row = self._row(path, path.stem, until)
+                    row = self._row(path, _run_of(path), until)
                     held += row["size"]
                     rows.append({**row, "title": _name(path), "star": _beside(path, STAR).exists()})
             for example in examples():
@@ -59,7 +61,16 @@ class Library:
         return {"rows": rows, "bytes": held, "most": KEPT, "more": any(row.get("pending") for row in rows)}
 
     def _paths(self) -> Iterator[Path]:
-        return (x for x in self.play.folder.glob("*" + SUFFIX) if RUN.fullmatch(x.stem) and x.is_file())
+        for path in self.play.folder.glob("*" + SUFFIX + "*"):
+            run = _run_of(path)
+            if RUN.fullmatch(run) and path.is_file():
+                left = path.name == run + SUFFIX + PARTIAL and not path.with_suffix("").exists()
+                if path.name == run + SUFFIX or (left and not self._going(run) and not _written_now(path)):
+                    yield path
+
+    def _going(self, run: str) -> bool:
+        channel = self.play.channels().get(run)
+        return channel is not None and not channel.over
 
     def _row(self, path: Path, run: str, until: float) -> dict[str, Any]:
         """What is said of a trace; read once as long as the file stays the same."""
@@ -107,7 +118,7 @@ class Library:
 
     def restore(self, run: str) -> None:
         """Bring back what was deleted. Raises Refused."""
-        path = self.play.folder / BIN / f"{run}{SUFFIX}"
+        path = _trace(self.play.folder / BIN, run)
         if not RUN.fullmatch(run) or not path.is_file():
             raise Refused("This trace was erased: it cannot be brought back.")
         if (self.play.folder / path.name).exists():
@@ -141,19 +152,18 @@ class Library:
 
     def _own(self, run: str) -> Path:
         """The trace of that run in the folder, or Refused."""
-        path = self.play.folder / f"{run}{SUFFIX}"
+        path = _trace(self.play.folder, run)
         if any(x.run == run for x in examples()):
             raise Refused("The examples come with the package: they can be opened and saved, not changed.")
-        if not RUN.fullmatch(run) or not path.is_file():
-            channel = self.play.find(run)
-            going = channel is not None and not channel.over
+        if not RUN.fullmatch(run) or not path.is_file() or self._going(run):
+            going = RUN.fullmatch(run) and self._going(run)
             raise Refused("The run is still going: stop it first." if going else "This trace is not here any more.")
         return path
 
     def _erase_old(self) -> None:
         """Erase what was deleted longer than UNDO_S ago."""
         kept = self.play.folder / BIN
-        for path in kept.glob("*" + SUFFIX):
+        for path in [*kept.glob("*" + SUFFIX), *kept.glob("*" + SUFFIX + PARTIAL)]:
             if time.time() - _written(_beside(path, GONE)) > UNDO_S:
                 for one in (path, *(_beside(path, mark) for mark in (STAR, NAME, GONE))):
                     with contextlib.suppress(OSError):
@@ -170,6 +180,8 @@ def _told_of(path: Path) -> dict[str, Any]:
         head = trace.header
         said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
         said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
+        if path.name.endswith(PARTIAL):
+            said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
         if path.stat().st_size > SUMMED:
             return said
         made = summarise(trace)
@@ -215,6 +227,26 @@ def _checked(upload: Path) -> str:
         raise ValueError(str(error)) from None
     finally:
         trace.close()
+
+
+def _run_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _trace(folder: Path, run: str) -> Path:
+    """The sealed trace of a run, or what was left of its recording where there is no such."""
+    sealed = folder / f"{run}{SUFFIX}"
+    left = _beside(sealed, PARTIAL)
+    return left if left.is_file() and not sealed.is_file() else sealed
+
+
+def _written_now(path: Path) -> bool:
+    """Whether another program is writing this recording."""
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            return not disk.lock(file)
+    except OSError:
+        return True
 
 
 def _beside(path: Path, mark: str) -> Path:

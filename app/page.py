@@ -8,12 +8,11 @@ from typing import Any
 
 import gradio as gr
 
-from ..engine.trace import open_trace
 from . import controls
-from .examples import examples
 from .play import Choice, Play, Refused, told
 from .presets import PRESETS, matching
-from .recipe import WAYS, as_json, from_json, recipe, recorded
+from .recipe import WAYS, as_json, from_json, opening, recipe, using
+from .shelf import roles
 
 # Again behind the library's own styles, so that ours win; the first time they come with head.py.
 STYLES = """
@@ -55,6 +54,8 @@ KEPT = "() => import('/ds/web/page.js').then((page) => page.settings())"
 EMPTY = "<div></div>"
 FIRST = "tree"  # the preset that the controls begin with
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
+DRAFTS = {"draft": "Draft model", "draft2": "Second draft model", "draft3": "Third draft model"}
+SHOWN = ("draft",)  # the others are, where a method asks for them
 COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
 MOST_KEPT = 4 << 20  # characters of settings that are read
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
@@ -110,7 +111,10 @@ def page(play: Play) -> gr.Blocks:
                     with gr.Row(elem_id="ds-choose"):
                         named = [(x.label, x.key) for x in play.offers()]
                         target = _models(play.names["target"], named, "Model", "ds-target")
-                        draft = _models(play.names.get("draft", ""), [("none", ""), *named], "Draft model", "ds-draft")
+                        drafts = [
+                            _models(play.names.get(role, ""), [("none", ""), *named], label, f"ds-{role}", role in SHOWN)
+                            for role, label in DRAFTS.items()
+                        ]
                     models = gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
                     with gr.Row(elem_id="ds-copy"):
                         ways = [gr.Button(COPY[way], elem_id=f"ds-copy-{way}", min_width=40, scale=0) for way in WAYS]
@@ -123,32 +127,21 @@ def page(play: Play) -> gr.Blocks:
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
         first = [prompt, seed, new]
         _runs(play, table, run, started, other, first)
-        _settings(play, table, demo, answer, started, preset, kept, given, first)
+        _settings(play, table, demo, [answer, preset, *drafts[1:]], started, kept, given, first)
         for way, button in zip(WAYS, ways, strict=True):
             _copy(play, table, button, way, copied, first)
-        _choosing(play, models, target, draft, [prompt, new])
+        _choosing(play, models, [target, *drafts], [prompt, new])
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
 
 
-def opening() -> Choice:
-    """What the controls begin with: prompt and numbers of the example that the page opens on, so that Run repeats it. (The
-    method of both is the preset FIRST.)"""
-    for example in examples():
-        trace = open_trace(example.path)
-        try:
-            return recorded(trace.header)
-        finally:
-            trace.close()
-    return Choice("Once upon a time, there was a little", seed=7)
-
-
-def _models(name: str, offered: list[tuple[str, str]], label: str, place: str) -> gr.Dropdown:
+def _models(name: str, offered: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:
     """A list of models; the present one stands in it even where it is not among the offered."""
     known = any(key == name for _, key in offered)
     rows = offered if known else [*offered, (name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name)]
     many = len(rows) > 8
-    return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, min_width=120, elem_id=place)
+    more: Any = dict(min_width=120, elem_id=place, visible=shown or bool(name))
+    return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
 
 
 def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
@@ -175,21 +168,26 @@ def _settings(
     play: Play,
     table: controls.Controls,
     demo: gr.Blocks,
-    answer: gr.HTML,
+    said: list[Any],
     started: gr.HTML,
-    preset: gr.Dropdown,
     kept: gr.Textbox,
     given: gr.HTML,
     first: list[Any],
 ) -> None:
     """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit. Why given
-    ones cannot be read stands where Run answers: what the check says of those that are there would take its place."""
+    ones cannot be read stands where Run answers: what the check says of those that are there would take its place.
+
+    said: what tells of the settings: the sentence why not, the preset that they are, and the lists of further draft models.
+    """
+    preset = said[1]
 
     def checked(*values: Any) -> list[Any]:
         choice = table.choice(*values)
         why = play.check(choice)
         told = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **({"refused": why} if why else {})}
-        return [told, matching(choice) or OWN]
+        wanted = {*play.wants(choice), *play.names}
+        shown = [gr.update(visible=role in wanted) for role in list(DRAFTS)[1:]]
+        return [told, matching(choice) or OWN, *shown]
 
     def chosen(*values: Any) -> list[Any]:
         return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
@@ -200,9 +198,9 @@ def _settings(
             return [gr.skip()] * len(knobs)
         return table.put(Choice("", made.names, made.settings))
 
-    def restored(text: str) -> list[Any]:
+    def restored(text: str, *values: Any) -> list[Any]:
         try:
-            choice = from_json(text[:MOST_KEPT]) if text else None
+            choice = wanted(text[:MOST_KEPT], *values) if text else None
         except Refused as no:
             return [gr.skip()] * (len(first) + len(knobs) + 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
@@ -210,15 +208,23 @@ def _settings(
         numbers = [max(0, choice.seed), min(4096, max(1, choice.max_new))]
         return [choice.prompt, *numbers, *table.put(choice), matching(choice) or OWN, gr.skip()]
 
+    def wanted(text: str, *values: Any) -> Choice:
+        """The settings of a text, or the present ones with one part in the place of another: "use KIND NAME"."""
+        word, _, part = text.partition(" ")
+        if word != "use" or not values:
+            return from_json(text)
+        kind, _, name = part.partition(" ")
+        return using(table.choice(*values), kind, name, play.check)
+
     knobs = [*table.shown, *table.knobs.values()]
-    everything, said, begun = [*first, *table.inputs], [answer, preset], [preset, started]
+    everything, begun = [*first, *table.inputs], [preset, started]
     for part in table.parts.values():
         part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
     for box in (*first, *table.knobs.values()):
         box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
     preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
     demo.load(restored, kept, [*first, *knobs, *begun], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    given.input(restored, given, [*first, *knobs, *begun], **PRIVATE).then(checked, everything, said, **PRIVATE)
+    given.input(restored, [given, *everything], [*first, *knobs, *begun], **PRIVATE).then(checked, everything, said, **PRIVATE)
 
 
 def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:
@@ -233,17 +239,18 @@ def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, cop
     button.click(text, [*first, *table.inputs], copied, **PRIVATE)
 
 
-def _choosing(play: Play, models: gr.HTML, target: gr.Dropdown, draft: gr.Dropdown, asked: list[Any]) -> None:
-    """Other models. asked: prompt and number of new tokens, for which there must be room too."""
+def _choosing(play: Play, models: gr.HTML, lists: list[gr.Dropdown], asked: list[Any]) -> None:
+    """Other models. lists: the target's, and those of the draft models by role; asked: prompt and number of new tokens, for
+    which there must be room too."""
 
-    def choose(name: str, other: str | None, prompt: str, new: Any) -> dict[str, Any]:
+    def choose(prompt: str, new: Any, name: str, *others: str | None) -> dict[str, Any]:
         try:
-            names = {"target": str(name), **({"draft": str(other)} if other else {})}
-            wanted = play.memory(Choice(str(prompt or ""), max_new=int(new or 0)), names)
-            play.choose(str(name), str(other or ""), wanted.tokens)
+            drafts = [str(other or "") for other in others]
+            wanted = play.memory(Choice(str(prompt or ""), max_new=int(new or 0)), roles(str(name), *drafts))
+            play.choose(str(name), drafts[0], wanted.tokens, drafts[1:])
         except Exception as error:
             return {"refused": told(error), "at": time.monotonic()}
         return {"memory": wanted.sentence, "at": time.monotonic()}
 
-    for box in (target, draft):
-        box.input(choose, [target, draft, *asked], models, trigger_mode="always_last", **PRIVATE)
+    for box in lists:
+        box.input(choose, [*asked, *lists], models, trigger_mode="always_last", **PRIVATE)

@@ -6,7 +6,7 @@ import re
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..engine.method import Method
     from ..engine.runner import Job, Runner
     from ..engine.session import Session
+    from ..engine.trace.events import Step
 
 LONGEST_S = 600.0  # of one run's computing
 FREE = 1 << 30  # bytes that must be left on the disk before a run begins
@@ -93,12 +94,23 @@ class Play(Shelf):
                         f"{part.name}.{knob.name} names a file, and the page opens none: leave it empty, or use the command "
                         "line or Python."
                     )
-        if "drafter" in made.strategy.uses and (further := [x for x in made.drafter.lanes if x != "draft"]):
+        lacking = [role for role in drafts(made) if role not in self.names]
+        if lacking and len(drafts(made)) > 1:
             raise Refused(
-                f"{made.drafter.name}, as set, needs {len(further) + 1} draft models and the page has one: choose fewer, or "
-                f"use the command line (--{further[0]} NAME) or Python."
+                f"{made.drafter.name}, as set, needs {len(drafts(made))} draft models and the page has "
+                f"{len(self.names) - 1}: choose more under Draft model, or fewer in its settings. (On the command line: "
+                f"--{lacking[0]} NAME.)"
             )
         return made
+
+    def wants(self, choice: Choice) -> tuple[str, ...]:
+        """The roles of draft models that a choice asks for; none, where it makes no method."""
+        from ..engine.method import Method
+
+        try:
+            return drafts(Method.named(choice.names, choice.settings))
+        except ValueError:
+            return ()
 
     def start(self, choice: Choice, visitor: str = "") -> Channel:
         """Queue a run; raises Refused. A visitor has one run at a time."""
@@ -134,18 +146,14 @@ class Play(Shelf):
             raise
 
     def _start(self, choice: Choice, visitor: str) -> Channel:
-        from ..engine.run import LazyWriter, Tee, encode
-        from ..engine.runner import QueueFull, Runner
+        from ..engine.run import encode
         from ..engine.session import Session
 
         target = self.models["target"]
         others = {role: model for role, model in self.models.items() if role != "target"}
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(self.folder).free
-            if free < FREE:
-                raise Refused(f"The disk has {free >> 20} MiB left and a run needs {FREE >> 20} MiB: delete old traces first.")
-            session = Session(
+
+        def session() -> Session:
+            return Session(
                 target,
                 self.method(choice),
                 encode(target, choice.prompt),
@@ -153,16 +161,30 @@ class Play(Shelf):
                 max_new_tokens=choice.max_new,
                 seed=choice.seed,
             )
-            room = self._has_room(session)
-            if self._runner is None:
-                self._runner = Runner(longest_s=LONGEST_S)
+
+        return self._launch(session, visitor)
+
+    def launch(self, make: Callable[[], Session]) -> Channel:
+        """Queue the session that `make` makes, as nobody's own run; it need not wait for one that is paused. Raises
+        Refused."""
+        with self._lock:
+            return self._launch(make, "", aside=True)
+
+    def _launch(self, make: Callable[[], Session], visitor: str, aside: bool = False) -> Channel:
+        from ..engine.run import LazyWriter, Tee
+
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.folder).free
+            if free < FREE:
+                raise Refused(f"The disk has {free >> 20} MiB left and a run needs {FREE >> 20} MiB: delete old traces first.")
+            session = make()
+            room = self.has_room(session)
             channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
             session.sink = Tee(LazyWriter(channel.path), channel, _Tidy(self.folder))
-            job = self._runner.submit(session)
+            job = self._submit(session, aside)
         except Refused:
             raise
-        except QueueFull as error:
-            raise Refused(sentence(error)) from None
         except (ValueError, OSError) as error:
             raise Refused(told(error)) from None
         channel.job, channel.estimate = job, room.sentence
@@ -172,7 +194,22 @@ class Play(Shelf):
         self._forget()
         return channel
 
-    def _has_room(self, session: Session) -> Estimate:
+    def work(self, session: Session) -> Job:
+        """Queue what the worker may treat as a session. Raises Refused if too many wait."""
+        with self._lock:
+            return self._submit(session)
+
+    def _submit(self, session: Session, aside: bool = False) -> Job:
+        from ..engine.runner import QueueFull, Runner
+
+        if self._runner is None:
+            self._runner = Runner(longest_s=LONGEST_S)
+        try:
+            return self._runner.submit(session, aside=aside)
+        except QueueFull as error:
+            raise Refused(sentence(error)) from None
+
+    def has_room(self, session: Session) -> Estimate:
         """What the run will take. Raises Refused if its caches do not fit; a policy that evicts counts with the prompt."""
         tokens = session.prompt + (session.max_new if session.method.policy.lossless else 0)
         lanes = {role: self.names[role] for role in ("target", *session.lanes) if role in self.names}
@@ -208,7 +245,7 @@ class Play(Shelf):
                 self._drop(run)
 
     def find(self, run: str) -> Channel | None:
-        """The run of that id: one of this server, one whose sealed trace lies in the folder, or an example. Raises Refused
+        """The run of that id: one of this server, one whose trace lies in the folder, or an example. Raises Refused
         for a trace of which nothing can be shown."""
         if not RUN.fullmatch(run):
             return None
@@ -217,6 +254,8 @@ class Play(Shelf):
                 return self._channels[run]
             path = next((x.path for x in examples() if x.run == run), self.folder / f"{run}.dstrace")
             if not path.is_file():
+                path = path.with_name(path.name + ".partial")  # what a run left behind whose program ended
+            if not path.is_file():
                 return None
             try:
                 channel = Channel.recorded(run, path)
@@ -224,6 +263,11 @@ class Play(Shelf):
                 raise Refused(f"The trace of this run cannot be shown. {told(error)}") from None
             self._channels[run] = channel
             return channel
+
+    def channels(self) -> dict[str, Channel]:
+        """The runs in memory."""
+        with self._lock:
+            return dict(self._channels)
 
     def ahead(self, channel: Channel) -> int:
         """Runs that will be served before this one."""
@@ -235,8 +279,16 @@ class Play(Shelf):
         job = self._jobs.get(channel.run)
         if job is None or channel.over:
             return False
+        if action != "pause":
+            channel.broke = None
         {"stop": job.cancel, "pause": job.pause, "resume": job.resume, "step": job.step}[action]()
         return True
+
+    def pause_at(self, channel: Channel, until: Callable[[Step], bool] | None) -> None:
+        """Pause a run behind every step of which `until` says so."""
+        job = self._jobs.get(channel.run)
+        if job is not None:
+            job.until = until
 
     def close(self) -> None:
         """End every run and the worker."""
@@ -244,6 +296,11 @@ class Play(Shelf):
             self._runner.close()
         if self._loading is not None:  # a thread that is cut off inside a library's import ends the process with a fault
             self._loading.join(15)
+
+
+def drafts(method: Method) -> tuple[str, ...]:
+    """The roles of draft models that a method reads."""
+    return tuple(method.drafter.lanes) if "drafter" in method.strategy.uses else ()
 
 
 class _Tidy:

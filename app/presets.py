@@ -30,6 +30,16 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "draft_model", "sampler": ["temperature"]},
         {"drafter": {"length": 5, "width": 3}, **WARM},
     ),
+    "online": Preset(
+        "Draft model that learns",
+        {"drafter": "online", "sampler": ["greedy"]},
+        {"drafter": {"length": 5}},
+    ),
+    "pearl": Preset(
+        "PEARL, two clocks",
+        {"strategy": "pearl", "drafter": "draft_model", "sampler": ["greedy"]},
+        {"drafter": {"length": 4, "width": 1}},
+    ),
     "confidence": Preset(
         "Draft model, until unsure",
         {"drafter": "draft_model", "schedule": "confidence", "sampler": ["greedy"]},

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..engine.component import KINDS, registry
 from ..engine.method import Method
 from ..engine.samplers.chain import Chain
+from ..engine.trace import open_trace
 from ..engine.trace.events import Header
-from .play import Choice, Refused
+from .examples import examples
+from .play import Choice, Refused, drafts
 from .presets import PRESETS, matching
 
 SMALLER = ("plain", "h2o", "streaming")  # presets that hold less: no draft's tree, or a cache with a bound
@@ -33,10 +35,12 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
         return text
     method = Method.named(choice.names, choice.settings)
     parts, settings = _chosen(choice), _set(choice)
-    draft = names.get("draft", "") if "draft" in method.drafter.lanes else ""
+    lanes = {role: names[role] for role in drafts(method) if role in names}
     if way == "python":
-        return _python(choice, parts, settings, names["target"], draft)
-    words = ["decodescope", "run", "--model", names["target"], *(["--draft", draft] if draft else [])]
+        return _python(choice, parts, settings, names["target"], lanes)
+    words = ["decodescope", "run", "--model", names["target"]]
+    for role, name in lanes.items():
+        words += [f"--{role}", name]
     for kind, name in parts.items():
         words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
     for part, knobs in settings.items():
@@ -46,10 +50,13 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     return shlex.join(words)
 
 
-def _python(choice: Choice, parts: Mapping[str, Any], settings: Mapping[str, Any], target: str, draft: str) -> str:
+def _python(
+    choice: Choice, parts: Mapping[str, Any], settings: Mapping[str, Any], target: str, lanes: Mapping[str, str]
+) -> str:
     said = [f"    {dict(x)!r},\n" for x in ((parts, settings) if settings else (parts,) if parts else ())]
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
-    more = f"    draft=load({draft!r}),\n" if draft else ""
+    loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
+    more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
     return (
         "from decodescope.engine import Method, load, run\n\n"
         f"method = {method}\n"
@@ -91,6 +98,51 @@ def kinds_of(names: Mapping[str, Any]) -> set[str]:
     uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
     asks = drafter in drafters and drafters[drafter]().scheduled  # type: ignore[attr-defined] # a Drafter's
     return uses if asks else uses - {"schedule"}
+
+
+def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) -> Choice:
+    """The same settings with this part, as it comes, in the place of the one of its kind; a sampler goes to the end of the
+    chain, without greedy. kind "preset": that composition.
+
+    why(choice): what stands against settings. Where something does, the first preset that has this part, or one of its kind,
+    if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
+    """
+    if kind == "preset" and name in PRESETS:
+        return replace(choice, names=PRESETS[name].names, settings=PRESETS[name].settings)
+    if kind not in KINDS or name not in registry(kind) or name == "chain":
+        raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
+    usual = {x: part.name for x, part in Method().parts().items()}
+    names: dict[str, Any] = {**usual, **choice.names}
+    if kind == "sampler":
+        before = [names[kind]] if isinstance(names[kind], str) else names[kind]
+        names[kind] = [name] if name == "greedy" else [*(x for x in before if x not in ("greedy", name)), name]
+    else:
+        names[kind] = name
+    if kind not in kinds_of(names) and kind != "schedule":
+        names["strategy"] = usual["strategy"]
+    names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
+    still = {*names, *names.get("sampler", ())} - {kind, name}
+    made = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
+    if kind == "sampler" or (kind in names and not why(made)):
+        return made
+    for preset in sorted((x for x in PRESETS.values() if kind in x.names), key=lambda x: x.names[kind] != name):
+        own = {x: knobs for x, knobs in preset.settings.items() if x != kind or preset.names[kind] == name}
+        other = replace(choice, names={**preset.names, kind: name}, settings=own)
+        if not why(other):
+            return other
+    return made
+
+
+def opening() -> Choice:
+    """What the controls begin with: prompt and numbers of the example that the page opens on, so that Run repeats it. (The
+    method of both is the page's first preset.)"""
+    for example in examples():
+        trace = open_trace(example.path)
+        try:
+            return recorded(trace.header)
+        finally:
+            trace.close()
+    return Choice("Once upon a time, there was a little", seed=7)
 
 
 def recorded(header: Header) -> Choice:

@@ -11,6 +11,7 @@ _HOMES = {
     "engine.folder": ("LoadError",),
     "engine.template": ("TemplateError",),
     "engine.trace.limits": ("TraceError",),
+    "engine.trace.grammar": ("ConditionError",),
     "app.server": ("ServeError",),
 }
 

@@ -38,7 +38,7 @@ def report(args: argparse.Namespace) -> int:
     if target is not None:
         from ..lab.report_page import page
 
-        write(target, page(made))
+        write(target, [page(made)])
     if args.json:
         say_json({**made.record(), "html": None if target is None else str(target)})
     else:

@@ -20,7 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from ..lab.bundle import bundle
-from . import files, pricing, reports
+from . import caching, comparing, debugging, files, methods, pricing, reports
 from .events import BATCH, stream
 from .guard import Guard
 from .late import Late
@@ -119,6 +119,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         body = await asyncio.to_thread(channel.range, first, min(last, first + BATCH))
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
+    debugging.add(made, play, refused)  # before what takes any other word behind a run
+
     @made.post("/ds/run/{run}/{action}")
     def act(run: str, action: str) -> Response:
         channel = play.find(run)
@@ -132,6 +134,9 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
 
     files.add(made, play, refused)
     pricing.add(made, play, refused)
+    comparing.add(made, play, refused)
+    methods.add(made, play, refused)
+    caching.add(made, play, refused)
     reports.add(made, play, refused)
 
     @made.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])

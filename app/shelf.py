@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .decode import ROLES
 from .memory import Estimate, bytes_each, cache_bytes, free, short
 from .refusal import is_refusal, sentence
 
@@ -78,7 +79,8 @@ class Shelf:
 
             found: dict[str, Model] = {}
             for role, name in names.items():
-                same = next((x for x in self.models.values() if name in (x.name, str(x.path))), None)
+                there = [*self.models.values(), *found.values()]
+                same = next((x for x in there if name in (x.name, str(x.path))), None)
                 self._phase, self._since = f"loading {role} {Path(name).name}", time.monotonic()
                 found[role] = same or load(name)
                 found[role].name = self._titles.get(name, found[role].name)
@@ -129,22 +131,24 @@ class Shelf:
             self.offers()
         present = {key: model for model in self.models.values() for key in (model.name, str(model.path))}
         weights, held, cache = {}, 0, 0
-        for name, role in {name: role for role, name in names.items()}.items():
+        counted: set[str] = set()  # a model that plays two roles has one copy of its weights, and a cache for each
+        for role, name in names.items():
             model = self.models.get(role) if self.names.get(role) == name else present.get(name)
-            offer = self._offered.get(name)
+            offer, again = self._offered.get(name), name in counted
+            counted.add(name)
             if model is not None:
-                held += _held(model)
+                held += 0 if again else _held(model)
                 cache += cache_bytes(model.spec, tokens, model.decoder.dtype.itemsize)
             elif offer is not None:
                 weights[offer.name] = offer.size
                 cache += cache_bytes(offer.spec, tokens, bytes_each())
         return Estimate(weights, held, cache, tokens, free())
 
-    def choose(self, target: str, draft: str = "", tokens: int = 0) -> None:
-        """Load these in the place of the present ones; raises Refused in one sentence if that cannot be, also where
-        there is no room for the caches of a run of `tokens` tokens."""
+    def choose(self, target: str, draft: str = "", tokens: int = 0, further: Sequence[str] = ()) -> None:
+        """Load these in the place of the present ones, `further` draft models as draft2 and draft3; raises Refused in one
+        sentence if that cannot be, also where there is no room for the caches of a run of `tokens` tokens."""
         offers = {x.key: x for x in self.offers()}
-        names = {"target": target, **({"draft": draft} if draft else {})}
+        names = roles(target, draft, *further)
         for name in names.values():
             if name not in offers:
                 raise Refused(f"The model {name[:200]!r} is not offered here: choose one of the list.")
@@ -157,15 +161,21 @@ class Shelf:
                     f"{' and '.join(offers[x].name for x in dict.fromkeys(names.values()))} would take {wanted.parts}, and "
                     f"{short(wanted.free or 0)}B are free: choose a smaller model{', or fewer new tokens' if tokens else ''}."
                 )
-            if len(names) == 2 and offers[target].spec.vocab != offers[draft].spec.vocab:
-                raise Refused(
-                    f"{offers[draft].name} has {offers[draft].spec.vocab} tokens and {offers[target].name} has "
-                    f"{offers[target].spec.vocab}: choose a draft model with the same tokens, or none."
-                )
+            for other in list(names.values())[1:]:
+                if offers[target].spec.vocab != offers[other].spec.vocab:
+                    raise Refused(
+                        f"{offers[other].name} has {offers[other].spec.vocab} tokens and {offers[target].name} has "
+                        f"{offers[target].spec.vocab}: choose a draft model with the same tokens, or none."
+                    )
             self._titles = {x.key: x.name for x in offers.values()}
             self.trouble, self._phase = "", "waiting"
             self._ready.clear()
             self.load(names)
+
+
+def roles(target: str, *drafts: str) -> dict[str, str]:
+    """Role -> key of models that were chosen; a role of which nothing was chosen is left out."""
+    return {"target": target} | {role: name for role, name in zip(ROLES, drafts, strict=False) if name}
 
 
 def _measure(model: Model) -> None:

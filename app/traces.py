@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,39 +62,45 @@ def check(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
+WAYS = ("html", "perfetto", "csv")
+
+
 def export(args: argparse.Namespace) -> int:
-    """Write the trace as HTML, as trace events, or both. Nothing is overwritten."""
-    wanted = {way: Path(name).expanduser() for way in ("html", "perfetto") if (name := getattr(args, way)) is not None}
+    """Write the trace as HTML, as trace events, as a table of decisions, or several of them. Nothing is overwritten."""
+    wanted = {way: Path(name).expanduser() for way in WAYS if (name := getattr(args, way)) is not None}
     if not wanted:
-        raise Refusal("Say what to write: --html OUT, --perfetto OUT, or both.")
+        raise Refusal("Say what to write: --html OUT, --perfetto OUT, --csv OUT, or several.")
     if len(set(wanted.values())) < len(wanted):
-        raise Refusal("--html and --perfetto name the same file: give them different ones.")
+        raise Refusal(f"{' and '.join('--' + way for way in wanted)} name the same file: give them different ones.")
     for target in wanted.values():
         free(target)
     from ..engine.trace import open_trace
     from ..engine.trace.limits import TraceError
-    from ..lab.export import export_html
-    from ..lab.perfetto import export_perfetto
 
     trace = open_trace(args.file)
     try:
-        made = {
-            way: export_html(trace) if way == "html" else json.dumps(export_perfetto(trace), separators=(",", ":"))
-            for way in wanted
-        }
+        for way, target in wanted.items():
+            write(target, _parts(trace, way))
+            if not args.json:
+                print(f"{target}: {size(target.stat().st_size)}")
     except TraceError as error:
         raise Refusal(f"{args.file} is damaged, so it cannot be exported: {error}") from None
     finally:
         trace.close()
-    for way, target in wanted.items():
-        write(target, made[way])
-        if not args.json:
-            print(f"{target}: {size(target.stat().st_size)}")
     if args.json:
-        say_json(
-            {"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in ("html", "perfetto")}}
-        )
+        say_json({"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in WAYS}})
     return 0
+
+
+def _parts(trace: Any, way: str) -> Iterable[str]:
+    """The text of a form, in parts; a table of decisions step by step."""
+    from ..lab.decisions import export_csv
+    from ..lab.export import export_html
+    from ..lab.perfetto import export_perfetto
+
+    if way == "csv":
+        return export_csv(trace)
+    return [export_html(trace) if way == "html" else json.dumps(export_perfetto(trace), separators=(",", ":"))]
 
 
 def free(target: Path) -> None:
@@ -107,10 +114,18 @@ def free(target: Path) -> None:
         raise Refusal(f"{str(target)[:200]} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def write(target: Path, text: str) -> None:
-    """Write `text` to a file that is not there yet; Refusal if it cannot be."""
+def write(target: Path, parts: Iterable[str]) -> None:
+    """Write a text, in parts, to a file that is not there yet; Refusal if it cannot be. What fails leaves no file."""
     try:
-        with target.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(text)
+        file = target.open("x", encoding="utf-8", errors="replace", newline="\n")
     except OSError as error:
         raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
+    try:
+        with file:
+            for part in parts:
+                file.write(part)
+    except BaseException as error:
+        target.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
+        raise

@@ -1,10 +1,11 @@
 """Measure the page: how much of a run is shown while it arrives, what a drawing costs, how long a jump takes.
 
-    python benchmarks/page.py [--panes 1 2] [--steps 300] [--rate 30] [--nodes 80]
+    python benchmarks/page.py [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
 
 Runs of the shipped model with draft trees are recorded first, then replayed to the page at a fixed rate, as if they were
-being made; so the engine takes no part in what is measured. With two panes two runs arrive at once, side by side. Needs
-playwright and Chromium (DECODESCOPE_BROWSER names it); the browser's processor time is told on Linux only.
+being made; so the engine takes no part in what is measured. With two panes two runs arrive at once, side by side in the Lab,
+with three or four on the Compare page. Needs playwright and Chromium (DECODESCOPE_BROWSER names it); the browser's processor
+time is told on Linux only.
 """
 
 from __future__ import annotations
@@ -45,16 +46,17 @@ let last = 0;
 const tick = (t) => { if (last) gaps.push(t - last); last = t; plain(tick); };
 plain(tick);
 """
-WATCH = """() => { drawn.length = gaps.length = 0; shown = [new Set(), new Set()];
-  const look = () => document.querySelectorAll('.ds-places h1').forEach((h, k) => shown[k].add(h.textContent));
+WATCH = """(place) => { drawn.length = gaps.length = 0; shown = [0, 1, 2, 3].map(() => new Set());
+  const look = () => document.querySelectorAll(place + ' h1').forEach((h, k) => shown[k].add(h.textContent));
   const all = { subtree: true, childList: true, characterData: true };
-  new MutationObserver(look).observe(document.querySelector('.ds-places'), all);
+  new MutationObserver(look).observe(document.querySelector(place), all);
 }"""
-# One pane goes to a step; two go to a token, and wait for both steps that wrote it.
-SEEK = """async ([at, wanted]) => { const box = document.querySelector('.ds-places input[type=range]'), a = performance.now();
+# One pane goes to a step; several go to a token, and wait for all steps that wrote it.
+SEEK = """async ([place, at, wanted]) => { const a = performance.now();
+  const box = document.querySelector(place + ' input[type=range]');
   box.value = at; box.dispatchEvent(new Event('input'));
-  const there = () => [...document.querySelectorAll('.ds-places h1')].every((h, k) => h.textContent === 'Step ' + wanted[k])
-    && [...document.querySelectorAll('.ds-places .tree')].every((tree) =>
+  const there = () => [...document.querySelectorAll(place + ' h1')].every((h, k) => h.textContent === 'Step ' + wanted[k])
+    && [...document.querySelectorAll(place + ' .tree')].every((tree) =>
       [...tree.querySelectorAll('.node')].filter((x) => x.style.display !== 'none').length > 1);
   while (!there() && performance.now() - a < 5000) await new Promise((f) => setTimeout(f, 1));
   return performance.now() - a; }"""
@@ -115,7 +117,7 @@ def served(play: Play) -> Iterator[str]:
 
 
 def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float) -> list[tuple[str, str]]:
-    """Rows of the table, for one run or two."""
+    """Rows of the table, for one to four runs."""
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get("DECODESCOPE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -124,10 +126,13 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         page: Any = browser.new_page(viewport={"width": 1440, "height": 900})
         page.add_init_script(COUNT)
-        page.goto(f"{address}/#run=" + "&with=".join(x.run for x in channels))
-        page.wait_for_selector("#ds-run")
+        lab, runs = len(channels) < 3, [x.run for x in channels]
+        place = ".ds-places" if lab else "#ds-page-compare .runs"
+        page.goto(f"{address}/#run=" + "&with=".join(runs) if lab else f"{address}/#compare&runs=" + ",".join(runs))
+        page.wait_for_selector("#ds-run", state="visible" if lab else "attached")
+        page.wait_for_selector(place)
         page.wait_for_timeout(2000)
-        page.evaluate(WATCH)
+        page.evaluate(WATCH, place)
         before, begin, start = _browser_s(), time.process_time(), time.perf_counter()
         threads = [threading.Thread(target=feed.play) for feed in feeds]
         for thread in threads:
@@ -136,11 +141,11 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
             thread.join()
         took = time.perf_counter() - start
         server, after = time.process_time() - begin, _browser_s()
-        page.wait_for_function(f"document.querySelectorAll('.ds-places .outcome:not(:empty)').length == {len(feeds)}")
+        page.wait_for_function(f"document.querySelectorAll('{place} .outcome:not(:empty)').length == {len(feeds)}")
         shown = page.evaluate("shown.map((x) => x.size)")[: len(feeds)]
         drawn = sorted(page.evaluate("drawn.filter((x) => x > 0.5)"))  # others had nothing to draw
         gaps = sorted(page.evaluate("gaps"))
-        seeks = sorted(page.evaluate(SEEK, list(place)) for place in _places(traces))
+        seeks = sorted(page.evaluate(SEEK, [place, *there]) for there in _places(traces))
         browser.close()
     sizes = []
     for trace in traces:
@@ -201,7 +206,7 @@ def _spread(values: list[float]) -> str:
 def main() -> None:
     """Record, replay, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--panes", type=int, nargs="+", default=[1, 2], choices=(1, 2), help="runs that are shown at once")
+    parser.add_argument("--panes", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 3, 4), help="runs shown at once")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=30.0, help="steps per second")
     parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")

@@ -1,10 +1,12 @@
-"""Turn a result of bench speculation into the section of docs/benchmarks.md, and into the measured columns of docs/methods.md.
+"""Turn a result of bench speculation into the section of docs/benchmarks.md, and into the figures of assets/methods.json.
 
     decodescope bench speculation --out found.json
     python benchmarks/speculation.py found.json [--write] [--figure found.html]
+    python benchmarks/speculation.py --write
 
-Without --write the section is printed. With it, both documents are rewritten: the section between its two marks (it comes to
-the end if there are none yet), and in the tables of drafters and schedules the last two columns and the line below them.
+Without --write the section is printed. With it, the section is put between its two marks (at the end if there are none yet)
+and the figures into assets/methods.json, which the page's catalogue reads; and the columns of docs/methods.md that say
+headlines and figures are written anew from that file. Without a result, only these columns are.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from decodescope.app.catalog import BOOK
 from decodescope.app.speculation import (
     COLUMNS,
     GOALS,
@@ -29,19 +32,19 @@ from decodescope.app.speculation import (
     heading,
     quickest,
 )
+from decodescope.engine.component import registry
 from decodescope.engine.specresult import VERSION
 from labbench import table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- speculation: written by benchmarks/speculation.py -->", "<!-- speculation: end -->"
 TITLE = "## What drafting gains"
-# how a table of docs/methods.md begins -> the name under which what stands in it was measured; {} is its own
-TABLES = {
-    "| name | guesses with | the authors' headline |": "{}",
-    "| name | decides by | the authors' headline |": "draft_model ({})",
-}
+# kind -> the name under which a part of it was measured; {} is its own
+NAMES = {"drafter": "{}", "schedule": "draft_model ({})", "strategy": "{}"}
+# kind -> how its table in docs/methods.md begins
+TABLES = {"drafter": "| name | guesses with |", "schedule": "| name | decides by |"}
 PLAIN = {"none": "autoregressive", "draft_model (fixed)": "draft_model"}
-MEASURED = ("tokens a pass", "times plain")
+COLUMNS_OF_METHODS = ("the authors' headline", "tokens a pass", "times plain")
 SAID = "Measured: "
 
 
@@ -94,37 +97,48 @@ def with_section(text: str, section: str) -> str:
     return before + whole + after
 
 
-def with_columns(text: str, found: Mapping[str, Any]) -> str:
-    """The document `text`, whose tables of drafters and schedules have what was measured in their last two columns, with the
-    command below. A row that names several has the figures of each, in order."""
+def measured(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What assets/methods.json keeps of a result: the command, and by kind and name tokens a pass and times plain."""
+    figures: dict[str, dict[str, list[float]]] = {}
+    for kind, naming in NAMES.items():
+        for name in registry(kind):
+            one = found["methods"].get(PLAIN.get(naming.format(name), naming.format(name)))
+            if one is not None and one["tau"] and one["ratio"]:
+                figures.setdefault(kind, {})[name] = [round(one["tau"], 2), round(one["ratio"]["median"], 2)]
+    return {"command": command(found), "figures": figures}
+
+
+def as_text(told: Mapping[str, Any]) -> str:
+    """The text of assets/methods.json: a line for each headline and each pair of figures."""
+    return re.sub(r"\[\s+([\d.]+),\s+([\d.]+)\s+\]", r"[\1, \2]", json.dumps(told, ensure_ascii=False, indent=1)) + "\n"
+
+
+def with_columns(text: str, told: Mapping[str, Any]) -> str:
+    """The document `text`, whose tables of drafters and schedules have headlines and figures of assets/methods.json, `told`, in
+    their last three columns, with the command below."""
     lines = text.split("\n")
-    for begin, naming in TABLES.items():
-        lines = _measured(lines, begin, naming, found)
+    for kind, begin in TABLES.items():
+        lines = _table(lines, kind, begin, told)
     return "\n".join(lines)
 
 
-def _measured(lines: list[str], begin: str, naming: str, found: Mapping[str, Any]) -> list[str]:
+def _table(lines: list[str], kind: str, begin: str, told: Mapping[str, Any]) -> list[str]:
     """The lines with the columns of one table."""
     first = next((i for i, line in enumerate(lines) if line.startswith(begin)), None)
     if first is None:
         sys.exit(f"docs/methods.md has no table that begins with {begin}: put it back, or change benchmarks/speculation.py.")
     last = next(i for i in range(first, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
-    made = [f"{begin} {' | '.join(MEASURED)} |", "|---|---|---|---|---|"]
+    headlines, figures = told["headlines"].get(kind, {}), told["measured"]["figures"].get(kind, {})
+    made = [f"{begin} {' | '.join(COLUMNS_OF_METHODS)} |", "|---|---|---|---|---|"]
     for line in lines[first + 2 : last]:
-        kept = [cell.strip() for cell in line.strip().strip("|").split("|")][:3]
-        figures = [_figures(naming.format(name), found) for name in re.findall(r"`([^`]+)`", kept[0])]
-        made.append(_line([*kept, *(" / ".join(x) for x in zip(*figures, strict=True))]))
+        name, what = (cell.strip() for cell in line.strip().strip("|").split("|")[:2])
+        tau, ratio = figures.get(name.strip("`"), (None, None))
+        made.append(_line([name, what, headlines.get(name.strip("`"), ""), figure(tau), figure(ratio)]))
     after = lines[last:]
     while after and (not after[0] or after[0].startswith(SAID)):
         after.pop(0)
-    said = f"{SAID}`{command(found)}`, greedy; `-`: not measured. More of it: [benchmarks.md](benchmarks.md)."
+    said = f"{SAID}`{told['measured']['command']}`, greedy; `-`: not measured. More of it: [benchmarks.md](benchmarks.md)."
     return [*lines[:first], *made, "", said, "", *after]
-
-
-def _figures(name: str, found: Mapping[str, Any]) -> tuple[str, str]:
-    """Tokens a pass and times plain of a method as it comes."""
-    one = found["methods"].get(PLAIN.get(name, name))
-    return ("-", "-") if one is None else (figure(one["tau"]), figure((one["ratio"] or {}).get("median")))
 
 
 def _line(row: Sequence[str]) -> str:
@@ -167,20 +181,27 @@ def read(path: Path) -> dict[str, Any]:
 def main() -> None:
     """Read, then print or write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="what decodescope bench speculation --out wrote")
-    parser.add_argument("--write", action="store_true", help="rewrite docs/benchmarks.md and docs/methods.md")
+    parser.add_argument("file", type=Path, nargs="?", help="what decodescope bench speculation --out wrote")
+    parser.add_argument("--write", action="store_true", help="rewrite docs/benchmarks.md, assets/methods.json, docs/methods.md")
     parser.add_argument("--figure", type=Path, metavar="OUT", help="draw it into this HTML file too")
     args = parser.parse_args()
-    found = read(args.file)
-    if args.figure is not None:
-        draw(found).write_html(args.figure, include_plotlyjs=True)
-    if not args.write:
-        print(page(found))
-        return
-    benchmarks, methods = DOCS / "benchmarks.md", DOCS / "methods.md"
-    made = [with_section(benchmarks.read_text(encoding="utf-8"), page(found))]
-    made.append(with_columns(methods.read_text(encoding="utf-8"), found))
-    for path, text in zip((benchmarks, methods), made, strict=True):
+    if args.file is None and (not args.write or args.figure is not None):
+        parser.error("give the file of decodescope bench speculation --out; without one only --write works, on docs/methods.md")
+    told = json.loads(BOOK.read_text(encoding="utf-8"))
+    made: dict[Path, str] = {}
+    if args.file is not None:
+        found = read(args.file)
+        if args.figure is not None:
+            draw(found).write_html(args.figure, include_plotlyjs=True)
+        if not args.write:
+            print(page(found))
+            return
+        told["measured"] = measured(found)
+        benchmarks = DOCS / "benchmarks.md"
+        made = {benchmarks: with_section(benchmarks.read_text(encoding="utf-8"), page(found)), BOOK: as_text(told)}
+    methods = DOCS / "methods.md"
+    made[methods] = with_columns(methods.read_text(encoding="utf-8"), told)
+    for path, text in made.items():
         path.write_text(text, encoding="utf-8")
 
 

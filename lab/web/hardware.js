@@ -2,6 +2,7 @@
  * filled, what the cost model says is hollow, and no line joins the two. */
 import { grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
 import { ask, heard, panes, stepped } from "./runs.js";
+import { saving } from "./save.js";
 import { current } from "./tabs.js";
 import { drawn, marked, time } from "./roofline.js";
 
@@ -45,7 +46,7 @@ export function page(element) {
   const section = (word, told, ...parts) => h("section", null, h("header", null, h("h2", null, word), told), ...parts);
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
-      h("section", { class: "roofline" }, h("header", null, title, lead, legend), chart, note),
+      h("section", { class: "roofline" }, h("header", null, title, lead, legend, saving(() => [["Roofline", chart, `Roofline ${panes[0].id.slice(0, 8)} step ${view().at}`], ["Passes", passes.firstElementChild, `Passes ${panes[0].id.slice(0, 8)}`]], () => [], "Save")), chart, note),
       section("Passes", h("span", { class: "quiet" }, "of the whole run, the mean of each kind"), passes),
       section("Bytes and FLOP by operator", lanes, opNote, ops),
       section("When drafting pays", h("span", { class: "quiet" }, "speed over one token at a time, by the model"), surfaceNote, surface)),

@@ -1,12 +1,16 @@
 /* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
+import { here, landing } from "./landing.js";
+import { copying, saving } from "./save.js";
 import { h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
 import { pages, panel, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
 
 const THEME = "decodescope-theme";
+const SIZE = "decodescope-size";
 const KEPT = "decodescope-settings";
+const BREAKS = "decodescope-breakpoints"; // where breaks.js keeps them
 const place = (element) => element.firstElementChild || element;
 const kept = (name) => {
   try {
@@ -50,6 +54,8 @@ export function view(element) {
 
 function picture() {
   const places = begin();
+  landing();
+  if (kept(BREAKS)) import("./breaks.js"); // they act on every run that goes, whichever page is looked at
   return (frame = h("div", null, line(), tour(), nothing(), trouble(), places));
 }
 
@@ -58,9 +64,10 @@ function line() {
   const own = h("option", { value: "" }, "Your run");
   const chooser = h("select", { "aria-label": "What is shown" }, own);
   const about = h("span", { class: "about" });
-  const html = h("a", { class: "html", download: "" }, "HTML");
-  const trace = h("a", { class: "trace", download: "" }, "trace");
-  const save = h("span", { class: "save" }, "Save as ", html, trace);
+  const save = h("span", { class: "save" }, saving(views, takes, "Save")), debug = h("a", { class: "debug" }, "Debug");
+  const lead = () => (debug.href = "#debugger&" + here().split("#")[1]);
+  debug.addEventListener("click", () => setTimeout(() => panel()?.focus({ preventScroll: true }))); // its keys act at once
+  for (const kind of ["focus", "pointerenter", "pointerdown"]) debug.addEventListener(kind, lead); // step and node as they are then
   chooser.addEventListener("change", () => (chooser.value ? choose(example(chooser.value)) : open(shown.mine.id, shown.mine)));
   let filled = null;
   heard(() => {
@@ -73,11 +80,31 @@ function line() {
     chooser.style.display = filled.length && run ? "" : "none";
     chooser.value = example(run)?.run || "";
     about.textContent = example(run)?.about || "";
-    save.style.display = run && ended(panes[0]) ? "" : "none";
-    html.href = `/ds/run/${run}/export.html`;
-    trace.href = `/ds/run/${run}/trace`;
+    save.style.display = run && panes[0].view.store.count ? "" : "none";
+    debug.style.display = run ? "" : "none";
+    const broke = panes[0]?.status === "paused" && panes[0].broke;
+    debug.textContent = broke ? `Debug: paused at ${broke.condition.slice(0, 40)}` : "Debug";
+    if (run) lead();
   });
-  return h("div", { class: "ds-shown" }, chooser, about, save);
+  return h("div", { class: "ds-shown" }, chooser, about, debug, save);
+}
+
+const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"], [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
+/** The views that are shown, for the menu that saves them. */
+function views() {
+  const roots = shown.both ? [["", shown.both.root], ...panes.map((pane, k) => [" " + "ABCD"[k], pane.view.root])] : [["", panes[0].view.root]];
+  const own = (root, part) => [...root.querySelectorAll(part)].find((one) => one.closest(".ds") === root);
+  return roots.flatMap(([letter, root]) => PARTS.map(([part, word]) => [word + letter, own(root, part), `${word}${letter} ${panes[0].id.slice(0, 8)} step ${panes[0].view.at}`]));
+}
+
+/** What else can be taken: the run in other forms, and the address of what is shown. */
+function takes() {
+  const run = panes[0].id;
+  const row = (word, ...ways) => h("div", { class: "row" }, h("span", null, word), ways);
+  const file = (word, path, cls) => h("a", { class: cls, href: `/ds/run/${run}/${path}`, download: "" }, word);
+  const address = row("This step", copying("Copy link", here));
+  if (!ended(panes[0])) return [address, h("div", { class: "row" }, h("span", null, "The run itself can be saved when it has ended."))];
+  return [address, row("Run", file("HTML", "export.html", "html"), file("trace", "trace", "trace")), row("Decisions", file("CSV", "decisions.csv", "csv")), row("Timing", file("Perfetto", "perfetto.json", "perfetto"))];
 }
 
 /** Show an example, and put what it was made with into the controls: Run repeats it. */
@@ -214,12 +241,16 @@ export function transport(element) {
   });
 }
 
-/** On a narrow page: shows and hides the inputs that are not needed at once. */
+/** The list of all methods; and on a narrow page what shows and hides the inputs that are not needed at once. */
 export function more(element) {
-  const grid = document.getElementById("ds-grid");
+  const grid = document.getElementById("ds-grid"), said = h("span", { class: "said", role: "status" });
   const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")), "ds-more");
   one.setAttribute("aria-expanded", "false");
-  place(element).replaceChildren(one);
+  document.getElementById("ds-right").addEventListener("input", () => (said.textContent = ""));
+  place(element).className = "ds-browse";
+  const browse = button("All methods…", () => import("./catalogue.js").then(({ show }) => show((text) => put?.(text), (sentence) => (said.textContent = sentence))), "ds-button browse");
+  browse.setAttribute("aria-haspopup", "dialog");
+  place(element).replaceChildren(browse, one, said);
 }
 
 let room = ""; // what a run of the present settings takes
@@ -259,13 +290,21 @@ export async function models(element, value) {
   }
 }
 
-/** Light or dark, as it was chosen, or as the system has it. */
+/** Light or dark, as it was chosen, or as the system has it; and the size of the type. */
 function paint() {
   const chosen = kept(THEME);
+  document.documentElement.dataset.dsSize = kept(SIZE) === "projector" ? "projector" : "usual";
   document.body.classList.toggle("dark", chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
-/** Name of the page and the switch between light and dark. */
+/** What was measured before the type had this size is measured anew. */
+function resized() {
+  const other = document.body.classList.contains("dark") ? "light" : "dark";
+  for (const view of shown.both ? [shown.both] : panes.map((pane) => pane.view)) view.theme(other), view.theme("auto");
+  window.dispatchEvent(new Event("resize"));
+}
+
+/** Name of the page, and the switches between light and dark and between the sizes of type. */
 export function top(element) {
   const ns = "http://www.w3.org/2000/svg";
   const logo = document.createElementNS(ns, "svg");
@@ -287,9 +326,19 @@ export function top(element) {
     keep(THEME, dark ? "dark" : "light");
     paint();
   });
+  const size = h("button", { type: "button", class: "bare size", title: "larger type, for a projector", "aria-label": "larger type, for a projector" }, h("span", { "aria-hidden": "true" }, "A"), h("span", { "aria-hidden": "true" }, "A"));
+  const told = () => size.setAttribute("aria-pressed", document.documentElement.dataset.dsSize === "projector");
+  size.addEventListener("click", () => {
+    keep(SIZE, document.documentElement.dataset.dsSize === "projector" ? "usual" : "projector");
+    document.documentElement.dataset.dsSize = document.documentElement.dataset.dsSize === "projector" ? "usual" : "projector";
+    told();
+    resized();
+  });
+  if (!document.documentElement.dataset.dsSize) paint();
+  told();
   const host = place(element);
   host.className = "ds-top";
   const way = (word, find, cls) => button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip " + cls);
   const ways = [way("Go to the picture", () => panes[0]?.view.root, "lab"), way("Go to the controls", () => document.querySelector("#ds-preset input"), "lab"), way("Go to the page", panel, "other")];
-  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, h("span", null, "DecodeScope")), tabs(), h("span", { class: "right" }, theme));
+  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, h("span", null, "DecodeScope")), tabs(), h("span", { class: "right" }, size, theme));
 }

@@ -3,7 +3,7 @@ import { h, mount, pair } from "./scope.js";
 import { current, fragment } from "./tabs.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
-export const shown = { both: null, mine: null, examples: [], align: "token" }; // the pair of two; the last run of one's own
+export const shown = { both: null, mine: null, own: [], examples: [], align: "token" }; // the pair of two; the last run of one's own, and all
 const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
 const ALONE = ["strip", "tree", "card", "text", "cache", "time", "roof"];
@@ -40,6 +40,9 @@ export async function ask(path, options) {
   return body;
 }
 
+/** What went wrong with a question, as a sentence. */
+export const told = (error) => (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message || error));
+
 /** Make the place of the pictures, and open the run that the address names, else the first example. */
 export function begin() {
   panes.push(pane(null));
@@ -59,9 +62,11 @@ function remembered() {
   if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
 }
 
+/** Name the runs in the address. What other pages keep there stays, but a step and its node are of their run. */
 function address() {
-  const [id, other] = panes.map((x) => x.id), reported = /\bof=[0-9a-f,]+/.exec(location.hash); // the runs of a report stay
-  history.replaceState(null, "", fragment([`run=${id}`, ...(other ? [`with=${other}`] : []), ...(other && shown.align === "clock" ? ["align=clock"] : []), ...(reported ? [reported[0]] : [])]));
+  const [id, other] = panes.map((x) => x.id), before = location.hash.slice(1).split("&").filter((part) => part.includes("="));
+  const same = before.includes(`run=${id}`), kept = before.filter((part) => !/^(run|with|align|set)=/.test(part) && (same || !/^(step|node)=/.test(part)));
+  history.replaceState(null, "", fragment([`run=${id}`, ...(other ? [`with=${other}`] : []), ...(other && shown.align === "clock" ? ["align=clock"] : []), ...kept]));
 }
 
 /** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
@@ -71,7 +76,7 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
   else panes.forEach((x) => x.view.destroy());
   shown.both = null;
   for (const old of panes.splice(0)) old.source?.close();
-  if (own) shown.mine = { id, other };
+  if (own) (shown.mine = { id, other }), shown.own.unshift(...[id, other].filter((x) => x && !shown.own.includes(x)));
   if (other) two(id, other);
   else panes.push(pane(id));
   if (!quiet) address();
@@ -91,7 +96,9 @@ function pane(id) {
 
 function two(...ids) {
   const made = ids.map(blank), host = h("div");
-  places.replaceChildren(host);
+  const beside = h("button", { type: "button", class: "ds-button" }, "Open in Compare");
+  beside.addEventListener("click", () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`, ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
+  places.replaceChildren(beside, host);
   shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved, onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
   made.forEach((x, k) => (x.view = shown.both.views[k]));
   panes.push(...made);
@@ -111,7 +118,7 @@ function connect(pane) {
   });
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
-    Object.assign(pane, { status: state.status, wait: WAIT });
+    Object.assign(pane, { status: state.status, broke: state.broke || null, wait: WAIT });
     view.note(state.status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : "");
     tell();
   });
@@ -138,7 +145,7 @@ function play(pane) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let touched = false;
   for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (touched = true), { once: true });
-  setTimeout(() => panes[0] === pane && current() === "lab" && !still && !touched && pane.view.at === 0 && pane.view.play(true), READ);
+  setTimeout(() => panes[0] === pane && current() === "lab" && !still && !touched && !/[#&]step=/.test(location.hash) && pane.view.at === 0 && pane.view.play(true), READ);
 }
 
 /** The stream was refused: ask whether the run is still there, and go on with it. */
@@ -156,15 +163,16 @@ async function reopen(pane) {
   }
 }
 
-async function fill(pane, from, to) {
+/** Ask for steps that are missing or not whole, as long as somebody wants them. */
+export async function fill(pane, from, to, wanted = () => panes.includes(pane)) {
   try {
-    while (from < to && panes.includes(pane)) {
+    while (from < to && wanted()) {
       const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
       for (const step of part.steps) pane.view.push(step);
       if (part.next <= from) break;
       from = part.next;
     }
   } catch {
-    setTimeout(() => panes.includes(pane) && pane.view.retry(), 2000);
+    setTimeout(() => wanted() && pane.view.retry(), 2000);
   }
 }

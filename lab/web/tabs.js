@@ -6,7 +6,10 @@ import { h } from "./scope.js";
  *  fills the element and may return {shown(), hidden()}. A sheet NAME.css comes with it. The Lab is the page itself. */
 const TABS = [
   { name: "lab", word: "Lab" },
+  { name: "compare", word: "Compare", load: () => import("./compare.js") },
+  { name: "debugger", word: "Debugger", load: () => import("./debugger.js") },
   { name: "report", word: "Report", load: () => import("./report.js") },
+  { name: "cache", word: "Cache", load: () => import("./cache.js") },
   { name: "hardware", word: "Hardware", load: () => import("./hardware.js") },
   { name: "library", word: "Library", load: () => import("./library.js") },
 ];

@@ -147,6 +147,17 @@ def test_labbench_measures_the_named_methods_and_writes_its_result(
     assert re.search(r"(?m)^\| near \| 0 % \| 1\.00 \|", tables) and "| copy (2) | 0 % | 0 % | 0 % |" in tables
 
 
+def test_labbench_reads_as_many_draft_models_as_a_method_asks_for(questions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = ["--method", "two=--drafter specinfer --set drafter.models=2", "--draft", "lab-draft", "--draft2", "lab-draft"]
+    words = ["--questions", str(questions), "--model", "lab-draft", *two, "--new-tokens", "4", "--threads", "1"]
+    assert main(["bench", "labbench", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"]["further"]["draft2"]["name"] == "lab-draft" and found["methods"]["two"]["tau"] > 1
+    assert found["methods"]["two"]["identity"]["parted"] == 0
+    assert main(["bench", "labbench", "--model", "lab-draft", *two[:4]]) == 2
+    assert "'draft2'" in capsys.readouterr().err
+
+
 def test_the_text_of_labbench_names_methods_kinds_and_targets(questions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "labbench", "--questions", str(questions), "--threads", "1", *SHORT[:-1]]) == 0
     printed, remarks = capsys.readouterr()
@@ -364,18 +375,28 @@ def test_measured_columns_are_written_into_the_tables_of_methods_md(writer: Modu
     found = told(
         **{"prompt_lookup": 2.5, "medusa": 1.5, "draft_model": 1.75, "draft_model (heuristic)": 1.25, "autoregressive": 1}
     )
-    text = writer.with_columns(before, found)
+    book = {"headlines": {"drafter": {"medusa": "2.2x"}}, "measured": writer.measured(found)}
+    assert book["measured"]["figures"]["drafter"] == {
+        "draft_model": [2.0, 1.75], "medusa": [2.0, 1.5], "none": [2.0, 1], "prompt_lookup": [2.0, 2.5]
+    }  # fmt: skip
+    assert json.loads(writer.as_text(book)) == book and '"medusa": [2.0, 1.5]' in writer.as_text(book)
+    text = writer.with_columns(before, book)
     rows = {
-        line.split("|")[1].strip(): [x.strip() for x in line.split("|")[4:6]] for line in text.split("\n") if line[:3] == "| `"
+        line.split("|")[1].strip(): [x.strip() for x in line.split("|")[3:6]] for line in text.split("\n") if line[:3] == "| `"
     }
-    assert rows["`prompt_lookup`"] == ["2.00", "2.50"] and rows["`llma`"] == ["-", "-"] and rows["`none`"] == ["2.00", "1.00"]
-    several = next(x for x in rows if "`medusa`" in x)
-    assert [x.split(" / ")[several.split(", ").index("`medusa`")] for x in rows[several]] == ["2.00", "1.50"]
-    assert rows["`heuristic`"] == ["2.00", "1.25"] and rows["`fixed`"] == ["2.00", "1.75"]
+    assert rows["`prompt_lookup`"] == ["", "2.00", "2.50"] and rows["`llma`"] == ["", "-", "-"]
+    assert rows["`medusa`"] == ["2.2x", "2.00", "1.50"] and rows["`none`"] == ["", "2.00", "1.00"]
+    assert rows["`heuristic`"][1:] == ["2.00", "1.25"] and rows["`fixed`"][1:] == ["2.00", "1.75"]
     assert text.count("Measured: `decodescope bench speculation --model lab --draft lab-draft --dtype bfloat16") == 2
-    assert writer.with_columns(text, found) == text, "a second time changes nothing"
+    assert writer.with_columns(text, book) == text, "a second time changes nothing"
     gone = set(before.split("\n")) - set(text.split("\n"))
     assert all(line.startswith(("|", "Measured:")) for line in gone)
+
+
+def test_methods_md_says_what_the_page_says(writer: ModuleType) -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    book = json.loads(writer.BOOK.read_text(encoding="utf-8"))
+    assert writer.with_columns(page, book) == page, "run python benchmarks/speculation.py --write"
 
 
 def test_the_section_of_benchmarks_md_is_replaced_between_its_marks(writer: ModuleType) -> None:

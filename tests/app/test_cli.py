@@ -256,7 +256,8 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
     found = asked("methods")["methods"]
     assert {(x["kind"], x["name"]) for x in found} >= {("drafter", "draft_model"), ("policy", "h2o"), ("sampler", "top_p")}
     for part in found:
-        assert list(part) == ["kind", "name", "title", "source", "lossless", "params", "needs"]
+        told = ["kind", "name", "title", "idea", "source", "headline", "measured", "lossless", "params", "needs"]
+        assert list(part) == told and part["idea"].endswith(".")
         assert type(part["lossless"]) is bool
         for knob in part["params"]:
             assert list(knob) == ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
@@ -264,6 +265,8 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
     by_name = {x["name"]: x for x in found}
     assert by_name["draft_model"]["lossless"] and by_name["draft_model"]["needs"]["models"] == ["draft"]
     assert not by_name["h2o"]["lossless"] and by_name["h2o"]["needs"]["attention"] == "columns"
+    assert not by_name["typical"]["lossless"] and by_name["block"]["lossless"], "a rule by what it does to any draft"
+    assert by_name["eagle2"]["needs"]["heads"] == ["eagle"] and by_name["none"]["measured"] == {"tau": 1.0, "ratio": 1.0}
     text = said("methods")[1]
     assert all(f"  {x['name']}: {x['title']}" in text for x in found)
 
@@ -338,7 +341,7 @@ def test_trace_check_tells_agreement_from_contradiction(asked, said, recorded: P
 def test_trace_export_writes_a_page_and_trace_events(asked, said, recorded: Path, tmp_path: Path) -> None:
     page, events = tmp_path / "run.html", tmp_path / "run.json"
     found = asked("trace", "export", str(recorded), "--html", str(page), "--perfetto", str(events))
-    assert found == {"trace": str(recorded), "html": str(page), "perfetto": str(events)}
+    assert found == {"trace": str(recorded), "html": str(page), "perfetto": str(events), "csv": None}
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert json.loads(events.read_text(encoding="utf-8"))["traceEvents"]
     before = page.read_bytes()

@@ -95,8 +95,10 @@ def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None
     page.wait_for_timeout(2000)
     assert page.evaluate(STEP) == at, "the example no longer plays"
     for link, name in [(".html", f"decodescope-{run}.html"), (".trace", f"{run}.dstrace")]:
+        page.click(".ds-shown .ds-save summary")
         with page.expect_download() as got:
             page.click(f".ds-shown a{link}")
+        page.keyboard.press("Escape")
         assert got.value.suggested_filename == name and Path(got.value.path()).stat().st_size > 500
 
 

@@ -33,6 +33,16 @@ def run() -> Run:
         trace.close()
 
 
+def test_published_shapes_have_the_parameters_that_their_makers_name() -> None:
+    named = {  # in thousand millions
+        "qwen2.5-0.5b": 0.494, "tinyllama-1.1b": 1.10, "llama-2-7b": 6.74, "llama-3.1-8b": 8.03, "llama-2-13b": 13.02,
+        "llama-2-70b": 68.98,
+    }  # fmt: skip
+    assert {name: shape.params / 1e9 for name, shape in SHAPES.items()} == pytest.approx(named, rel=0.002)
+    for shape in SHAPES.values():
+        assert shape.n_heads * shape.head_dim == shape.d_model and shape.n_heads % shape.n_kv_heads == 0
+
+
 # ---- prices
 
 

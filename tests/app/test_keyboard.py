@@ -213,6 +213,8 @@ def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: boo
     hands.status("done")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
     last = hands.step()
+    hands.click(".ds-shown .ds-save summary")
+    page.wait_for_selector(".ds-shown a.html")
     with page.expect_download() as got:
         hands.click(".ds-shown a.html")
     path = tmp_path / "run.html"

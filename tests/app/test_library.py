@@ -16,7 +16,7 @@ from decodescope.app.library import BIN, Library
 from decodescope.app.places import NAME, STAR, tidy
 from decodescope.app.play import Play
 from decodescope.app.shelf import Refused
-from decodescope.engine.trace import open_trace
+from decodescope.engine.trace import disk, open_trace
 from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, speculative, toy_play
 
@@ -156,6 +156,33 @@ def test_a_run_that_goes_cannot_be_deleted(play: Any, client: TestClient) -> Non
     answer = client.post(f"/ds/library/{channel.run}/delete")
     assert answer.status_code == 422 and "stop it first" in answer.json()["error"]
     play._jobs[channel.run].cancel()
+
+
+def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(play: Play, client: TestClient) -> None:
+    channel = finished(play, max_new=40)
+    whole, count = channel.path.read_bytes(), channel.count
+    play.let_go(channel.run)
+    left = channel.path.with_name(channel.path.name + ".partial")
+    left.write_bytes(whole[: len(whole) // 2])  # torn in the middle of a record, without an end
+    assert not listed(client)[channel.run]["damage"], "one that was sealed too is listed once"
+    channel.path.unlink()
+    row = listed(client)[channel.run]
+    assert 0 < row["steps"] < count and row["bars"] and not row.get("trouble")
+    assert row["damage"] == f"cut off when its program ended; the first {row['steps']} steps are whole"
+    state = client.get(f"/ds/run/{channel.run}").json()
+    assert (state["status"], state["reason"], state["steps"]) == ("failed", "interrupted", row["steps"])
+    assert len(client.get(f"/ds/run/{channel.run}/range?from=0&to=2").json()["steps"]) == 2
+    for path in ("trace", "export.html", "decisions.csv", "perfetto.json"):
+        assert client.get(f"/ds/run/{channel.run}/{path}").status_code == 200, path
+    assert client.post(f"/ds/library/{channel.run}/name", json={"value": "the torn one"}).status_code == 200
+    assert client.post(f"/ds/library/{channel.run}/delete").status_code == 200 and not left.exists()
+    assert client.get(f"/ds/run/{channel.run}").status_code == 404
+    assert client.post(f"/ds/library/{channel.run}/restore").status_code == 200 and left.exists()
+    assert [x["title"] for x in listed(client).values()] == ["the torn one"]
+    # one that a run is writing is not offered
+    with open(left, "r+b", buffering=0) as file:
+        assert disk.lock(file)
+        assert not listed(client)
 
 
 def test_nothing_is_changed_for_another_page_s_request(play: Play) -> None:

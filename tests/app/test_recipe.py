@@ -64,6 +64,22 @@ def test_only_what_differs_is_said() -> None:
     assert "--draft " not in recipe(CHOICES[2], NAMES, "command") and "draft=" not in recipe(CHOICES[2], NAMES, "python")
 
 
+def test_all_draft_models_of_a_method_are_named() -> None:
+    several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, seed=1, max_new=6)
+    names = {**NAMES, "draft2": "lab", "draft3": "lab-draft"}
+    words = shlex.split(recipe(several, names, "command"))
+    assert words[words.index("--draft") + 1] == "lab-draft" and words[words.index("--draft2") + 1] == "lab"
+    assert "--draft3" not in words, "the method reads two"
+    said: dict[str, object] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(recipe(several, names, "python"), "copied", "exec"), said)
+    drafts = {"draft": load("lab-draft"), "draft2": load("lab")}
+    method = Method.named(several.names, several.settings)
+    wanted = run(load("lab"), method, "Once", models=drafts, max_new_tokens=6, seed=1)
+    assert said["made"].tokens == wanted.tokens  # type: ignore[attr-defined]
+    assert "--draft2" not in recipe(Choice("Once", {"drafter": "draft_model"}), names, "command")
+
+
 @pytest.mark.parametrize(
     "text", ["?", "{", "[]", "{}", "eyJ", "é", '{"names": 3}', "[" * 9999, '{"prompt":1,"names":{},"settings":{"a":1}}']
 )

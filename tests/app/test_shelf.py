@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from decodescope.app import examples as shown
 from decodescope.app import memory
 from decodescope.app.examples import examples
 from decodescope.app.places import tidy
-from decodescope.app.play import Play
+from decodescope.app.play import Choice, Play
 from decodescope.app.shelf import Refused
 from decodescope.engine.load import SHIPPED
 from decodescope.engine.trace import check, open_trace
@@ -53,6 +54,23 @@ def test_another_model_is_loaded_in_the_place_of_the_present_one(tmp_path: Path)
     play.close()
 
 
+def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_path: Path) -> None:
+    play = Play("lab-draft", None, tmp_path / "traces")
+    several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
+    assert play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
+    assert re.search(r"needs 2 draft models and the page has 0: choose more under Draft model", play.check(several))
+    play.choose("lab-draft", "lab-draft", 100, ["lab-draft"])
+    assert loaded(play) == {"target": "lab-draft", "draft": "lab-draft", "draft2": "lab-draft"}
+    assert len({id(x) for x in play.models.values()}) == 1, "a model that plays several parts is read once"
+    one, three = play.estimate({"target": "lab-draft"}, 100), play.estimate(play.names, 100)
+    assert three.held == one.held and three.cache == 3 * one.cache, "its weights count once, its caches as often as it plays"
+    assert play.check(several) == ""
+    channel = play.start(several)
+    assert play._jobs[channel.run].wait(300) and channel.status == "done"
+    assert set(channel.wire.header.lanes) == {"draft", "draft2"}  # type: ignore[union-attr] # it has begun
+    play.close()
+
+
 def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play("lab", None, tmp_path)
     for wrong in ("/etc", "../lab", "nobody/nothing", ""):
@@ -69,7 +87,7 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, 
 
 def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) -> None:
     play = Play("lab", "lab-draft", tmp_path)
-    specs = {x.name: x.spec for x in play.offers()}
+    specs = {x.name: x.spec for x in play.offers() if x.name in play.names.values()}
     before = play.estimate(play.names, 100)
     assert before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
     assert before.cache == sum(x.kv_bytes(128, 4) for x in specs.values()) and before.needed > before.cache

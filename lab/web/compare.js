@@ -1,0 +1,259 @@
+/* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock, one table. */
+import { grouped, h, milli, pair, plural, two } from "./scope.js";
+import { ask, ended, fill, open, panes as inLab, shown } from "./runs.js";
+import { current, fragment, go } from "./tabs.js";
+import { lineup } from "./lineup.js";
+import { picker } from "./picker.js";
+import { standings } from "./standings.js";
+
+const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
+const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
+const FRESH = 3000; // ms between two looks at the figures of runs that go on
+const NAMED = /(?:^#|&)runs=([^&]*)/, RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
+const VIEWS = [["tree, text", ["tree", "text"]], ["tree, text, cache", ["tree", "text", "cache"]], ["cache, text", ["cache", "text"]], ["text", ["text"]]];
+const EMPTY = "No step of this run has come yet.";
+
+const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
+
+export function page(element) {
+  let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], source = null, wait = WAIT, named = false, summary = null;
+  const button = (word, act, props = {}) => {
+    const made = h("button", { type: "button", class: "ds-button", ...props }, word);
+    made.addEventListener("click", act);
+    return made;
+  };
+
+  // ---- what stands on the page
+
+  const baseline = h("select", { "aria-label": "baseline" }), seen = h("select", { "aria-label": "what each pane shows" }, VIEWS.map(([word], i) => h("option", { value: i }, word)));
+  const told = h("p", { class: "told", role: "status" }), aloud = h("p", { class: "unseen", "aria-live": "polite" });
+  const chips = h("ul", { class: "chips" }), examples = button("Compare two examples", () => choose(shown.examples.slice(0, 2).map((x) => x.run)), { class: "ds-button go" });
+  const none = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."), h("p", { class: "quiet" }, "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The examples need no model."), chips, examples);
+  const host = h("div", { class: "runs" }), switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
+  const adding = picker({ add: (id) => choose([...runs.map((x) => x.id), id]), letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
+  const starting = lineup({ begin: (ids) => choose(ids), refuse: (error) => refuse(error) });
+  const table = standings({ refuse: (error) => refuse(error), changed: () => (both?.against(), figures()) });
+  const opens = (word, panel) => {
+    const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
+    panel.button = one;
+    panel.element.hidden = true;
+    panel.element.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      show(null);
+      one.focus();
+    });
+    return one;
+  };
+  /** Open one of the two panels, or none. */
+  function show(panel, focus = true) {
+    for (const one of [adding, starting]) {
+      one.element.hidden = one !== panel;
+      one.button.setAttribute("aria-expanded", one === panel);
+    }
+    panel?.shown(focus);
+  }
+  const measured = h("label", null, h("span", { class: "quiet" }, "baseline"), baseline), showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
+  element.replaceChildren(h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing, h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))), told, none, adding.element, starting.element, host, table.element, aloud);
+  baseline.addEventListener("change", () => ((base = Number(baseline.value)), both?.against(base), figures(), address()));
+  seen.addEventListener("change", () => ((views = VIEWS[Number(seen.value)][1]), build(runs.map((x) => x.id))));
+
+  const refuse = (error) => ((told.className = "told ds-refusal"), told.replaceChildren(error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message || error)));
+  const say = (words) => ((told.className = "told"), told.replaceChildren(words));
+
+  // ---- which runs
+
+  /** Compare these from now on; the address names them. */
+  function choose(ids) {
+    named = true;
+    say("");
+    build(ids);
+    if (runs.length >= FEWEST) show(null), both.root.focus({ preventScroll: true });
+    address();
+  }
+  function build(ids) {
+    const kept = new Map(runs.map((run) => [run.id, run])), place = both && !both.following ? both.at : null;
+    source?.close();
+    source = null;
+    runs = [...new Set(ids)].slice(0, MOST).map((id) => kept.get(id) || blank(id));
+    const stores = runs.map((run) => run.view?.store);
+    both?.destroy();
+    both = null;
+    base = Math.min(base, Math.max(0, runs.length - 1));
+    baseline.replaceChildren(...runs.map((run, k) => h("option", { value: k }, LETTERS[k])));
+    baseline.value = base;
+    const enough = runs.length >= FEWEST;
+    none.hidden = enough;
+    host.hidden = table.element.hidden = measured.hidden = showing.hidden = !enough;
+    chips.replaceChildren(...(enough ? [] : runs).map((run, k) => h("li", null, h("b", null, LETTERS[k]), ` run ${run.id.slice(0, 8)} `, button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))));
+    adding.drawn();
+    if (!enough) return runs.forEach((run) => (run.view = null)), starting.element.hidden && show(adding, false);
+    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools, ratio, why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved, onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
+    both.root.lastElementChild.before(switcher);
+    for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off"); // one speaks for all
+    switcher.replaceChildren(...runs.map((run, k) => button(LETTERS[k], () => (front(k), run.view.root.focus({ preventScroll: true })), { "aria-pressed": "false" })));
+    runs.forEach((run, k) => {
+      run.view = both.views[k];
+      for (const message of stores[k] ? [stores[k].head, ...stores[k].steps, stores[k].end] : []) if (message) run.view.push(message);
+    });
+    front(0);
+    if (place) both.seek(way === "clock" ? { seconds: place.seconds } : { token: place.token });
+    table.runs(runs, base);
+    connect();
+    figures();
+  }
+  /** What can be done with one run, at its head. */
+  function tools(k) {
+    const run = runs[k], stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), { "aria-label": `stop run ${LETTERS[k]}` });
+    run.stop = stop;
+    stop.hidden = ended(run);
+    return h("div", { class: "tools" }, stop, button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }), button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), { "aria-label": `remove run ${LETTERS[k]}` }));
+  }
+  /** Of panes that do not fit beside each other this one is seen. */
+  function front(k) {
+    both.root.dataset.front = k;
+    [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
+  }
+
+  // ---- what the others are against the baseline
+
+  const pairOf = (k) => summary?.pairs.find((x) => x.a === Math.min(k, base) && x.b === Math.max(k, base));
+  const heads = (k) => [runs[base], runs[k]].map((run) => run.view?.store.head);
+  /** How many times as fast as the baseline: by the repeats, else pair's own figure of one run each. */
+  function ratio(k) {
+    const [a, b] = heads(k), again = table.ratio(runs[base].id, runs[k].id);
+    if (a && b && JSON.stringify([a.prompt, a.prompt_tokens]) !== JSON.stringify([b.prompt, b.prompt_tokens])) return ["", "another prompt: no ratio"];
+    return again ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`] : null;
+  }
+  /** What is known of the token at which two texts part. */
+  function why(k, split) {
+    const known = split.same ? null : pairOf(k);
+    if (!known?.parted || known.at !== split.at) return "";
+    if (known.gap === null) return "The law there was not recorded.";
+    const apart = `The target's two likeliest there were ${known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap)} nats apart`;
+    return known.due === "same" && known.tied !== null ? `${apart}: ${known.tied ? "a numerical tie" : "no tie"}.` : `${apart}.`;
+  }
+
+  let asked = "", timer = 0, last = -Infinity, spoken = 0;
+  /** Ask for the figures when steps have come: at once when all is there, else now and then. */
+  function figures() {
+    if (!both || current() !== "compare") return;
+    const over = runs.every((run) => run.end), as = runs.map((run) => `${run.id} ${run.view.store.count} ${run.status}`).join();
+    speak();
+    if (as === asked || timer) return table.draw(summary, base);
+    timer = setTimeout(async () => {
+      timer = 0;
+      last = performance.now();
+      const ids = runs.map((run) => run.id).join();
+      asked = runs.map((run) => `${run.id} ${run.view?.store.count} ${run.status}`).join();
+      try {
+        const found = await ask(`/ds/compare/summary?runs=${ids}`);
+        if (ids !== runs.map((run) => run.id).join() || !both) return;
+        summary = found;
+        both.against();
+      } catch (error) {
+        if (both) refuse(error);
+      }
+      figures();
+    }, over ? 50 : Math.max(50, FRESH - (performance.now() - last)));
+  }
+  /** Say where all stand, not more than once a second. */
+  function speak() {
+    const time = performance.now();
+    if (time - spoken < 1000) return;
+    spoken = time;
+    const { token, seconds, steps } = both.at;
+    aloud.textContent = `${way === "token" ? `token ${grouped(token)}` : milli(seconds)}: ${steps.map((i, k) => `${LETTERS[k]} ${i < 0 ? "no step" : `step ${i}`}`).join(", ")}`;
+  }
+
+  // ---- their steps
+
+  const gap = (run, from, to) => fill(run, from, to, () => runs.includes(run) && run.view);
+  function connect() {
+    const going = runs.filter((run) => !run.end);
+    if (!going.length) return;
+    const mine = (source = new EventSource(`/ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
+    going.forEach((run, k) => {
+      const on = (kind, act) => mine.addEventListener(`${k}-${kind}`, (event) => mine === source && act(JSON.parse(event.data)));
+      on("head", (head) => run.view.push(head));
+      on("step", (step) => {
+        run.last = Math.max(run.last, step.i);
+        wait = WAIT;
+        run.view.note("");
+        run.view.push(step);
+      });
+      on("state", (state) => {
+        run.status = state.status;
+        run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
+        run.stop.hidden = ended(run);
+        table.runs(runs, base);
+      });
+      on("end", (end) => {
+        run.end = end;
+        if (!ended(run)) run.status = "done";
+        run.stop.hidden = true;
+        run.view.note("");
+        run.view.push(end);
+        if (going.every((x) => x.end)) mine.close();
+        table.runs(runs, base);
+        figures();
+      });
+    });
+    mine.onerror = () => {
+      if (mine !== source || going.every((run) => run.end)) return;
+      mine.close();
+      for (const run of going) if (!run.end) run.view.note(run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`);
+      setTimeout(reopen, wait, mine);
+      wait = Math.min(2 * wait, 15000);
+    };
+  }
+  /** The stream was refused: see which runs are still there, and go on with those. */
+  async function reopen(mine) {
+    const there = await Promise.all(runs.map((run) => ask(`/ds/run/${run.id}`).then(() => true, (error) => error)));
+    if (mine !== source) return;
+    const lost = there.flatMap((x, k) => (x === true || x instanceof TypeError ? [] : [`Run ${LETTERS[k]}: ${x.message}`]));
+    if (lost.length) build(runs.filter((run, k) => there[k] === true || there[k] instanceof TypeError).map((run) => run.id)), refuse(lost.join(" ")), address();
+    else if (there.some((x) => x instanceof TypeError)) setTimeout(reopen, wait, mine), (wait = Math.min(2 * wait, 15000)); // no server
+    else connect();
+  }
+
+  // ---- the address
+
+  let writing = 0;
+  function moved() {
+    speak();
+    writing = writing || setTimeout(() => ((writing = 0), address()), 400);
+  }
+  const others = () => location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(runs|at|align|base)=/.test(part));
+  function address() {
+    if (current() !== "compare") return;
+    const at = both && !both.following ? [`at=${way === "clock" ? both.at.seconds.toFixed(4) : both.at.token}`] : [];
+    const mine = named && runs.length ? [`runs=${runs.map((run) => run.id)}`, ...(base ? [`base=${LETTERS[base]}`] : []), ...(way === "clock" ? ["align=clock"] : []), ...at] : [];
+    history.replaceState(null, "", fragment([...others(), ...mine]));
+  }
+  /** Show what the address names; without runs there those of the Lab, if none was chosen before. */
+  function remembered() {
+    if (current() !== "compare") return;
+    const asks = NAMED.exec(location.hash)?.[1], read = (name) => new RegExp(`&${name}=([^&]*)`).exec(location.hash)?.[1];
+    if (asks === undefined) return runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
+    if (!RUNS.test(asks)) return build(runs.map((x) => x.id)), refuse("The runs of this address cannot be read: it takes two to four numbers of 16 digits, with commas between them.");
+    const ids = [...new Set(asks.split(","))], same = ids.join() === runs.map((x) => x.id).join();
+    named = true;
+    base = Math.max(0, Math.min(ids.length - 1, LETTERS.indexOf(read("base") || "A")));
+    way = read("align") === "clock" ? "clock" : "token";
+    const at = Number(read("at"));
+    if (same) both?.against(base), (baseline.value = base), both?.align(way);
+    else build(ids);
+    if (both && read("at") && at >= 0) both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
+  }
+  window.addEventListener("hashchange", remembered);
+  return {
+    shown() {
+      remembered();
+      figures();
+    },
+    hidden() {
+      history.replaceState(null, "", fragment(others()));
+    },
+  };
+}

@@ -1,0 +1,43 @@
+/* landing: an address that names a step, or a node of it, is opened there: #run=...&step=17&node=9. */
+import { panes, stepped } from "./runs.js";
+
+let wanted = null, last = "";
+/** A number of the address; null where it names none. */
+const named = (name) => {
+  const found = new RegExp(`(?:^#|&)${name}=([0-9]{1,7})(?:&|$)`).exec(location.hash)?.[1];
+  return found === undefined ? null : Number(found);
+};
+
+function read() {
+  const step = named("step"), run = /(?:^#|&)run=([0-9a-f]{16})(?:&|$)/.exec(location.hash)?.[1];
+  const node = named("node"), as = `${run} ${step} ${node}`;
+  if (as === last) return; // another page is looked at, and the reader may stand elsewhere by now
+  last = as;
+  wanted = step === null || !run ? null : { run, step, node };
+  arrive();
+}
+
+/** Go there as soon as the step has come; a step that the run has not is left out. */
+function arrive() {
+  const view = panes[0]?.view, store = view?.store;
+  if (!wanted || panes[0].id !== wanted.run) return;
+  const { step, node } = wanted;
+  if (store.count <= step) return void (store.end && (wanted = null));
+  wanted = null;
+  if (node === null) view.seek(step);
+  else view.select({ step, node });
+}
+
+/** Watch the address and the steps. */
+export function landing() {
+  stepped(arrive);
+  window.addEventListener("hashchange", read);
+  read();
+}
+
+/** The address of what is shown: run, step and chosen node. */
+export function here() {
+  const pane = panes[0], view = pane?.view, chosen = view?.selection;
+  const parts = [`run=${pane.id}`, ...(panes[1] ? [`with=${panes[1].id}`] : []), ...(view.at >= 0 ? [`step=${view.at}`] : []), ...(chosen?.step === view.at && chosen.node !== null ? [`node=${chosen.node}`] : [])];
+  return `${location.origin}${location.pathname}#${parts.join("&")}`;
+}

@@ -1,0 +1,63 @@
+/* save: a menu of what can be taken from a page: its views as SVG and PNG, and what else it offers. */
+import { h } from "./scope.js";
+
+/** Hand a file to the browser. */
+function give(blob, name) {
+  const url = URL.createObjectURL(blob), link = h("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+const named = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+
+/** A button that copies text(); where that is forbidden, the text stands behind it, selected. */
+export function copying(word, text, cls = "") {
+  const one = h("button", { type: "button", class: cls }, word), box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
+  one.addEventListener("click", () => {
+    const show = () => ((box.value = text()), one.after(box), box.select());
+    if (!navigator.clipboard) return show();
+    navigator.clipboard.writeText(text()).then(() => (one.textContent = "Copied"), show);
+  });
+  return one;
+}
+
+/** The menu. views(): [[word, element, what it is in words], ...] as they are now; more(): further rows (elements), below.
+ *  word: what the menu is called. */
+export function saving(views, more = () => [], word = "Save view") {
+  const body = h("div", { class: "rows" }), told = h("p", { class: "told", role: "status" });
+  const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, told));
+  const way = (kind, name, element, title) => {
+    const one = h("button", { type: "button", "aria-label": `save ${name} as ${kind}` }, kind);
+    one.addEventListener("click", async () => {
+      told.textContent = "";
+      try {
+        const { picture, png, written } = await import("./picture.js");
+        const svg = picture(element, title), file = `decodescope-${named(title)}.${kind.toLowerCase()}`;
+        give(kind === "SVG" ? new Blob([written(svg)], { type: "image/svg+xml" }) : await png(svg), file);
+      } catch (error) {
+        told.textContent = `This view could not be saved: ${error.message || "the browser could not draw it"}`;
+      }
+    });
+    return one;
+  };
+  menu.addEventListener("toggle", () => {
+    told.textContent = "";
+    if (!menu.open) return;
+    const rows = views().filter(([, element]) => element && element.getClientRects().length);
+    body.replaceChildren(...rows.map(([name, element, title]) => h("div", { class: "row" }, h("span", null, name), way("SVG", name, element, title), way("PNG", name, element, title))), ...more());
+    const sheet = menu.lastElementChild, over = sheet.getBoundingClientRect();
+    sheet.style.translate = "";
+    const out = Math.min(0, document.documentElement.clientWidth - 8 - sheet.getBoundingClientRect().right) || Math.max(0, 8 - over.left);
+    if (out) sheet.style.translate = `${out}px 0`;
+  });
+  menu.addEventListener("keydown", (event) => {
+    const all = [...menu.querySelectorAll("summary, button, a")], i = all.indexOf(document.activeElement), to = { ArrowDown: i + 1, ArrowUp: i - 1 }[event.key];
+    if (event.key === "Escape" && menu.open) (menu.open = false), menu.firstElementChild.focus();
+    else if (menu.open && to !== undefined && all[to]) all[to].focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  menu.addEventListener("focusout", (event) => event.relatedTarget && !menu.contains(event.relatedTarget) && (menu.open = false));
+  document.addEventListener("click", (event) => menu.contains(event.target) || (menu.open = false));
+  return menu;
+}

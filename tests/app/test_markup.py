@@ -1,0 +1,125 @@
+"""Sixty texts that would be something else than text if anything let them: as tokens, prompt and name, on every page of the
+app. None runs, none is drawn as an element, and what hides or turns text is made visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser import Lab, served
+from decodescope.app.guard import Guard
+from decodescope.app.server import app
+from toylab import HOSTILE, speculative, toy_play
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+TRAP = "window.trap=1"
+PAYLOADS = [
+    *HOSTILE,
+    f"<ScRiPt>{TRAP}</sCrIpT>",
+    f"<script src=data:text/javascript,{TRAP}></script>",
+    f"<script type=module>{TRAP}</script>",
+    f"<<script>{TRAP}//<</script>",
+    f"<script\x0d>{TRAP}</script>",
+    f"<img src=x onerror={TRAP}//",
+    f"<img/src=x/onerror={TRAP}>",
+    f"<image src=x onerror={TRAP}>",
+    f"<body onload={TRAP}>",
+    f"<input autofocus onfocus={TRAP}>",
+    f"<details open ontoggle={TRAP}>",
+    f"<video><source onerror={TRAP}></video>",
+    f"<audio src=x onerror={TRAP}>",
+    f"<marquee onstart={TRAP}>",
+    f"<div onmouseover={TRAP} style=position:fixed;inset:0>",
+    f"<a href=javascript:{TRAP}>x</a>",
+    f"<a href='&#106;avascript:{TRAP}'>x</a>",
+    f"[x](javascript:{TRAP})",
+    f"![x](x onerror={TRAP})",
+    f"<iframe src=javascript:{TRAP}></iframe>",
+    f"<iframe srcdoc='<script>parent.{TRAP}</script>'></iframe>",
+    f"<object data=javascript:{TRAP}></object>",
+    f"<embed src=javascript:{TRAP}>",
+    f"<form action=javascript:{TRAP}><button>x</form>",
+    f"<svg><script>{TRAP}</script></svg>",
+    f"<svg><animate onbegin={TRAP} attributeName=x dur=1s>",
+    f"<svg><a xlink:href=javascript:{TRAP}><text>x</text></a></svg>",
+    f"<math><mtext><img src=x onerror={TRAP}></mtext></math>",
+    f"<math href=javascript:{TRAP}>x</math>",
+    "$\\href{javascript:" + TRAP + "}{x}$",
+    f"<style>@import 'javascript:{TRAP}';*{{display:none}}</style>",
+    f"<link rel=stylesheet href=data:text/css,*{{color:red}} onload={TRAP}>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example/'>",
+    "<base href=http://evil.example/>",
+    f"<template><script>{TRAP}</script></template>",
+    f"<noscript><p title='</noscript><img src=x onerror={TRAP}>'>",
+    f"<textarea></textarea><img src=x onerror={TRAP}>",
+    f"--><img src=x onerror={TRAP}><!--",
+    f"]]><img src=x onerror={TRAP}>",
+    f"'-({TRAP})-'",
+    f"${{constructor.constructor('{TRAP}')()}}",
+    f"{{{{constructor.constructor('{TRAP}')()}}}}",
+    f"<%= {TRAP} %>",
+    f"#{{{TRAP}}}",
+    f"{{% raw %}}{{{{{TRAP}}}}}",
+    "\u2066abc\u2069\u200f\u200b",
+    "\u2028\u2029\ufeff",
+]
+THEIRS = "marquee, video, audio, embed, object, image, math, iframe, base, meta, [onerror], [onfocus], [ontoggle]"
+NAME = """([run, value]) => fetch(`/ds/library/${run}/name`, {method: 'POST', body: JSON.stringify({value})})
+  .then((answer) => answer.status)"""
+WORDS = [" ".join(PAYLOADS[i::13]) for i in range(13)]  # the toy's vocabulary
+
+
+@pytest.fixture(scope="module")
+def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    play = toy_play(tmp_path_factory.mktemp("markup"), WORDS)
+    with served(lambda port: Guard(app(play), port)) as address:
+        made = Lab(driver, address, play)
+        yield made
+        play.close()
+    assert not made.troubles, made.troubles
+    assert not [url for url in made.requests if "evil" in url or url.startswith("data:text/javascript")]
+
+
+def harmless(page: Any) -> None:
+    """Nothing of the texts has run, and no element of theirs stands anywhere."""
+    page.wait_for_timeout(200)  # what a handler would do, it does soon
+    assert page.evaluate("window.trap") is None
+    assert page.url.startswith("http://127.0.0.1")
+    assert page.locator(f"#ds-view :is({THEIRS}), .ds-page :is({THEIRS})").count() == 0
+    assert page.locator("a[href^='javascript' i]").count() == 0
+
+
+def test_there_are_sixty() -> None:
+    assert len(set(PAYLOADS)) >= 60 and len(set(WORDS)) == 13
+
+
+def test_as_tokens_prompt_and_name_they_stay_text_on_every_page(hostile: Lab) -> None:
+    prompt = "".join(x for x in PAYLOADS if x.isprintable())[:400]
+    runs = []
+    for seed in (0, 1):
+        channel = hostile.play.start(speculative(prompt, 40, seed=seed))
+        assert hostile.play._jobs[channel.run].wait(300)
+        runs.append(channel.run)
+    page = hostile.open(f"/#run={runs[0]}")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    harmless(page)
+    for run, name in zip(runs, (PAYLOADS[1], PAYLOADS[18] + PAYLOADS[23]), strict=True):
+        assert page.evaluate(NAME, [run, name]) == 200
+    for tab in page.locator("[role=tab]").all():
+        name = str(tab.get_attribute("id")).removeprefix("ds-tab-")
+        parts = {"lab": f"run={runs[0]}&with={runs[1]}", "compare": f"compare&runs={runs[0]},{runs[1]}"}
+        looked = hostile.open("/#" + parts.get(name, f"{name}&run={runs[0]}"), ready=name == "lab")
+        looked.wait_for_function(f"document.documentElement.dataset.dsTab == '{name}'")
+        if name != "lab":
+            looked.wait_for_function(f"document.querySelector('#ds-page-{name}')?.textContent.length > 200")
+        harmless(looked)
+        looked.context.close()
+
+
+def test_as_a_prompt_on_the_page_they_are_read_as_they_are(hostile: Lab) -> None:
+    page = hostile.open()
+    page.locator("#ds-prompt textarea").fill("".join(x for x in PAYLOADS if x.isprintable())[:400])
+    page.click("#ds-run")
+    page.wait_for_selector(".ds .outcome", timeout=60_000)
+    harmless(page)
