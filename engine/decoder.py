@@ -257,8 +257,11 @@ class _Pass:
         qkv = linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
         both = s.n_heads + s.n_kv_heads
         if w.q_norm is not None and w.k_norm is not None:
-            qkv[:, :, : s.n_heads] = F.rms_norm(qkv[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
-            qkv[:, :, s.n_heads : both] = F.rms_norm(qkv[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
+            raw = qkv
+            if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
+                qkv = qkv.clone()
+            qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
+            qkv[:, :, s.n_heads : both] = F.rms_norm(raw[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
         if not self.raw and i not in s.no_rope:
             self.rotate(i, qkv[:, :, :both])
         return qkv

@@ -16,6 +16,7 @@ from .feed import Feed
 from .linear import unpack
 from .norm import single
 from .probe import Needs, Probe
+from .spec import ModelSpec
 
 MOST_BYTES = 2 << 30  # what a copy may take, with the optimiser's averages
 NORM = 1.0  # the gradient is scaled down to this norm
@@ -149,9 +150,15 @@ def _teachable(origin: Decoder) -> None:
             f"Learning {spec.name} ({spec.params:,} parameters) would take {held >> 20:,} MiB beside it; {MOST_BYTES >> 20:,} "
             "are the limit: choose a smaller draft model, or the drafter draft_model.",
         )
-    if spec.attn_cap is not None:
-        raise EngineFault(
-            "bad_input",
-            f"{spec.name} caps its attention scores, through which no gradient is computed here: choose another draft model, "
-            "or the drafter draft_model.",
-        )
+    if (reason := capped(spec)) is not None:
+        raise EngineFault("bad_input", reason)
+
+
+def capped(spec: ModelSpec) -> str | None:
+    """Why a model of this shape has no gradient here; None if it has one."""
+    if spec.attn_cap is None:
+        return None
+    return (
+        f"{spec.name} caps its attention scores, through which no gradient is computed here: choose another draft model, or "
+        "the drafter draft_model."
+    )

@@ -145,9 +145,9 @@ class Method:
                 )
 
     def check_drafts(self, drafts: Mapping[str, ModelSpec]) -> None:
-        """Raise MethodError if a draft model, given by role, lacks what the schedule reads of it."""
+        """Raise MethodError if a draft model, given by role, lacks what the drafter or the schedule needs of it."""
         for spec in drafts.values():
-            reason = self.schedule.lacks(spec)
+            reason = self.drafter.lacks(spec) or self.schedule.lacks(spec)
             if reason:
                 raise MethodError(reason)
 

@@ -287,6 +287,8 @@ def mass_map(lane: Lane) -> np.ndarray:
     shown = np.zeros((len(cache.layers), lane.decoder.spec.n_kv_heads, cache.length), dtype=np.uint8)
     for i, store in enumerate(cache.layers):
         mass = store.column("mass")[0].double()
+        if not mass.numel():
+            continue
         share = (mass / mass.max().clamp_min(1e-30)).sqrt()
         at = store.positions()[0].expand(len(mass), -1).cpu().numpy()
         np.put_along_axis(shown[i], at, (1 + 254 * share).to(torch.uint8).cpu().numpy(), 1)

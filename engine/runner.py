@@ -48,13 +48,19 @@ class Job:
         """Go on until the end."""
         with self._changed:
             self._wanted = float("inf")
-            self._changed.notify_all()
+            self._goes()
 
     def step(self, n: int = 1) -> None:
         """Make n more steps, then pause."""
         with self._changed:
             self._wanted = n if self._wanted == float("inf") else self._wanted + n
-            self._changed.notify_all()
+            self._goes()
+
+    def _goes(self) -> None:
+        """What is paused runs from the moment at which it was asked to, not from when the worker has heard of it."""
+        if self.status == "paused":
+            self.status = "running"
+        self._changed.notify_all()
 
     def cancel(self) -> None:
         """End the run between two steps; the steps so far stay. One that still waits ends at once."""

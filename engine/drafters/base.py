@@ -107,6 +107,10 @@ class Drafter(Component):
         """Whether it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
         return False
 
+    def lacks(self, draft: ModelSpec) -> str | None:
+        """Why it cannot draft with the model `draft`; None if it can."""
+        return None
+
     def asks(self, spec: ModelSpec) -> Needs:
         """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""
         return self.needs

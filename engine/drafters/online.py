@@ -11,7 +11,8 @@ from ..component import component, param
 from ..draft import ROOT, Draft
 from ..growth import scheduled_chain
 from ..lane import Lane
-from ..learner import LOSSES, Learner
+from ..learner import LOSSES, Learner, capped
+from ..spec import ModelSpec
 from .base import Context, DrawnDrafter, Outcome
 
 MEMORY = 0.95  # what a token that the target judged leaves of the average before it
@@ -54,6 +55,9 @@ class Online(DrawnDrafter):
     @property
     def scheduled(self) -> bool:
         return True
+
+    def lacks(self, draft: ModelSpec) -> str | None:
+        return capped(draft)
 
     def begin(self, ctx: Context) -> None:
         self._lane: Lane = ctx.lanes["draft"]

@@ -104,6 +104,9 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     page.wait_for_function("/align=clock&at=/.test(location.hash)")
     page.reload()
     drawn(page, 3)
+    there = "Number(document.querySelector('#ds-page-compare .along')?.value)"
+    page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")  # the address has thousandths of a second
+    at = page.evaluate(there)
     shows(page, *(working(x, at) for x in traces))
 
 

@@ -51,7 +51,7 @@ def text(rows: int, length: int, seed: int) -> torch.Tensor:
     return cyclic().write(beginnings, length - 1, 1.0, torch.Generator().manual_seed(seed))
 
 
-def trained(kind: str, steps: int = 200):
+def trained(kind: str, steps: int = 320):
     torch.manual_seed(1)
     head = training.new_head(kind, cyclic(), **SHAPES[kind])
     memory = training.remembered(cyclic(), text(400, 24, 1), [head])
