@@ -64,7 +64,7 @@ def at(fragment: str, ready: str, act: Callable[[Page], Any] = lambda page: None
 
 def compared(page: Page) -> None:
     prompt = "name = Ada, town = Lisbon, age = 36; name = Bo, town = Oslo, age = 41; name = Ada,"
-    runs = [run(page, name, prompt, 48) for name in ("Autoregressive", "Prompt lookup", "EAGLE")]
+    runs = [run(page, name, prompt, 48) for name in ("Plain greedy", "Prompt lookup", "EAGLE-2, dynamic tree")]
     at(f"compare&runs={','.join(runs)}&at=20", "#ds-page-compare .node")(page)
 
 
