@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from .body import body_of
 from .events import Channel, stream
 from .files import FRESH, GONE
 from .lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
@@ -55,7 +55,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     @made.post("/ds/compare/start")
     async def start(request: Request) -> Response:
-        asked = choices_of(await body_of(request))
+        asked = choices_of(await body_of(request, BODY))
         return answer({"runs": [x.run for x in await asyncio.to_thread(begin_all, play, asked)]})
 
     @made.get("/ds/compare/events")
@@ -109,7 +109,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     @made.post("/ds/compare/repeat")
     async def again(request: Request) -> Response:
-        said = await body_of(request)
+        said = await body_of(request, BODY)
         times, runs = said.get("times"), said.get("runs")
         if not isinstance(times, int) or isinstance(times, bool) or not isinstance(runs, list):
             raise Refused(f'Send {{"runs": [...], "times": n}}, n up to {MOST}.')
@@ -142,22 +142,6 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 def answer(data: Any) -> Response:
     """Plain data; nothing of it is kept by the browser."""
     return JSONResponse(data, headers=FRESH)
-
-
-async def body_of(request: Request) -> dict[str, Any]:
-    """The object that a request brings. Raises Refused."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY:
-            raise Refused(f"The request is larger than {BODY >> 20} MiB, which is the limit.")
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise Refused("Send one JSON object.")
-    return said
 
 
 async def together(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:

@@ -22,7 +22,6 @@ A search takes SEARCH_S seconds at most; then "more" is true and "next" says whe
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +33,7 @@ from ..engine.trace.conditions import Condition, Found
 from ..engine.trace.events import Step
 from ..engine.trace.facts import FACTS
 from ..engine.trace.grammar import FUNCTIONS, LONGEST, ConditionError
+from .body import body_of
 from .breaks import MOST, Breaks
 from .events import Channel
 from .files import GONE
@@ -80,7 +80,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     @made.post("/ds/conditions")
     async def checked(request: Request) -> Response:
-        body = await read(request)
+        body = await body_of(request, BODY)
         try:
             return answer({"ok": True, "reads": Condition(_text(body, "text"), number=body.get("watch") is True).reads})
         except ConditionError as error:
@@ -88,7 +88,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     @made.post("/ds/run/{run}/breaks")
     async def breaks(run: str, request: Request) -> Response:
-        texts = (await read(request)).get("conditions")
+        texts = (await body_of(request, BODY)).get("conditions")
         if not isinstance(texts, list) or not all(isinstance(x, str) for x in texts):
             return refused(400, 'Send {"conditions": [...]}, a list of texts.')
         if len(texts) > MOST:
@@ -133,35 +133,19 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     @made.post("/ds/run/{run}/whatif")
     async def what(run: str, request: Request) -> Response:
-        body = await read(request)
+        body = await body_of(request, BODY)
         return await of(run, lambda channel: whatif(channel, body))
 
     branches = Branches(play)
 
     @made.post("/ds/run/{run}/fork")
     async def forked(run: str, request: Request) -> Response:
-        body = await read(request)
+        body = await body_of(request, BODY)
         return await of(run, lambda channel: {"run": fork(play, channel, body).run})
 
     @made.get("/ds/run/{run}/branches")
     async def known(run: str) -> Response:
         return await of(run, branches.of)
-
-
-async def read(request: Request) -> dict[str, Any]:
-    """The object that a request brings. Raises Refused."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY:
-            raise Refused(f"The request is larger than {BODY >> 10} KiB, which is the limit.")
-    try:
-        found = json.loads(body) if body else {}
-    except (ValueError, RecursionError):
-        raise Refused("The request is no JSON.") from None
-    if not isinstance(found, dict):
-        raise Refused("The request must be a JSON object.")
-    return found
 
 
 def offered() -> list[dict[str, Any]]:

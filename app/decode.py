@@ -188,6 +188,13 @@ def free_place(name: str) -> Path:
 
 def compose(args: argparse.Namespace) -> Method:
     """The method of the command line. Names and knobs are checked here, its parts against each other with the model."""
+    from ..engine.method import Method
+
+    return Method.named(*given(args, "drafter.length=6"))
+
+
+def given(args: argparse.Namespace, example: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting."""
     names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
     if args.sampler is not None:
         names["sampler"] = [x.strip() for x in args.sampler.split(",")]
@@ -195,11 +202,9 @@ def compose(args: argparse.Namespace) -> Method:
     for text in args.set:
         found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
         if found is None:
-            raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set drafter.length=6.")
+            raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
         settings.setdefault(found[1], {})[found[2]] = found[3]
-    from ..engine.method import Method
-
-    return Method.named(names, settings)
+    return names, settings
 
 
 def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .decode import follow, free_place, show
+from .decode import follow, free_place, given, show
 from .refusal import Refusal, is_refusal, sentence
 from .report import Live, note, say_json
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ..engine.trace import Header
 
 LISTED = 1000  # steps that are printed
-PARTS = ("strategy", "drafter", "schedule", "acceptance", "policy", "depth")
 
 
 def find(args: argparse.Namespace) -> int:
@@ -90,15 +88,7 @@ def fork(args: argparse.Namespace) -> int:
 
 def _change(args: argparse.Namespace) -> dict[str, Any]:
     """The change as a page would send it."""
-    names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
-    if args.sampler is not None:
-        names["sampler"] = [x.strip() for x in args.sampler.split(",")]
-    settings: dict[str, dict[str, str]] = {}
-    for text in args.set:
-        found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
-        if found is None:
-            raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set acceptance.epsilon=0.2.")
-        settings.setdefault(found[1], {})[found[2]] = found[3]
+    names, settings = given(args, "acceptance.epsilon=0.2")
     numbers = {"seed": args.seed, "new": args.max_new_tokens}
     made = {"names": names, "settings": settings, **numbers}
     return {key: value for key, value in made.items() if value not in (None, {})}

@@ -184,6 +184,28 @@ def optimizers(head: Head, lr: float, muon: float) -> list[torch.optim.Optimizer
     return made + ([torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)] if rest else [])
 
 
+def fit(
+    head: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor], steps: int, lr: float,
+    say: Callable[[str], None],
+) -> None:
+    """Minimise `loss`, which reads a batch of its own at every call, in `steps` steps at the rate `lr` times `rate`; then
+    freeze the head."""
+    began, recent = time.time(), list[float]()
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = lr * rate(step, steps)
+        value = loss()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        recent.append(float(value.detach()))
+        if (step + 1) % 50 == 0 or step + 1 == steps:
+            say(f"step {step + 1} of {steps}, loss {sum(recent) / len(recent):.4f}, {time.time() - began:.0f} s")
+            recent = []
+    head.requires_grad_(False)
+
+
 def train(
     net: Net,
     heads: Sequence[Head],

@@ -16,7 +16,6 @@ trigrams that is told as much: prompt tokens that do not beat it are broken.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from decodescope.engine.heads.files import write
 from decodescope.engine.heads.ppd import PromptTokens, visible
-from heads import MODELS, RANKS, floor, mixed, rate, texts
+from heads import MODELS, RANKS, fit, floor, mixed, texts
 from net import Net, Past, turned
 from torch import Tensor
 
@@ -95,24 +94,16 @@ def train(
     """Adam over `steps` batches of ids int64 [B, T]; the model stays as it is. half: products in bfloat16."""
     net.requires_grad_(False)
     optimizer = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
-    draw, began, recent = torch.Generator().manual_seed(seed), time.time(), list[float]()
-    for step in range(steps):
+    draw = torch.Generator().manual_seed(seed)
+
+    def loss() -> Tensor:
         ids = next(batches)
         room = ids.shape[1] - 1 - head.shape["heads"]  # places behind which all guesses have a law
         at = torch.randperm(room, generator=draw)[:places].to(ids.device)
-        for group in optimizer.param_groups:
-            group["lr"] = lr * rate(step, steps)
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
-            loss = loss_of(net, head, ids, at)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        recent.append(float(loss.detach()))
-        if (step + 1) % 50 == 0 or step + 1 == steps:
-            say(f"step {step + 1} of {steps}, loss {sum(recent) / len(recent):.3f}, {time.time() - began:.0f} s")
-            recent = []
-    head.requires_grad_(False)
+            return loss_of(net, head, ids, at)
+
+    fit(head, optimizer, loss, steps, lr, say)
 
 
 @torch.no_grad()

@@ -19,7 +19,6 @@ checkout.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from decodescope.engine.heads.files import write
 from decodescope.engine.heads.specdec import AcceptanceHead
-from heads import MODELS, ROWS, rate, texts
+from heads import MODELS, ROWS, fit, texts
 from net import Net
 from torch import Tensor
 
@@ -97,22 +96,15 @@ def train(
     for net in (target, draft):
         net.requires_grad_(False)
     optimizer = torch.optim.AdamW(head.requires_grad_(True).parameters(), lr=lr, weight_decay=0.01)
-    draw, began, recent = None, time.time(), list[float]()
-    for step in range(steps):
+    draw = None
+
+    def loss() -> Tensor:
+        nonlocal draw
         ids = next(batches)
         draw = draw or torch.Generator(ids.device).manual_seed(seed)
-        for group in optimizer.param_groups:
-            group["lr"] = lr * rate(step, steps)
-        loss = loss_of(head, examples(target, draft, ids, draw))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        recent.append(float(loss.detach()))
-        if (step + 1) % 20 == 0 or step + 1 == steps:
-            say(f"step {step + 1} of {steps}, loss {sum(recent) / len(recent):.4f}, {time.time() - began:.0f} s")
-            recent = []
-    head.requires_grad_(False)
+        return loss_of(head, examples(target, draft, ids, draw))
+
+    fit(head, optimizer, loss, steps, lr, say)
 
 
 def unweighted(a: Tensor, weight: float = WEIGHT) -> Tensor:
