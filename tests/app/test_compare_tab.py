@@ -16,7 +16,7 @@ from decodescope.engine.contest import agreement
 from decodescope.engine.trace import Trace, open_trace
 from toylab import HOSTILE, finished, speculative, toy_play
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("second browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 P = "#ds-page-compare"
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
 CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}

@@ -18,7 +18,7 @@ from decodescope.engine.run import LazyWriter
 from decodescope.engine.trace import open_trace
 from toylab import HOSTILE, finished, speculative, toy_play
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("second browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 PAGE = "#ds-page-debugger"
 EXAMPLE = examples()[0]
 AT = f"Number((document.querySelector('{PAGE} .ds h1')?.textContent || 'Step -1').split(' ')[1])"

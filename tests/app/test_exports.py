@@ -133,7 +133,7 @@ def saved(page: Any, view: str, kind: str) -> bytes:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("second browser")
+@pytest.mark.xdist_group("browser")
 def test_every_view_is_saved_as_a_picture_that_stands_alone(hostile: Lab) -> None:
     channel = finished(hostile.play, prompt="abcdefghijklmnop", max_new=40)
     page = hostile.open(f"/#run={channel.run}")
@@ -166,7 +166,7 @@ def test_every_view_is_saved_as_a_picture_that_stands_alone(hostile: Lab) -> Non
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("second browser")
+@pytest.mark.xdist_group("browser")
 def test_the_menu_gives_the_run_in_other_forms_and_is_walked_by_keys(lab: Lab) -> None:
     page = lab.open(f"/#run={FIRST.run}&step=2", width=390)
     page.wait_for_function(f"{STEP} == 2")
@@ -192,7 +192,7 @@ def test_the_menu_gives_the_run_in_other_forms_and_is_walked_by_keys(lab: Lab) -
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("second browser")
+@pytest.mark.xdist_group("browser")
 def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
     page = lab.open(f"/#run={FIRST.run}&step=17&node=2")
     page.wait_for_function(f"{STEP} == 17 && document.querySelector('.ds .node[data-node=\"2\"][aria-selected=true]')")

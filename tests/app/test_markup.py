@@ -12,7 +12,7 @@ from decodescope.app.guard import Guard
 from decodescope.app.server import app
 from toylab import HOSTILE, speculative, toy_play
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("second browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TRAP = "window.trap=1"
 PAYLOADS = [
     *HOSTILE,

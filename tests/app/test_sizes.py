@@ -8,7 +8,7 @@ import pytest
 from browser import Lab, seek
 from decodescope.app.examples import examples
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("second browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = "parseFloat(getComputedStyle(document.querySelector('{}')).fontSize)"
 FITS = "document.documentElement.scrollWidth <= innerWidth + 1"
 TABS = ("report", "hardware", "library")
