@@ -7,7 +7,6 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -18,6 +17,7 @@ from .files import FRESH, GONE
 from .lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
 from .play import PROMPT, Play, Refused
 from .presets import PRESETS
+from .pricing import answer
 from .recipe import opening
 from .repeats import MOST, Repeat
 from .standings import Figures, as_csv
@@ -137,11 +137,6 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
     def stop(name: str) -> Response:
         repeat_of(name).stop()
         return answer(repeat_of(name).record())
-
-
-def answer(data: Any) -> Response:
-    """Plain data; nothing of it is kept by the browser."""
-    return JSONResponse(data, headers=FRESH)
 
 
 async def together(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:

@@ -39,10 +39,8 @@ def run(args: argparse.Namespace) -> int:
             raise Refusal("A text of --stop is not UTF-8: type it in the terminal's own encoding.")
     method = compose(args)
     model, drafts = models(args, method)
-    from ..engine.execute import EngineFault
-    from ..engine.run import LazyWriter, Run, Tee, encode
+    from ..engine.run import encode
     from ..engine.session import Session
-    from ..engine.trace import Trace
 
     try:
         ids = encode(model, prompt, args.chat)
@@ -60,11 +58,20 @@ def run(args: argparse.Namespace) -> int:
         level=args.level or ("counts" if target is None else "decisions"),
         layers=args.layers,
     )
+    return carried_out(session, model, target, args.json)
+
+
+def carried_out(session: Session, model: Model, target: Path | None, as_json: bool) -> int:
+    """Decode to the end, record to `target` if one is given, and show the result; the exit code."""
+    from ..engine.execute import EngineFault
+    from ..engine.run import LazyWriter, Run, Tee
+    from ..engine.trace import Trace
+
     trace = Trace()
     session.sink = trace if target is None else Tee(trace, LazyWriter(target))
     code, told = 0, None
     try:
-        follow(session, model, None if args.json else Live())
+        follow(session, model, None if as_json else Live())
         if session.end is not None and session.end.reason == "stopped_by_user":
             code = 130
     except EngineFault as fault:
@@ -73,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         if not is_refusal(error) or not trace.steps:  # nothing was done yet: there is no result to show
             raise
         code, told = 1, sentence(error)
-    show(Run(model, session, trace), target, args.json)
+    show(Run(model, session, trace), target, as_json)
     if told:
         note(told)
     return code

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .decode import follow, free_place, given, show
-from .refusal import Refusal, is_refusal, sentence
-from .report import Live, note, say_json
+from .decode import carried_out, free_place, given
+from .refusal import Refusal
+from .report import say_json
 
 if TYPE_CHECKING:
     from ..engine.load import Model
@@ -54,10 +54,8 @@ def find(args: argparse.Namespace) -> int:
 def fork(args: argparse.Namespace) -> int:
     """Repeat the recorded run up to a step, and go on with the change; the exit code."""
     target = free_place(args.trace)
-    from ..engine.execute import EngineFault
     from ..engine.fork import Fork
-    from ..engine.run import LazyWriter, Run, Tee
-    from ..engine.trace import Trace, open_trace
+    from ..engine.trace import open_trace
 
     with closing(open_trace(args.file)) as recorded:
         header, steps = recorded.header, list(recorded.steps[: args.step + 1])
@@ -67,23 +65,7 @@ def fork(args: argparse.Namespace) -> int:
     forced = {node - 1: ok for node, ok in args.force}
     more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": change}
     session = Fork(model, header, steps, args.step, models=drafts, seed=args.seed, max_new_tokens=args.max_new_tokens, **more)
-    trace = Trace()
-    session.sink = Tee(trace, LazyWriter(target))
-    code, told = 0, None
-    try:
-        follow(session, model, None if args.json else Live())
-        if session.end is not None and session.end.reason == "stopped_by_user":
-            code = 130
-    except EngineFault as fault:
-        code, told = 1, str(fault)
-    except Exception as error:
-        if not is_refusal(error) or not trace.steps:
-            raise
-        code, told = 1, sentence(error)
-    show(Run(model, session, trace), target, args.json)
-    if told:
-        note(told)
-    return code
+    return carried_out(session, model, target, args.json)
 
 
 def _change(args: argparse.Namespace) -> dict[str, Any]:
