@@ -27,7 +27,7 @@ class FeatureWalk:
         self.store = layer.attention.store()
         self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
         self._next: Tensor | None = None  # [1, d], what the layer said after the last pair
-        self._sees = torch.zeros(1, 0, dtype=torch.bool)  # [R, m], which pending slots each row of the last level sees
+        self._sees: Tensor | None = None  # bool [R, m]: the pending slots that a row of the last level sees; None: all
         self.level = 0
         if ctx.target.probe is not None:
             self.due = self._states(ctx.target.probe.hidden), ctx.tokens[1:]
@@ -59,16 +59,21 @@ class FeatureWalk:
                 self.store.commit(range(len(part)))
                 self._next = made[0, -1:]
             self.due = None
-        self._sees, self.level = torch.zeros(1, 0, dtype=torch.bool, device=self.decoder.device), 0
+        self._sees, self.level = None, 0
         return self._next
 
     def ahead(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before, whose
         `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
         at = torch.tensor(above, device=self.decoder.device)
-        own = torch.eye(len(tokens), dtype=torch.bool, device=self.decoder.device)
-        self._sees = torch.cat([self._sees[at], own], 1)
-        made = self.layer(outputs[at][None], self._embed(tokens)[None], self.store.n, self.store, self.level, self._sees)
+        pairs, n = (outputs[at][None], self._embed(tokens)[None]), self.store.n
+        if self._sees is None and len(tokens) == 1:
+            made = self.layer(*pairs, n + self.level, self.store)
+        else:
+            own = torch.eye(len(tokens), dtype=torch.bool, device=self.decoder.device)
+            before = own.new_ones(1, self.level) if self._sees is None else self._sees
+            self._sees = torch.cat([before[at], own], 1)
+            made = self.layer(*pairs, n, self.store, self.level, self._sees)
         self.level += 1
         return made[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -15,9 +15,9 @@ from .load import Model
 
 
 class HeadClock:
-    """Times, while a session of `model` and `drafts` decodes, every call of a head's net, and every unembedding outside of a
-    pass: that is how a feature which a head guessed becomes logits. A pass of the target or of a draft model has its own
-    record.
+    """Times, while a session of `model` and `drafts` decodes, every call of a head's net, and of what it `works` in beside,
+    and every unembedding outside of a pass: that is how a feature which a head guessed becomes logits. A pass of the target
+    or of a draft model has its own record.
 
     model, drafts: those given, weights shared;  drafts by role
     """
@@ -43,6 +43,18 @@ class HeadClock:
         self._deep -= 1
         if self._deep == 0 and counts:
             self._spans.append((self._began, self._executor.mark()))
+
+    def timed(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """`work`, which tells the clock when it begins and ends."""
+
+        def told(*args: Any, **more: Any) -> Tensor:
+            self.enter()
+            try:
+                return work(*args, **more)
+            finally:
+                self.leave()
+
+        return told
 
     def take_us(self) -> float:
         """Microseconds since the last call of this."""
@@ -75,11 +87,7 @@ class _Watched(Decoder):
             self.clock.leave(counts=False)
 
     def unembed(self, feature: Tensor) -> Tensor:
-        self.clock.enter()
-        try:
-            return super().unembed(feature)
-        finally:
-            self.clock.leave()
+        return self.clock.timed(super().unembed)(feature)
 
 
 @contextmanager
@@ -90,4 +98,8 @@ def watching(clock: C) -> Iterator[C]:
         for net in [net for head in heads for net in (head, *(getattr(head, "words", None) or ()))]:
             hooks.callback(net.register_forward_pre_hook(lambda *args: clock.enter()).remove)
             hooks.callback(net.register_forward_hook(lambda *args: clock.leave(), always_call=True).remove)
+        for head in heads:
+            for name in head.works:
+                setattr(head, name, clock.timed(getattr(head, name)))
+                hooks.callback(delattr, head, name)
         yield clock

@@ -44,6 +44,12 @@ VARIANTS: dict[str, Parts] = {
     "early_exit (confident)": _drafts("early_exit", criterion="confidence_exit"),
     "prompt_lookup (length 4)": _drafts("prompt_lookup", length=4),
     "token_recycling (24 nodes)": _drafts("token_recycling", nodes="24"),
+    # few nodes: what papers draft for a GPU costs a small model on a CPU more than it gains
+    "trie (8 nodes)": _drafts("trie", nodes=8),
+    "llma (length 5)": _drafts("llma", length=5),
+    "medusa (8 nodes)": _drafts("medusa", nodes=8),
+    "hydra (8 nodes)": _drafts("hydra", nodes=8),
+    "eagle (4 nodes)": _drafts("eagle", nodes=4, depth=4),
 }
 # Where tokens are drawn, rules and shapes of trees part that are the same under a greedy sampler.
 DRAWING: dict[str, Parts] = {

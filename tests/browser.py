@@ -14,8 +14,9 @@ import pytest
 
 LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
 STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
-# a refusal, which the page answers; and what the page library says when a page is left while it asks
-EXPECTED = ("Failed to load resource", "AbortError", "Connection errored out")
+# a refusal, which the page answers; and what the page library says when a page is left or reloaded while it asks: its
+# stream breaks off, and its queue has forgotten the visitor
+EXPECTED = ("Failed to load resource", "AbortError", "Connection errored out", "Unexpected error 404", "network error")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 ARGUMENTS = [
     "--no-sandbox",

@@ -57,7 +57,7 @@ class MLPSpeculator(HeadState):
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
         for k, width in enumerate(widths):
             state = net.step(k, state, F.embedding(last, decoder.embed))
-            laws = decoder.unembed(net.out(state)).log_softmax(-1)  # [R, V]
+            laws = decoder.unembed(net.feature(state)).log_softmax(-1)  # [R, V]
             best = laws.topk(min(width, laws.shape[-1]))
             n = best.indices.shape[1]
             scores = (scores[:, None] + best.values).flatten()  # [R] -> [R x n]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ..linear import linear, pack, unpack
 
 if TYPE_CHECKING:
     from ..decoder import Decoder
@@ -20,6 +22,46 @@ def normed(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], None if weight is None else weight.to(x.dtype), eps)
 
 
+class Linear(nn.Linear):
+    """x W^T + b for x [..., in]; W may be packed for this processor, and then it serves reading only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float [..., out]."""
+        return linear(x, self.weight, self.bias)
+
+
+class Joins(nn.Module):
+    """Base of a part whose linear maps `joins` read the same input: kept apart in its file, one product once packed."""
+
+    joins: ClassVar[tuple[str, ...]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole: tuple[Tensor, Tensor | None, list[int]] | None = None  # matrix, bias, and how many rows each map has
+
+    def joined(self, x: Tensor) -> Tensor:
+        """The outputs [..., sum of out] of all of them, one after the other, for x [..., in]."""
+        if self._whole is None:
+            return torch.cat([getattr(self, name)(x) for name in self.joins], -1)
+        return linear(x, *self._whole[:2])
+
+    def join(self) -> None:
+        """Make one product of them, which takes their place."""
+        layers = [cast(Linear, getattr(self, name)) for name in self.joins]
+        bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+        self._whole = pack(torch.cat([layer.weight for layer in layers])), bias, [layer.out_features for layer in layers]
+        for name in self.joins:
+            delattr(self, name)
+
+    def apart(self) -> Iterator[tuple[str, Tensor]]:
+        """The rows of what was joined, by the names that its file has for them."""
+        if self._whole is not None:
+            weight, bias, widths = self._whole
+            for kind, whole in (("weight", unpack(weight)), ("bias", bias)):
+                if whole is not None:
+                    yield from ((f"{name}.{kind}", x) for name, x in zip(self.joins, whole.split(widths), strict=True))
+
+
 class Head(nn.Module):
     """Base of every net of draft heads. It turns states of the target into features, of which the target's own unembedding
     makes logits; only published heads may bring vocabulary matrices of their own.
@@ -29,9 +71,11 @@ class Head(nn.Module):
            target's choice on held-out text; empty if nobody measured
     made_for: fingerprint of the target that it was trained on; empty: of none, or nobody said
     words: the heads' own vocabulary matrices, one each; None: they share the target's
+    works: methods that drafting calls beside the net itself, for clocks
     """
 
     kind: ClassVar[str]
+    works: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **shape: int) -> None:
         super().__init__()
@@ -65,7 +109,25 @@ class Head(nn.Module):
         """The same net in another dtype or on another device; the keywords are those of Tensor.to. What is not a float
         keeps its type."""
         whole = {"device": where.get("device")}
-        tensors = {name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.state_dict().items()}
+        return self._with({name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()})
+
+    def packed(self) -> Head:
+        """The same net with its matrices laid out for this processor, for decoding; the plain ones are not kept."""
+        made = self._with(self.tensors())
+        for part in [part for part in made.modules() if isinstance(part, Joins)]:
+            part.join()
+        for layer in made.modules():
+            if isinstance(layer, Linear):
+                layer.weight = nn.Parameter(pack(layer.weight), requires_grad=False)
+        return made
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor as its file has it, by its name there; packed or not, the same."""
+        made = {name: unpack(x) for name, x in self.state_dict().items()}
+        parts = [(place, part) for place, part in self.named_modules() if isinstance(part, Joins)]
+        return made | {f"{place}.{name}": x for place, part in parts for name, x in part.apart()}
+
+    def _with(self, tensors: Mapping[str, Tensor]) -> Head:
         made = self.around(self.shape, tensors)
         made.rates, made.made_for = self.rates, self.made_for
         return made

@@ -8,24 +8,26 @@ from torch import Tensor, nn
 
 from ..cache import LayerStore
 from .attention import THETA, Attention
-from .base import Head, normed
+from .base import Head, Joins, Linear, normed
 
 EPS = 10_000  # in 1e-9, as the shape of a net has whole numbers
 
 
-class GatedBlock(nn.Module):
+class GatedBlock(Joins):
     """x + down(SiLU(gate y) * up y) with y = norm(x), for x [..., d]: the feed-forward block of a decoder layer."""
+
+    joins = ("gate", "up")
 
     def __init__(self, d: int, d_ff: int, eps: float) -> None:
         super().__init__()
         self.norm, self.eps = nn.Parameter(torch.ones(d)), eps
-        self.gate, self.up = nn.Linear(d, d_ff, bias=False), nn.Linear(d, d_ff, bias=False)
-        self.down = nn.Linear(d_ff, d, bias=False)
+        self.gate, self.up = Linear(d, d_ff, bias=False), Linear(d, d_ff, bias=False)
+        self.down = Linear(d_ff, d, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """float [..., d]."""
-        y = normed(x, self.norm, self.eps)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        gate, up = self.joined(normed(x, self.norm, self.eps)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
 
 
 class EagleLayer(Head):
@@ -48,7 +50,7 @@ class EagleLayer(Head):
             d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff,
             plain=plain, unbiased=unbiased, qkv_bias=qkv_bias, theta=theta, eps=eps,
         )  # fmt: skip
-        self.fuse = nn.Linear(2 * d, d, bias=not unbiased)
+        self.fuse = Linear(2 * d, d, bias=not unbiased)
         self.attention = Attention(d, n_heads, n_kv_heads, head_dim, bias=bool(qkv_bias), theta=theta)
         self.block = GatedBlock(d, d_ff, eps * 1e-9)
 

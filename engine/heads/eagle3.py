@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cache import LayerStore
-from ..linear import unpack
+from ..linear import linear, pack, unpack
 from .attention import THETA, Attention
-from .base import Head, normed
+from .base import Head, Linear, normed
 from .eagle import EPS, GatedBlock
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ class Eagle3Layer(Head):
     """
 
     kind = "eagle3"
+    works = ("logits",)
 
     def __init__(
         self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
@@ -54,13 +54,13 @@ class Eagle3Layer(Head):
             rank=rank, own=own, theta=theta, eps=eps,
         )  # fmt: skip
         self.eps = eps * 1e-9
-        self.down = nn.Linear(3 * d, rank, bias=False) if rank else None
-        self.fuse = nn.Linear(rank or 3 * d, d, bias=False)
+        self.down = Linear(3 * d, rank, bias=False) if rank else None
+        self.fuse = Linear(rank or 3 * d, d, bias=False)
         self.first, self.second = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))  # norms of e and f
         self.attention = Attention(d, n_heads, n_kv_heads, head_dim, width=2 * d, theta=theta)
         self.block = GatedBlock(d, d_ff, self.eps)
         self.last = nn.Parameter(torch.ones(d))
-        self.words = nn.ModuleList([nn.Linear(d, kept, bias=False)]) if own else None
+        self.words = nn.ModuleList([Linear(d, kept, bias=False)]) if own else None
         self.mask: Tensor
         self.register_buffer("mask", (torch.arange(vocab) < kept).float())
         self._words: tuple[tuple[Tensor, int], Tensor, Tensor] | None = None
@@ -107,9 +107,9 @@ class Eagle3Layer(Head):
             B, R, _ = e.shape
             g = g[:, :R]
             positions = torch.arange(level, level + R, device=e.device)[None].expand(B, R)
-            q, k, v = self.attention.project(self._pair(g, e), positions, level + R)
-            keys.append(k)
-            values.append(v)
+            q, kv = self.attention.project(self._pair(g, e), positions, level + R)
+            keys.append(kv[0])
+            values.append(kv[1])
             sees = [torch.ones(R, keys[0].shape[2], dtype=torch.bool, device=e.device).tril()]
             sees += [torch.eye(R, x.shape[2], dtype=torch.bool, device=e.device) for x in keys[1:]]
             g = self.block(g + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1)))
@@ -118,7 +118,7 @@ class Eagle3Layer(Head):
 
     def choices(self, features: Tensor, words: Tensor) -> Tensor:
         """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
-        return F.linear(normed(features, self.last, self.eps), words)
+        return linear(normed(features, self.last, self.eps), words)
 
     def rows(self, decoder: Decoder) -> tuple[Tensor, Tensor]:
         """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the
@@ -128,14 +128,14 @@ class Eagle3Layer(Head):
             ids = self.ids
             usable = ids < decoder.vocab
             table = unpack(decoder.head)[ids[usable]] if self.words is None else self.own[usable]
-            self._words = key, ids[usable], table
+            self._words = key, ids[usable], pack(table)
         return self._words[1:]
 
     @property
     def own(self) -> Tensor:
         """float [kept, d]: the rows of its own vocabulary matrix, if it has one."""
         assert self.words is not None
-        return cast(nn.Linear, self.words[0]).weight
+        return unpack(cast(Linear, self.words[0]).weight)
 
     def logits(self, features: Tensor, decoder: Decoder, first: int = 0) -> Tensor:
         """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""

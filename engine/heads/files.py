@@ -76,7 +76,7 @@ def read_heads(
     for kind, path in folders(model, given).items():
         if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
             raise LoadError(f"{path} is a link that leads out of the model's folder; copy the heads into it instead.")
-        made[kind] = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device)
+        made[kind] = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device).packed()
     return made
 
 
@@ -139,7 +139,7 @@ def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> N
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"kind": head.kind, "shape": head.shape, "target": head.made_for, "rates": [list(x) for x in head.rates]}
-    tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.state_dict().items()}
+    tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
     (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
     (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")
     for name in ("model.safetensors", "config.json"):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..cache import LayerStore
 from .attention import THETA, Attention
-from .base import Head, normed
+from .base import Head, Linear, normed
 from .eagle import EPS, GatedBlock
 
 
@@ -54,15 +54,15 @@ class HydraHeads(Head):
             prefix=prefix, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, theta=theta, eps=eps,
         )  # fmt: skip
         widths = [(k + 2) * d for k in range(heads)]
-        self.down = nn.ModuleList(nn.Linear(n, rank, bias=False) for n in widths) if rank else None
-        self.up = nn.ModuleList(nn.Linear(rank or n, d) for n in widths)
-        self.more = nn.ModuleList(nn.Linear(d, d) for _ in range(heads * (layers - 1)))  # head by head
+        self.down = nn.ModuleList(Linear(n, rank, bias=False) for n in widths) if rank else None
+        self.up = nn.ModuleList(Linear(rank or n, d) for n in widths)
+        self.more = nn.ModuleList(Linear(d, d) for _ in range(heads * (layers - 1)))  # head by head
         for p in [*self.up.parameters(), *self.more.parameters()]:
             nn.init.zeros_(p)
-        self.skip = nn.ModuleList(nn.Linear(n, d) for n in widths) if learnt else None
+        self.skip = nn.ModuleList(Linear(n, d) for n in widths) if learnt else None
         self.prefix = Prefix(d, n_heads, n_kv_heads, head_dim, prefix, theta, eps * 1e-9) if prefix else None
         if vocab:
-            self.words = nn.ModuleList(nn.Linear(d, vocab) for _ in range(heads))
+            self.words = nn.ModuleList(Linear(d, vocab) for _ in range(heads))
 
     def forward(self, k: int, h: Tensor, embedded: Tensor) -> Tensor:
         """The feature [..., d] of head k for h [..., d] and the embeddings [..., k + 1, d] of the tokens after it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .base import Head
+from .base import Head, Linear
 
 
 class JudgeHead(Head):
@@ -18,7 +18,7 @@ class JudgeHead(Head):
 
     def __init__(self, d: int) -> None:
         super().__init__(d=d)
-        self.says = nn.Linear(d, 1)
+        self.says = Linear(d, 1)
         for p in self.parameters():
             nn.init.zeros_(p)
 

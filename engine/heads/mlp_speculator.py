@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Head, normed
+from .base import Head, Linear, normed
 
 
 class MLPSpeculator(Head):
@@ -22,11 +22,12 @@ class MLPSpeculator(Head):
     """
 
     kind = "mlp_speculator"
+    works = ("begin", "step", "feature")
 
     def __init__(self, d: int, heads: int, inner: int) -> None:
         super().__init__(d=d, heads=heads, inner=inner)
-        self.first, self.later = nn.Linear(d, inner, bias=False), nn.Linear(inner, inner, bias=False)
-        self.told, self.out = nn.Linear(d, inner, bias=False), nn.Linear(inner, d, bias=False)
+        self.first, self.later = Linear(d, inner, bias=False), Linear(inner, inner, bias=False)
+        self.told, self.out = Linear(d, inner, bias=False), Linear(inner, d, bias=False)
         self.norm = nn.LayerNorm(inner)
         for layer in (self.first, self.later, self.told, self.out):
             nn.init.normal_(layer.weight, 0, layer.in_features**-0.5)
@@ -42,10 +43,14 @@ class MLPSpeculator(Head):
         came = self.later(state) if k else self.first(state)
         return F.gelu(self.norm(came + self.weight * self.told(normed(embedded))))
 
+    def feature(self, state: Tensor) -> Tensor:
+        """What the unembedding reads, [..., d], of a head's state [..., inner]."""
+        return self.out(state)
+
     def forward(self, h: Tensor, embedded: Tensor) -> Tensor:
         """Features [K, ..., d] of K heads for h [..., d] and the embeddings [..., K, d] of the tokens after it."""
         state, made = self.begin(h), []
         for k, e in enumerate(embedded.unbind(-2)):
             state = self.step(k, state, e)
-            made.append(self.out(state))
+            made.append(self.feature(state))
         return torch.stack(made)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Head, normed
+from .base import Head, Linear, normed
 
 
 class ReDrafter(Head):
@@ -21,12 +21,13 @@ class ReDrafter(Head):
     """
 
     kind = "redrafter"
+    works = ("begin", "step", "feature")
 
     def __init__(self, d: int, heads: int, inner: int, blocks: int) -> None:
         super().__init__(d=d, heads=heads, inner=inner, blocks=blocks)
-        self.told, self.kept = nn.Linear(d, inner, bias=False), nn.Linear(inner, inner)
-        self.enter, self.out = nn.Linear(d + inner, inner), nn.Linear(inner, d, bias=False)
-        self.blocks = nn.ModuleList(nn.Linear(inner, inner) for _ in range(blocks))
+        self.told, self.kept = Linear(d, inner, bias=False), Linear(inner, inner)
+        self.enter, self.out = Linear(d + inner, inner), Linear(inner, d, bias=False)
+        self.blocks = nn.ModuleList(Linear(inner, inner) for _ in range(blocks))
         nn.init.normal_(self.told.weight, 0, d**-0.5)
         nn.init.zeros_(self.out.weight)
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Head
+from .base import Head, Linear
 
 
 class AcceptanceHead(Head):
@@ -21,8 +21,8 @@ class AcceptanceHead(Head):
 
     def __init__(self, d: int, blocks: int) -> None:
         super().__init__(d=d, blocks=blocks)
-        self.blocks = nn.ModuleList(nn.Linear(d, d) for _ in range(blocks))
-        self.says = nn.Linear(d, 2)
+        self.blocks = nn.ModuleList(Linear(d, d) for _ in range(blocks))
+        self.says = Linear(d, 2)
         for p in self.parameters():
             nn.init.zeros_(p)
 

@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 import toys
 from decodescope.engine.folder import LoadError
-from decodescope.engine.heads.base import Head
+from decodescope.engine.heads.base import Head, Joins, Linear
 from decodescope.engine.heads.files import HEADS, folders, read_heads, write
 from decodescope.engine.heads.shift import shifts
 from decodescope.engine.trees import ROOT, shaped_tree
@@ -63,10 +64,32 @@ def test_heads_are_written_and_read_back(kind: str, tmp_path: Path) -> None:
     found = read_heads(tmp_path, toys.SPEC, torch.float64, torch.device("cpu"))[kind]
     assert type(found) is type(head) and found.shape == head.shape and found.dtype == torch.float64
     assert (found.rates, found.made_for) == (head.rates, head.made_for)
-    for name, x in head.state_dict().items():
-        assert torch.equal(found.state_dict()[name], x.bfloat16().double())
+    for name, x in head.tensors().items():
+        assert torch.equal(found.tensors()[name], x.bfloat16().double())
     assert not any(p.requires_grad for p in found.parameters())
     assert {x.name for x in (tmp_path / "heads" / kind).iterdir()} == {"config.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", HEADS)
+def test_packed_heads_hold_and_say_the_same(kind: str, dtype: torch.dtype) -> None:
+    plain = toys.heads(kind, 32).moved(dtype=dtype)
+    packed = plain.packed()
+    tensors = packed.tensors()
+    assert tensors.keys() == plain.state_dict().keys()
+    assert all(torch.equal(x, tensors[name]) for name, x in plain.state_dict().items())
+    assert packed.dtype == dtype and not any(p.requires_grad for p in packed.parameters())
+    again = packed.moved(dtype=torch.float64)
+    assert again.state_dict().keys() == plain.state_dict().keys(), "another type is made of the rows as the file has them"
+    parts = {name: part for name, part in plain.named_modules() if isinstance(part, Joins | Linear)}
+    for name, part in packed.named_modules():
+        if isinstance(part, Joins):
+            x = torch.randn(3, getattr(parts[name], part.joins[0]).in_features, dtype=dtype)
+            assert torch.allclose(part.joined(x), cast(Joins, parts[name]).joined(x), atol=1e-5)
+            assert not any(hasattr(part, x) for x in part.joins), "the separate ones are not kept beside"
+        if isinstance(part, Linear):
+            x = torch.randn(3, part.in_features, dtype=dtype)
+            assert torch.allclose(part(x), cast(Linear, parts[name])(x), atol=1e-5)
 
 
 def test_copies_of_a_session_share_the_weights() -> None:
@@ -162,7 +185,7 @@ def test_heads_from_elsewhere_take_the_place_of_the_model_s_own(tmp_path: Path) 
             x.fill_(0.5)
     write(other, elsewhere)
     made = held(tmp_path / "model", {"medusa": elsewhere})
-    assert list(made) == ["medusa"] and all((x == 0.5).all() for x in made["medusa"].parameters())
+    assert list(made) == ["medusa"] and all((x == 0.5).all() for x in made["medusa"].tensors().values())
     with pytest.raises(LoadError, match=r"no heads called 'clover'; the kinds are medusa, hydra, eagle, eagle3, .*\.$"):
         held(tmp_path / "model", {"clover": elsewhere})
     with pytest.raises(LoadError, match=r"absent has no config.json; give the folder of trained heads\.$"):

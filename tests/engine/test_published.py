@@ -193,7 +193,7 @@ def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path
         parts.append(head.prefix(rows[None], store.n, store)[0])
         store.commit(range(len(rows)))
     assert torch.allclose(torch.cat(parts), due, atol=1e-9)
-    assert torch.equal(head.state_dict()["more.0.weight"], t["hydra_mlp.0.3.linear.weight"].double())
+    assert torch.equal(head.tensors()["more.0.weight"], t["hydra_mlp.0.3.linear.weight"].double())
     write(head, tmp_path / "ours")
     again = read_heads(tmp_path, spec, torch.float64, torch.device("cpu"), {"hydra": tmp_path / "ours"})["hydra"]
     assert again.shape == head.shape and again.shape["theta"] == 500_000 and again.shape["eps"] == 1000
@@ -242,12 +242,12 @@ def test_blocks_that_were_trained_apart_stay_apart(kind: str, tmp_path: Path) ->
     t[name] = t[name] * -3
     ours = {"medusa": "blocks.2.weight", "hydra": "more.1.weight"}[kind]
     head = held(kind, folder_of(kind, tmp_path / "apart", t))
-    assert torch.equal(head.state_dict()[ours], t[name])
+    assert torch.equal(head.tensors()[ours], t[name])
     first = {"medusa": "blocks.1.weight", "hydra": "more.0.weight"}[kind]
-    assert not torch.equal(head.state_dict()[first], head.state_dict()[ours])
+    assert not torch.equal(head.tensors()[first], head.tensors()[ours])
     with torch.no_grad():
         dict(head.named_parameters())[ours].zero_()
-    assert head.state_dict()[first].abs().sum() > 0, "weights of two blocks are no one tensor"
+    assert head.tensors()[first].abs().sum() > 0, "weights of two blocks are no one tensor"
 
 
 @pytest.mark.parametrize("kind", MAKE)
@@ -259,7 +259,7 @@ def test_a_file_that_kept_only_the_first_of_the_repeated_blocks_means_the_same(k
     layers = {f"{kind}_num_layers": 3}
     found = [held(kind, folder_of(kind, tmp_path / name, t, **layers)) for name, t in (("a", whole), ("b", alone))]
     assert found[0].shape == found[1].shape
-    assert all(torch.equal(x, found[1].state_dict()[name]) for name, x in found[0].state_dict().items())
+    assert all(torch.equal(x, found[1].tensors()[name]) for name, x in found[0].tensors().items())
 
 
 def test_rows_beyond_the_tokenizers_ids_are_never_said(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_heads_read_from_a_published_folder_are_written_and_read_as_ours(tmp_pat
     write(head, tmp_path / "ours")
     again = held("hydra", tmp_path / "ours")
     assert again.shape == head.shape
-    assert all(torch.equal(x.bfloat16().float(), again.state_dict()[name]) for name, x in head.state_dict().items())
+    assert all(torch.equal(x.bfloat16().float(), again.tensors()[name]) for name, x in head.tensors().items())
 
 
 # ---- refusals

@@ -97,16 +97,19 @@ def counted(clock: HeadClock) -> HeadClock:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "spans"), [("medusa", 2), ("hydra", 6), ("none", 0), ("prompt_lookup", 0)], ids=lambda x: str(x)
+    ("drafter", "spans"),
+    [("medusa", 2), ("hydra", 6), ("mlp_speculator", 10), ("none", 0), ("prompt_lookup", 0)],
+    ids=lambda x: str(x),
 )
 def test_heads_are_timed_where_they_work_and_passes_are_not(drafter: str, spans: int) -> None:
-    """A net and an unembedding: once for all heads of Medusa, once a level for Hydra; that of a pass is the pass's."""
+    """A net and an unembedding: once for all heads of Medusa, once a level for Hydra; of the MLP speculator the beginning, and
+    a step, a feature and an unembedding a level; that of a pass is the pass's."""
     target = toys.target()
     with watching(HeadClock(target)) as clock:
         one = ours(drafter, clock.model, toys.method(drafter=drafter), 12, heads=counted(clock))
         written = one.write(toys.PROMPT)
     assert written.tokens == toys.greedy(target.decoder, toys.PROMPT, 12)
-    whole = written.heads_us[:-2]  # the last drafts are cut by the end of the text
+    whole = written.heads_us[:-3]  # the last drafts are cut by the end of the text
     assert len(whole) > 1 and set(whole) == {float(spans)}
 
 
@@ -114,7 +117,9 @@ def test_heads_are_left_as_they_were() -> None:
     target = toys.target()
     with watching(HeadClock(target)):
         assert all(head._forward_hooks for head in target.decoder.heads.values())
+        assert all(vars(head).keys() & {*head.works} == {*head.works} for head in target.decoder.heads.values())
     assert not any(head._forward_hooks or head._forward_pre_hooks for head in target.decoder.heads.values())
+    assert not any(vars(head).keys() & {*head.works} for head in target.decoder.heads.values())
 
 
 # ---- who takes part

@@ -91,7 +91,7 @@ PATH = "[draft.tokens[node] for node in verdict.path]"
 SHORT = " + [0] * (verdict.token == 0 and len(verdict.path) < max(draft.depth, default=0))"
 TEACHES, STALE = "self.drawn(ctx, parent, law, depth)", "self.laws.__setitem__(-1, ctx.law(logits, state))"
 PICKED = "sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])"
-MEDUSA, HYDRA = "nn.Linear(d, d) for _ in range(heads * layers)", "nn.Linear(rank or n, d) for n in widths"
+MEDUSA, HYDRA = "Linear(d, d) for _ in range(heads * layers)", "Linear(rank or n, d) for n in widths"
 ORDER = "best = np.lexsort((firsts, levels, -counts))[:nodes]"
 
 siblings, tree, chosen = (partial(law, x) for x in (DraftModel(length=1, width=2), Sequoia(nodes=3, depth=2), Chosen(2, 2)))
@@ -127,9 +127,9 @@ POINTS: dict[int, list[Bug]] = {
     9: [Bug("rows of refused nodes stay visible", Lane, "commit", "self.cache.commit(rows)",
             "self.cache.commit(range(first.m))", in_layers)],
     10: [
-        Bug("Medusa's heads are one block", MedusaHeads, "__init__", MEDUSA, "[nn.Linear(d, d)] * heads * layers",
+        Bug("Medusa's heads are one block", MedusaHeads, "__init__", MEDUSA, "[Linear(d, d)] * heads * layers",
             partial(tied, partial(MedusaHeads, d=8, heads=3))),
-        Bug("Hydra's heads are one block", HydraHeads, "__init__", HYDRA, "[nn.Linear(rank, d)] * len(widths)",
+        Bug("Hydra's heads are one block", HydraHeads, "__init__", HYDRA, "[Linear(rank, d)] * len(widths)",
             partial(tied, partial(HydraHeads, d=8, heads=3, rank=4))),
     ],
     11: [

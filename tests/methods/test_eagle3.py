@@ -162,6 +162,6 @@ def test_the_draft_vocabulary_is_the_most_frequent_ids() -> None:
 
 def test_default_sizes_take_less_than_a_mib_at_the_shipped_width() -> None:
     layer = Eagle3Layer(d=384, **training.SHAPES["eagle3"])
-    assert sum(x.numel() for x in layer.state_dict().values()) * 2 < 2**20
+    assert sum(x.numel() for x in layer.tensors().values()) * 2 < 2**20
     for draft in (x for _, x, _ in drafts("eagle3", {}, 3)):
         assert len(draft) == 16, "the default tree"

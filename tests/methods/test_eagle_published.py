@@ -150,7 +150,7 @@ def test_a_copy_for_servers_names_the_layer_otherwise(tmp_path: Path) -> None:
     tensors = eagle3()
     renamed = {name.replace("midlayer", "layers.0"): x for name, x in tensors.items()}
     one, other = (held("eagle3", written(tmp_path / name, x)) for name, x in (("a", tensors), ("b", renamed)))
-    assert all(torch.equal(x, other.state_dict()[name]) for name, x in one.state_dict().items())
+    assert all(torch.equal(x, other.tensors()[name]) for name, x in one.tensors().items())
 
 
 @pytest.mark.parametrize("drafter", ["eagle", "eagle2", "eagle3"])
