@@ -78,9 +78,14 @@ PRESETS: dict[str, Preset] = {
         {"policy": {"sinks": 4, "recent": 60}, **WARM},
     ),
     "eagle_h2o": Preset(
-        "EAGLE-2 tree, H2O",
+        "EAGLE-2 + H2O, 25 %",
         {"drafter": "eagle2", "policy": "h2o", "sampler": ["greedy"]},
-        {"policy": {"heavy": 32, "recent": 32}},
+        {"policy": {"share": 0.25}},
+    ),
+    "lookup_streaming": Preset(
+        "Lookup + sinks, 25 %",
+        {"drafter": "prompt_lookup", "policy": "streaming_llm", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
     ),
     "jacobi": Preset("Jacobi", {"strategy": "jacobi", "sampler": ["greedy"]}),
 }

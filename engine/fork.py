@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .chance import Chance
@@ -85,9 +86,11 @@ class Fork(Session):
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
         self._drawn_from = past[0].seed
-        ways = [Method.from_record(leg.method) for leg in self._turns.values()]
-        for leg, way in zip(self._turns.values(), ways, strict=True):
-            self._fresh(leg, way, self.tokens)  # what does not fit is refused now, not in the middle of the run
+        ways = []
+        for at, leg in list(self._turns.items()):
+            fresh = self._fresh(leg, self.tokens)  # what does not fit is refused now, not in the middle of the run
+            ways.append(fresh.method)
+            self._turns[at] = replace(leg, method=fresh.method.record())
         self._exact = self.method.lossless and all(x.lossless for x in ways) and not self._cut
         self._exact &= not any(leg.forced for leg in self._turns.values())
 
@@ -134,11 +137,11 @@ class Fork(Session):
                 )
         super()._keep(record)
 
-    def _fresh(self, leg: Leg, method: Method, tokens: Sequence[int]) -> Session:
+    def _fresh(self, leg: Leg, tokens: Sequence[int]) -> Session:
         """A session of its own with the method of a leg, after these tokens."""
         return Session(
             self._models["target"],
-            method,
+            Method.from_record(leg.method),
             tokens,
             models=self._given,
             max_new_tokens=leg.max_new,
@@ -147,11 +150,12 @@ class Fork(Session):
             stop_texts=self._stop_texts,
             chat=self._chat,
             level=self.recorder.level,
+            asked=self.prompt,
         )
 
     def _turn(self, leg: Leg) -> None:
         """Put the parts of a leg in the place of those that were there, as far as they are others."""
-        fresh, old = self._fresh(leg, Method.from_record(leg.method), self.tokens), self.method
+        fresh, old = self._fresh(leg, self.tokens), self.method
         changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
         anew = bool(changed & ANEW)
         if anew:

@@ -43,6 +43,7 @@ class Session(State):
 
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
+    asked:  how many tokens of `prompt` a policy takes its share of, where the others were written by a run; None: all
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Session(State):
         chat: bool = False,
         level: Level = "decisions",
         layers: Sequence[int] | None = None,
+        asked: int | None = None,
     ):
         models = dict(models or {})
         self.method = m = copy.deepcopy(method)
@@ -105,7 +107,7 @@ class Session(State):
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
         self.recorder.attach(self.target)
-        m.policy.begin(spec, len(prompt))
+        m.policy.begin(spec, len(prompt) if asked is None else asked)
         self.sink: Sink | None = None
         self.end: End | None = None
         self.steps = 0

@@ -8,7 +8,8 @@ from torch import Tensor
 from ..cache import KVCache, LayerStore
 from ..component import component, param
 from ..probe import Needs
-from .base import CachePolicy
+from ..spec import ModelSpec
+from .base import MOST, CachePolicy, entries, share
 
 
 @component
@@ -19,15 +20,24 @@ class H2O(CachePolicy):
     far, each over the entries that were then still held (online H2O), summed over the query heads of its group, in
     float32. The `recent` newest entries are never evicted; of entries with equal mass the lower position stays. Under tree
     verification only the rows of accepted nodes count, and eviction follows the commit.
+
+    With a `share` the budget is that share of the prompt's length, and `heavy` to `recent` is only how it is divided.
     """
 
     title = "H2O (heavy-hitter oracle)"
-    source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop"
+    source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop; shares: utils_hh"
     needs = Needs(attention="columns")
     columns = {"mass": 0.0}  # noqa: RUF012 # a constant of the class
 
-    heavy: int = param(64, low=0, high=65_536, unit="entries", help="entries kept for their attention mass")
-    recent: int = param(64, low=1, high=65_536, unit="entries", help="newest entries, kept in any case")
+    heavy: int = param(64, low=0, high=MOST, unit="entries", help="entries kept for their attention mass")
+    recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case")
+    share: float = share()
+
+    def begin(self, spec: ModelSpec, prompt: int) -> None:
+        if self.share:
+            budget = entries(self, self.share, prompt)
+            self.heavy = budget * self.heavy // (self.heavy + self.recent)
+            self.recent = budget - self.heavy  # at least 1, as it was before
 
     def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
         store.column("mass").add_(columns)

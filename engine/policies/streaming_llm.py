@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..cache import KVCache
 from ..component import component, param
-from .base import CachePolicy, evict_oldest
+from ..spec import ModelSpec
+from .base import MOST, CachePolicy, entries, evict_oldest, share
 
 
 @component
@@ -14,6 +15,8 @@ class StreamingLLM(CachePolicy):
     Keys are stored before rotation; at every pass they are rotated by their place in the cache (0, 1, ...), and the query
     by the place after them. So positions never exceed sinks + recent + what is pending, and the text may grow beyond the
     trained context. What left the middle is gone: the memory is not longer, only the reading does not break.
+
+    With a `share` sinks and recent entries together are that share of the prompt's length; there are as many sinks as before.
     """
 
     title = "StreamingLLM"
@@ -22,7 +25,12 @@ class StreamingLLM(CachePolicy):
     bounded = True
 
     sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good")
-    recent: int = param(252, low=1, high=65_536, unit="entries", help="newest entries kept")
+    recent: int = param(252, low=1, high=MOST, unit="entries", help="newest entries kept")
+    share: float = share()
+
+    def begin(self, spec: ModelSpec, prompt: int) -> None:
+        if self.share:
+            self.recent = max(1, entries(self, self.share, prompt) - self.sinks)
 
     def compress(self, cache: KVCache) -> None:
         evict_oldest(cache, protect=self.sinks, keep=self.recent)

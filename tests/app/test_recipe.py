@@ -14,6 +14,7 @@ from decodescope.app.presets import PRESETS, matching
 from decodescope.app.recipe import WAYS, as_json, from_json, recipe
 from decodescope.engine import Method, load, run
 from decodescope.engine.params import ParamError
+from decodescope.engine.prompts import PROMPTS
 
 NAMES = {"target": "lab", "draft": "lab-draft"}
 PROMPT = 'It\'s "one" $HOME\n--`two`\\ été '
@@ -98,9 +99,20 @@ def test_settings_that_make_no_method_have_no_recipe() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_runs_and_is_known_again(name: str) -> None:
-    preset = PRESETS[name]
+    """On a long prompt its drafts are taken, and its policy evicts: what is held is the budget in the header."""
+    preset, prompt = PRESETS[name], "\n\n".join(PROMPTS.values())
     model, draft = load("lab"), load("lab-draft")
-    made = run(model, Method.named(preset.names, preset.settings), "Once upon a time", draft=draft, max_new_tokens=4)
-    assert 0 < len(made.tokens) <= 4
+    made = run(model, Method.named(preset.names, preset.settings), prompt, draft=draft, max_new_tokens=24, seed=7)
+    header, steps = made.trace.header, made.trace.steps
+    parts = header.method
+    for kind, chosen in preset.names.items():
+        assert kind == "sampler" or parts[kind]["name"] == chosen
+    assert len(header.prompt) > 200 and 0 < len(made.tokens) <= 24
+    assert (sum(x.accepted for x in steps) > 0) == (preset.names.get("drafter", "none") != "none")
+    evicted = [made.trace.prefill.cache[0].evicted_count, *(x.cache[0].evicted_count for x in steps)]
+    assert all(evicted) if "policy" in preset.names else not any(evicted)
+    if parts["policy"].get("share"):
+        budget = sum(parts["policy"].get(knob, 0) for knob in ("sinks", "heavy", "recent"))
+        assert {x.cache[0].held for x in steps} == {budget} and budget == len(header.prompt) // 4
     assert matching(Choice("x", preset.names, preset.settings)) == name
     assert matching(Choice("x", {"policy": "window"})) is None and matching(Choice("x", {"drafter": "?"})) is None

@@ -12,7 +12,8 @@ from decodescope.engine.component import build, registry
 from decodescope.engine.feed import Feed
 from decodescope.engine.lane import Lane
 
-POLICIES = toys.variants("policy")
+SHARES = [(name, dict(settings, share=0.6)) for name, settings in toys.representatives("policy") if settings]
+POLICIES = [*toys.variants("policy"), *SHARES]
 ROOMY: dict[str, dict[str, Any]] = {"h2o": dict(heavy=100, recent=100)}
 BOUND = {"h2o": ("heavy", "recent"), "streaming_llm": ("sinks", "recent"), "window": ("size",)}
 
@@ -23,8 +24,8 @@ def lane(name: str, settings: dict, **more) -> Lane:
     return made
 
 
-def bound(name: str, settings: dict) -> int:
-    return sum(settings[knob] for knob in BOUND[name]) if name in BOUND else 10**9
+def bound(made: Lane) -> int:
+    return sum(getattr(made.policy, knob) for knob in BOUND[made.policy.name]) if made.policy.name in BOUND else 10**9
 
 
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
@@ -61,7 +62,7 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
     widest = 0
     for token in toys.prompts(1, 100, seed=6)[0]:
         fed(made, token)
-        assert made.cache.held <= bound(name, settings)
+        assert made.cache.held <= bound(made)
         widest = max(widest, made.cache.nbytes)
         for layer, left in enumerate(gone):
             held = {(h, p) for h, row in enumerate(positions(made, layer)[0]) for p in row}
@@ -69,7 +70,7 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
             left |= {(h, p) for h in range(2) for p in range(len(made.tokens))} - held
             assert all((h, len(made.tokens) - 1) in held for h in range(2)), "the newest entry is there"
     assert made.cache.length == 115
-    if bound(name, settings) < 60:
+    if bound(made) < 60:
         assert widest == made.cache.nbytes, "one page is enough"
         assert any(gone)
 

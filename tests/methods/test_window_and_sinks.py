@@ -8,6 +8,7 @@ import toys
 from decodescope.engine.component import build
 from decodescope.engine.feed import Feed
 from decodescope.engine.lane import Lane
+from decodescope.engine.rope import rotate_
 from masked import Masked, rotated
 
 DECODER = toys.pair()[0].decoder
@@ -35,7 +36,7 @@ def test_window_equals_an_explicit_mask_at_original_positions(size: int) -> None
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
 
 
-@pytest.mark.parametrize(("sinks", "recent"), [(0, 1), (1, 1), (2, 6), (4, 12), (4, 200)])
+@pytest.mark.parametrize(("sinks", "recent"), [(0, 1), (0, 6), (1, 1), (2, 6), (4, 12), (4, 200)])
 @torch.inference_mode()
 def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent: int) -> None:
     made = lane("streaming_llm", sinks=sinks, recent=recent)
@@ -48,10 +49,31 @@ def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent:
 
 
 def test_rotation_is_a_group_action() -> None:
-    """A key rotated to 3 and then by 4 is the key rotated to 7: re-rotating by the difference is the same."""
+    """A key rotated to 3 and then by 4 is the key rotated to 7: re-rotating by the difference is the same. The decoder's own
+    rotation is that of the reference."""
     key = torch.randn(1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    twice = rotated(rotated(key, torch.tensor([3]), DECODER), torch.tensor([4]), DECODER)
-    assert torch.allclose(twice, rotated(key, torch.tensor([7]), DECODER), atol=1e-6)
+
+    def turned(x: torch.Tensor, at: int) -> torch.Tensor:
+        made = x.clone()[:, None]  # [1, heads, D]
+        rotate_(made, *DECODER.rope_of(0).at(torch.tensor([at]), at))
+        return made[:, 0]
+
+    assert torch.allclose(turned(turned(key, 3), 4), turned(key, 7), atol=1e-6)
+    assert torch.allclose(turned(key, 7), rotated(key, torch.tensor([7]), DECODER), atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("window", {"size": 30}), ("streaming_llm", {"sinks": 4, "recent": 26})])
+@torch.inference_mode()
+def test_bytes_follow_the_formula_and_do_not_grow(name: str, settings: dict[str, int]) -> None:
+    """2 L H_kv S D b for keys and values, and once entries left 4 L H_kv S for positions; S is the capacity in whole pages."""
+    made, spec = lane(name, **settings), toys.SPEC
+    made.read(toys.PROMPT)
+    for token in toys.prompts(1, 150, seed=1)[0]:
+        fed(made, [token])
+        store = made.cache.layers[0]
+        entry = 2 * spec.head_dim * 8 + (0 if store.in_order else 4)
+        assert made.cache.nbytes == spec.n_layers * spec.n_kv_heads * store.capacity * entry and store.capacity == 64
+    assert made.cache.held == 30 and not made.cache.layers[0].in_order
 
 
 def test_streaming_runs_beyond_the_trained_context_in_constant_memory() -> None:
