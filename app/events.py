@@ -6,18 +6,22 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..engine.trace import TraceError, open_trace
-from ..engine.trace.events import End, Header, Prefill, Step
+from ..engine.trace import Trace, TraceError, open_trace
+from ..engine.trace.events import End, Header, Record, Step
 from ..lab.wire import Wire, encode, end_message
 
 RING = 2048  # steps kept in memory per run; older ones are read from its trace
+LONG = 2048  # steps of a recorded run from which on it is read while its reader looks at the beginning
+FIRST = 256  # steps of it that are read before anything is shown
 TICK = 1 / 30  # seconds between two steps that are sent in full
 BEAT = 10.0  # seconds after which a silent stream says that it is alive
 BATCH = 64  # steps in one message, skipped ones or asked for
+BEHIND = 512  # the same, for a reader that is further behind than that
 RANGE_BYTES = 1 << 20  # of one answer to a range
 
 
@@ -46,22 +50,51 @@ class Channel:
         self.estimate = ""  # of its memory, before it began
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
         self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
+        self.total = 0  # steps of a recorded run; 0: not known
+        self.reading = False  # whether steps of a recorded run are still to be learnt
+        self._trace: Trace | None = None  # of a recorded run, with the places of its records
         self._ring: deque[Step] = deque(maxlen=RING)
         self._lock = threading.Lock()
+        self._file = threading.Lock()  # whoever reads steps from the trace
 
     @classmethod
     def recorded(cls, run: str, path: Path) -> Channel:
-        """The channel of a run whose trace lies on disk. Raises TraceError if it cannot be read."""
+        """The channel of a run whose trace lies on disk; a LONG one is learnt by a thread while its beginning is there.
+        Raises TraceError if it cannot be read."""
         made, trace = cls(run, path), open_trace(path)
+        made.total = len(trace.steps)
+        made.end = trace.end or End("interrupted", [], made.total, trace.damage or "")
+        assert trace.file is not None
+        records = trace.file.records()
         try:
-            for record in trace.records():
+            for record in islice(records, FIRST if made.total > LONG else None):
                 made.write(record)
-        finally:
+        except BaseException:
             trace.close()
-        made.end = made.end or End("interrupted", [], made.count, trace.damage or "")
+            raise
+        if made.total <= LONG:
+            trace.close()
+            return made
+        made._trace, made.reading = trace, True
+        threading.Thread(target=made._read_on, args=(records,), daemon=True).start()
         return made
 
-    def write(self, record: Header | Prefill | Step | End) -> None:
+    def _read_on(self, records: Iterator[Record]) -> None:
+        """Learn the rest of a recorded run."""
+        try:
+            for record in records:
+                self.write(record)
+        except (ValueError, OSError) as error:  # damaged behind what was learnt, or taken away
+            self.end = End("interrupted", [], self.count, str(error))
+        finally:
+            self.reading = False
+
+    def close(self) -> None:
+        """Let go of the file, if one is held."""
+        if self._trace is not None:
+            self._trace.close()
+
+    def write(self, record: Record) -> None:
         """Append one record; the header comes first."""
         with self._lock:
             if isinstance(record, Header):
@@ -93,7 +126,7 @@ class Channel:
     @property
     def over(self) -> bool:
         """Whether nothing more will come."""
-        return self.status in ("done", "cancelled", "failed")
+        return not self.reading and self.status in ("done", "cancelled", "failed")
 
     def steps(self, first: int, last: int) -> list[Step]:
         """The steps first <= i < last that there are: from memory, or from the trace where they are older."""
@@ -103,19 +136,31 @@ class Channel:
         begin = count - len(kept)
         if first >= begin:
             return kept[first - begin : max(first, last) - begin]
-        partial = self.path.with_name(self.path.name + ".partial")
         try:
-            trace = open_trace(self.path if self.path.exists() else partial)
-        except TraceError:
+            return self._stored(first, last)
+        except (TraceError, ValueError):
             return kept[: max(0, last - begin)]  # the file is gone: what is left in memory
-        try:
-            return list(trace.steps[first:last])
-        finally:
-            trace.close()
+
+    def _stored(self, first: int, last: int) -> list[Step]:
+        """Steps from the trace. Once it is whole it stays open: to find its records takes a second per 100 MB."""
+        with self._file:
+            if self._trace is not None:
+                return list(self._trace.steps[first:last])
+            over, partial = self.over, self.path.with_name(self.path.name + ".partial")
+            trace = open_trace(self.path if self.path.exists() else partial)
+            try:
+                if over and len(trace.steps) >= self.count:
+                    self._trace = trace
+                return list(trace.steps[first:last])
+            finally:
+                if self._trace is not trace:
+                    trace.close()
 
     def state(self) -> dict[str, Any]:
         """Where the run stands, as plain data."""
         made: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
+        if self.reading:
+            made["of"] = self.total
         if self.end is not None:
             made |= {"reason": self.end.reason, "message": self.end.message}
         return made
@@ -139,6 +184,12 @@ def event(kind: str, body: bytes, number: int | None = None) -> bytes:
     """One server-sent event; `number` is what a reader comes back with. JSON holds no bare line break."""
     mark = b"" if number is None else b"id: %d\n" % number
     return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), mark, body)
+
+
+def _part(channel: Channel, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
+    """Steps as events; of those that a reader catches up with only the newest is drawn."""
+    shown = (wire.step(step) if step.step == count - 1 else wire.brief(step) for step in channel.steps(first, last))
+    return [event("step", encode(message), message["i"]) for message in shown]
 
 
 async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncIterator[bytes]:
@@ -165,13 +216,10 @@ async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncI
                 headed = True
                 out.append(event("head", encode(wire.head())))
             if wire is not None and count > sent:
-                steps = await asyncio.to_thread(channel.steps, sent, min(count, sent + BATCH))
-                for step in steps:  # while catching up, only the newest is drawn
-                    shown = wire.step(step) if step.step == count - 1 else wire.brief(step)
-                    out.append(event("step", encode(shown), step.step))
-                    sent = step.step + 1
-                if not steps:
-                    sent = count  # the trace was taken away, and memory no longer has them
+                many = BEHIND if count - sent > BEHIND else BATCH
+                part = await asyncio.to_thread(_part, channel, wire, sent, min(count, sent + many), count)
+                out += part
+                sent = sent + len(part) if part else count  # the trace was taken away, and memory no longer has them
             if over and sent >= count:
                 last = channel.end or End("internal_error", [], count)
                 out.append(event("end", encode(end_message(last))))

@@ -20,7 +20,7 @@ from .examples import Example, examples
 from .library import Library
 from .play import FREE, Play, Refused
 from .recipe import as_json, recorded
-from .tours import TOURS
+from .tours import tours
 
 LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
 GONE = "This run is not here any more."
@@ -38,7 +38,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
                 "title": x.title,
                 "about": x.about,
                 "settings": _settings(x),
-                "tour": [stop.record() for stop in TOURS.get(x.name, ())],
+                "tour": [stop.record() for stop in tours().get(x.name, ())],
             }
             for x in examples()
         ]

@@ -12,14 +12,13 @@ from ..engine.trace.events import Header, Step
 from ..engine.trace.forks import legs, method_at
 from ..lab.wire import drafted
 from .events import Channel
-from .play import MOST_NEW, Choice, Play, Refused
+from .play import MOST_NEW, SEEDS, Choice, Play, Refused
 from .recipe import recorded
 
 if TYPE_CHECKING:
     from ..engine.method import Method
 
 LONGEST = 80  # characters of a name
-SEEDS = (1 << 53) - 1
 CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_settings", "drafter")
 SUFFIX = ".dstrace"
 

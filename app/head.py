@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..lab.bundle import WEB
 from .guard import App, Receive, Scope, Send
 
 HEAD = b"""
@@ -15,12 +16,14 @@ HEAD = b"""
 <link rel="modulepreload" href="/ds/web/tour.js">
 <link rel="modulepreload" href="/ds/web/landing.js">
 <link rel="modulepreload" href="/ds/web/save.js">
-<script type="module">import("/ds/web/page.js").then((page) => page.early());</script>
-"""
+<script>
+%s</script>
+""" % (WEB / "arrive.js").read_bytes()
 
 
 class Head:
-    """Puts HEAD at the beginning of the page's head. The page library adds what it is given only once it runs."""
+    """Puts HEAD at the beginning of the page's head. The page library adds what it is given only once it runs. The page is
+    not kept by the browser: an old one, shown while a new server is starting, would ask for parts that do not come."""
 
     def __init__(self, app: App):
         self.app = app
@@ -43,8 +46,9 @@ class Head:
                     body = b"".join(parts)
                     if start["status"] == 200:
                         body = body.replace(b"<head>", b"<head>" + HEAD, 1)
-                    others = [(k, v) for k, v in start["headers"] if k.lower() != b"content-length"]
-                    await send({**start, "headers": [*others, (b"content-length", b"%d" % len(body))]})
+                    others = [(k, v) for k, v in start["headers"] if k.lower() not in (b"content-length", b"cache-control")]
+                    own = [(b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+                    await send({**start, "headers": [*others, *own]})
                     await send({"type": "http.response.body", "body": body})
 
         await self.app({**scope, "headers": plain}, receive, kept)

@@ -11,12 +11,15 @@ from .guard import Receive, Scope, Send
 
 WAITING = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>DecodeScope</title><meta http-equiv="refresh" content="1">
+<title>DecodeScope</title><link rel="icon" href="data:,">
 <style>
 :root { color-scheme: light dark; }
 body { margin: 24px; font: 15px/1.5 -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
-</style></head><body><p>DecodeScope is starting.</p></body></html>
-"""
+</style></head><body><p>DecodeScope is starting.</p><script>
+const asks = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.status !== 503, () => false);
+setInterval(() => asks().then((there) => there && location.reload()), 1000);
+</script></body></html>
+"""  # a refresh by <meta> would leave an address with a # where it is
 
 
 class Late:

@@ -19,38 +19,39 @@ STYLES = """
 <link rel="stylesheet" href="/ds/web/scope.css">
 <link rel="stylesheet" href="/ds/web/page.css">
 """
-# The scripts of the parts below: each hands its element to the page module. `value` is JSON, put in by textContent.
-TOP = "import('/ds/web/page.js').then((page) => page.top(element));"
-VIEW = "import('/ds/web/page.js').then((page) => page.view(element));"
-TRANSPORT = "import('/ds/web/page.js').then((page) => page.transport(element));"
-OTHERS = "import('/ds/web/page.js').then((page) => page.others(element));"
-MORE = "import('/ds/web/page.js').then((page) => page.more(element));"
+# The scripts of the parts below: each hands its element to the page module, which lab/web/arrive.js gives out. `value` is
+# JSON, put in by textContent.
+TOP = "window.decodescope((page) => page.top(element));"
+VIEW = "window.decodescope((page) => page.view(element));"
+TRANSPORT = "window.decodescope((page) => page.transport(element));"
+OTHERS = "window.decodescope((page) => page.others(element));"
+MORE = "window.decodescope((page) => page.more(element));"
 SET = """
-import('/ds/web/page.js').then((page) => page.setter((text) => {
+window.decodescope((page) => page.setter((text) => {
   props.value = text;
   trigger('input');
 }));
 """
 MODELS = """
-const tell = () => import('/ds/web/page.js').then((page) => page.models(element, props.value));
+const tell = () => window.decodescope((page) => page.models(element, props.value));
 tell();
 watch('value', tell);
 """
 ANSWER = """
-const tell = () => import('/ds/web/page.js').then((page) => page.answer(element, props.value));
+const tell = () => window.decodescope((page) => page.answer(element, props.value));
 tell();
 watch('value', tell);
 """
 STARTED = """
-const tell = () => import('/ds/web/page.js').then((page) => page.started(props.value));
+const tell = () => window.decodescope((page) => page.started(props.value));
 watch('value', tell);
 """
 COPIED = """
-const tell = () => import('/ds/web/page.js').then((page) => page.copied(element, props.value));
+const tell = () => window.decodescope((page) => page.copied(element, props.value));
 tell();
 watch('value', tell);
 """
-KEPT = "() => import('/ds/web/page.js').then((page) => page.settings())"
+KEPT = "() => window.decodescope((page) => page.settings())"
 EMPTY = "<div></div>"
 FIRST = "tree"  # the preset that the controls begin with
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
@@ -98,16 +99,10 @@ def page(play: Play) -> gr.Blocks:
                         gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
                     answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
                     with gr.Row(elem_id="ds-numbers"):
-                        seed = gr.Number(begin.seed, label="Seed", precision=0, minimum=0, min_width=80, elem_id="ds-seed")
-                        new = gr.Number(
-                            begin.max_new,
-                            label="New tokens",
-                            precision=0,
-                            minimum=1,
-                            maximum=4096,
-                            min_width=80,
-                            elem_id="ds-new",
-                        )
+                        # without the library's own limits: Run says what is wrong, where it stands and with its name
+                        whole: Any = dict(precision=0, min_width=80)
+                        seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
+                        new = gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
                     with gr.Row(elem_id="ds-choose"):
                         named = [(x.label, x.key) for x in play.offers()]
                         target = _models(play.names["target"], named, "Model", "ds-target")

@@ -28,6 +28,7 @@ LONGEST_S = 600.0  # of one run's computing
 FREE = 1 << 30  # bytes that must be left on the disk before a run begins
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
+SEEDS = (1 << 53) - 1  # the largest seed; larger numbers are not exact in every reader of a trace
 PROMPT = 1 << 20  # characters of a prompt
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -120,6 +121,8 @@ class Play(Shelf):
             raise Refused(f"The prompt has {len(choice.prompt)} characters; at most {PROMPT} are read.")
         if not 1 <= choice.max_new <= MOST_NEW:
             raise Refused(f"New tokens = {choice.max_new}: must lie in [1, {MOST_NEW}].")
+        if not 0 <= choice.seed <= SEEDS:
+            raise Refused(f"Seed = {choice.seed}: must lie in [0, {SEEDS}].")
         self._ready.wait(120)
         if not self.models:
             raise Refused(self.trouble or "The models are still being loaded; try again in a moment.")
@@ -231,7 +234,7 @@ class Play(Shelf):
         self._own = {visitor: run for visitor, run in self._own.items() if run in self._channels}
 
     def _drop(self, run: str) -> None:
-        del self._channels[run]
+        self._channels.pop(run).close()
         if self._runner is not None and self._jobs.pop(run, None) is not None:
             self._runner.jobs.pop(run, None)
 

@@ -1,18 +1,26 @@
 """Measure the page: how much of a run is shown while it arrives, what a drawing costs, how long a jump takes.
 
-    python benchmarks/page.py [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
+    python benchmarks/page.py [--parts live long export] [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
 
-Runs of the shipped model with draft trees are recorded first, then replayed to the page at a fixed rate, as if they were
-being made; so the engine takes no part in what is measured. With two panes two runs arrive at once, side by side in the Lab,
-with three or four on the Compare page. Needs playwright and Chromium (DECODESCOPE_BROWSER names it); the browser's processor
-time is told on Linux only.
+Runs of the shipped model with draft trees are recorded first.
+
+live    replays them to the page at a fixed rate, as if they were being made; so the engine takes no part in what is measured.
+        With two panes two runs arrive at once, side by side in the Lab, with three or four on the Compare page. A tree outside
+        the window is drawn when it is scrolled to, or when the run stands still.
+long    opens traces of --long steps: the steps of one recorded run over and over, each with its number, place and time,
+        written by the engine's own writer; above 50,000 steps at the level "counts", so that the file stays small.
+export  writes a run as one HTML file and opens that.
+
+Needs playwright and Chromium (DECODESCOPE_BROWSER names it); the browser's processor time is told on Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import platform
+import random
 import shutil
 import socket
 import statistics
@@ -22,6 +30,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +42,9 @@ from decodescope.app.server import app
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, Tee, encode
 from decodescope.engine.session import Session
-from decodescope.engine.trace import Trace
+from decodescope.engine.trace import Trace, TraceWriter
+from decodescope.engine.trace.events import Level
+from decodescope.lab.export import export_html
 from decodescope.lab.wire import Wire
 from decodescope.lab.wire import encode as as_json
 
@@ -61,6 +72,17 @@ SEEK = """async ([place, at, wanted]) => { const a = performance.now();
   while (!there() && performance.now() - a < 5000) await new Promise((f) => setTimeout(f, 1));
   return performance.now() - a; }"""
 
+FIRST = """(() => { const look = () => document.querySelector('.ds h1')?.textContent ? (window.first = performance.now())
+  : requestAnimationFrame(look); look(); })()"""
+JUMP = """async ([place, at]) => { const a = performance.now(), box = document.querySelector(place + ' .scrub');
+  box.value = at; box.dispatchEvent(new Event('input'));
+  const there = () => document.querySelector(place + ' h1').textContent === 'Step ' + at
+    && !document.querySelector(place + ' .decision').textContent.includes('fetching');
+  while (!there() && performance.now() - a < 20000) await new Promise((f) => setTimeout(f, 1));
+  return performance.now() - a; }"""
+TIMEOUT_MS = 600_000
+COUNTS = 50_000  # steps above which a long trace is recorded at the level "counts"
+
 
 class Feed:
     """A recorded run that arrives at a channel, one step per 1/rate s. status: as a job's."""
@@ -85,11 +107,11 @@ class Feed:
         return time.perf_counter() - begin
 
 
-def record(steps: int, nodes: int, path: Path, seed: int) -> Trace:
+def record(steps: int, nodes: int, path: Path, seed: int, level: Level = "decisions") -> Trace:
     """A run of `steps` steps, in memory and on disk."""
     model, trace = load("lab", "float32", "cpu"), Trace()
     method = Method.named({"drafter": "token_recycling", "sampler": ["temperature"]}, {"drafter": {"nodes": str(nodes)}})
-    session = Session(model, method, encode(model, PROMPT), max_new_tokens=1500, seed=seed, stop_tokens=[])
+    session = Session(model, method, encode(model, PROMPT), max_new_tokens=1500, seed=seed, stop_tokens=[], level=level)
     session.sink = Tee(LazyWriter(path), trace)
     session.start()
     while session.end is None:
@@ -97,6 +119,21 @@ def record(steps: int, nodes: int, path: Path, seed: int) -> Trace:
         if session.steps >= steps:
             session.finish("stopped_by_user")
     return trace
+
+
+def stretch(trace: Trace, path: Path, steps: int) -> None:
+    """Write a trace of so many steps: those of `trace` over and over."""
+    writer = TraceWriter(path, replace(trace.header, max_new_tokens=10 * steps))
+    assert trace.prefill is not None and trace.end is not None
+    writer.write(trace.prefill)
+    n, t_us, tokens = len(trace.header.prompt), 0.0, []
+    for i in range(steps):
+        step = trace.steps[i % len(trace.steps)]
+        caches = [replace(x, held=x.held + n - step.n) for x in step.cache]  # nothing is evicted
+        writer.write(replace(step, step=i, n=n, t_us=t_us, cache=caches))
+        n, t_us = n + len(step.emitted), t_us + step.wall_us
+        tokens += step.emitted
+    writer.seal(replace(trace.end, steps=steps, tokens=tokens))
 
 
 @contextmanager
@@ -116,15 +153,58 @@ def served(play: Play) -> Iterator[str]:
         thread.join(10)
 
 
-def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float) -> list[tuple[str, str]]:
-    """Rows of the table, for one to four runs."""
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A page of 1440 x 900 px."""
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get("DECODESCOPE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield launched.new_page(viewport={"width": 1440, "height": 900})
+        launched.close()
+
+
+def opened(steps: int, path: Path, play: Play) -> list[tuple[str, str]]:
+    """Rows of the table, for a recorded run of many steps."""
+    chance, place = random.Random(0), ".ds-places"
+    with served(play) as address, browser() as page:
+        page.add_init_script(FIRST)
+        begin = time.perf_counter()
+        page.goto(f"{address}/#run={path.stem}")
+        page.wait_for_function("window.first", timeout=TIMEOUT_MS)
+        first, there = page.evaluate("first"), page.evaluate(f"Number(document.querySelector('{place} .scrub').max)")
+        moved = page.evaluate(JUMP, [place, there // 2])
+        page.wait_for_function(f"document.querySelector('{place} .scrub').max == {steps - 1}", timeout=TIMEOUT_MS)
+        took = time.perf_counter() - begin
+        jumps = sorted(page.evaluate(JUMP, [place, chance.randrange(steps)]) for _ in range(24))
+    return [
+        ("file, bytes", f"{path.stat().st_size:,}"),
+        ("address to first drawing, s", f"{first / 1000:.2f}"),
+        ("steps there by then, and a move among them", f"{there + 1:,}, {moved:.0f} ms"),
+        ("until all steps are there, s", f"{took:.1f}"),
+        ("seek to a step anywhere, ms", _spread(jumps)),
+    ]
+
+
+def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
+    """Rows of the table, for a run in one HTML file."""
+    path, times = folder / "run.html", []
+    path.write_text(export_html(trace), encoding="utf-8")
+    with browser() as page:
+        page.add_init_script(FIRST)
+        for _ in range(5):
+            page.goto(path.as_uri())
+            page.wait_for_function("window.first", timeout=TIMEOUT_MS)
+            times.append(page.evaluate("first"))
+    size, packed = path.stat().st_size, len(gzip.compress(path.read_bytes()))
+    return [("bytes, and compressed (gzip)", f"{size:,}, {packed:,}"), ("open to first drawing, ms", _spread(sorted(times)))]
+
+
+def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float) -> list[tuple[str, str]]:
+    """Rows of the table, for one to four runs."""
     feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
-    with served(play) as address, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        page: Any = browser.new_page(viewport={"width": 1440, "height": 900})
+    with served(play) as address, browser() as page:
         page.add_init_script(COUNT)
         lab, runs = len(channels) < 3, [x.run for x in channels]
         place = ".ds-places" if lab else "#ds-page-compare .runs"
@@ -146,7 +226,6 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         drawn = sorted(page.evaluate("drawn.filter((x) => x > 0.5)"))  # others had nothing to draw
         gaps = sorted(page.evaluate("gaps"))
         seeks = sorted(page.evaluate(SEEK, [place, *there]) for there in _places(traces))
-        browser.close()
     sizes = []
     for trace in traces:
         wire = Wire(trace.header)
@@ -206,26 +285,38 @@ def _spread(values: list[float]) -> str:
 def main() -> None:
     """Record, replay, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", default=["live", "long", "export"], choices=("live", "long", "export"))
+    parser.add_argument("--long", type=int, nargs="+", default=[10_000, 200_000], help="steps of the traces that are opened")
     parser.add_argument("--panes", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 3, 4), help="runs shown at once")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=30.0, help="steps per second")
     parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")
     args = parser.parse_args()
     tables = {}
-    for panes in args.panes:
+    for panes in args.panes if "live" in args.parts else []:
         with tempfile.TemporaryDirectory() as folder:
             play = Play("lab", None, Path(folder))
             channels = [Channel(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)]
             traces = [record(args.steps, args.nodes, x.path, seed) for seed, x in enumerate(channels, 1)]
             play._channels.update((x.run, x) for x in channels)
-            tables[panes] = measured(traces, channels, play, args.rate)
+            tables[f"{panes} {'pane' if panes == 1 else 'panes'}"] = measured(traces, channels, play, args.rate)
+    for steps in args.long if "long" in args.parts else []:
+        with tempfile.TemporaryDirectory() as folder:
+            level: Level = "counts" if steps > COUNTS else "decisions"
+            path = Path(folder) / f"{'1' * 16}.dstrace"
+            stretch(record(args.steps, args.nodes, Path(folder) / "short.dstrace", 1, level), path, steps)
+            tables[f"a trace of {steps:,} steps, level {level}"] = opened(steps, path, Play("lab", None, Path(folder)))
+    if "export" in args.parts:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = record(args.steps, args.nodes, Path(folder) / "short.dstrace", 1)
+            tables[f"export of {args.steps} steps"] = exported(trace, Path(folder))
     print("python benchmarks/page.py " + " ".join(sys.argv[1:]))
     load_s = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.steps} steps")
-    for panes, rows in tables.items():
-        print(f"\n{panes} {'pane' if panes == 1 else 'panes'}")
+    for title, rows in tables.items():
+        print(f"\n{title}")
         for name, value in rows:
-            print(f"{name:38}  {value}")
+            print(f"{name:42}  {value}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..engine.trace import Header, Step, Trace, TraceError
+from ..engine.trace.forks import legs
 from ..engine.trace.pieces import join
 from .advice import Cycle, Seen, looked_up
 from .kinds import KINDS, LOOKED_AT, kind_of
@@ -82,7 +83,8 @@ class Tally:
         self.notes: list[str] = []
 
     def run(self, trace: Trace) -> None:
-        """Take one trace."""
+        """Take one trace. Of a fork only what its own method decided by itself is counted: steps before it that another
+        method made, and a step with forced verdicts, are left out, and a note says how many."""
         head = trace.header
         name = trace.path.name if trace.path is not None else f"trace {self.runs + 1}"
         if "decisions" not in head.levels:
@@ -104,9 +106,16 @@ class Tally:
         rule = head.method.get("acceptance")
         rule = str(rule.get("name", "")) if isinstance(rule, dict) else ""
         text = head.prompt.tolist()
+        parts, left = legs(head), 0
         for step in trace.steps:
-            self.step(trace, step, rule, text)
+            part = [x for x in parts if x.first <= step.step][-1]
+            if part.method == head.method and not (part.forced and part.first == step.step):
+                self.step(trace, step, rule, text)
+            else:
+                left += 1
             text += step.emitted
+        if left:
+            self.notes.append(f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out.")
         steps, tokens, sizes = looked_up(text, len(head.prompt), head.max_new_tokens or len(text))
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes

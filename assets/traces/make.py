@@ -56,7 +56,83 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "eagle": {
+        "title": "A tree from a trained head",
+        "about": "EAGLE-2: one small layer reads the target's own state and grows the tree where it is sure.",
+        "names": {"drafter": "eagle2"},
+        "settings": {"drafter": {"nodes": 16}},
+        "prompts": RECORDS,
+        "chat": True,
+        "new": 64,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 8,
+    },
+    "kangaroo": {
+        "title": "The model drafts for itself",
+        "about": "Kangaroo: the first two layers and a small adapter guess, the six layers above them check.",
+        "names": {"drafter": "kangaroo"},
+        "settings": {},
+        "prompts": RECORDS,
+        "chat": True,
+        "new": 64,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 8,
+    },
+    "early-exit": {
+        "title": "Layers left out, text changed",
+        "about": "A pass stops at the first layer that is half sure of its token: quicker, and the copy goes wrong.",
+        "names": {"drafter": "none", "depth": "confidence_exit"},
+        "settings": {"depth": {"threshold": 0.5}},
+        "prompts": RECORDS,
+        "chat": True,
+        "new": 64,
+        "seed": 7,
+        "level": "decisions",
+    },
+    "jacobi": {
+        "title": "A block that settles",
+        "about": "Jacobi decoding: eight guesses are read at once and replaced by the model's choices until they stand.",
+        "names": {"strategy": "jacobi"},
+        "settings": {},
+        "prompts": ["1 2 3 4 5 6 7 8 9 10 11 12"],
+        "new": 32,
+        "seed": 7,
+        "level": "decisions",
+    },
+    "adaptive": {
+        "title": "As long as it dares",
+        "about": "The draft goes on while it is sure: one guess in some steps, eighteen in another. The bar tunes itself.",
+        "names": {"drafter": "draft_model", "schedule": "confidence"},
+        "settings": {},
+        "prompts": STORIES,
+        "new": 40,
+        "seed": 7,
+        "level": "decisions",
+    },
+    "two-drafts": {
+        "title": "Two drafts, one check",
+        "about": "SpecInfer: two small models draw a tree each, and the large one checks both in one pass.",
+        "names": {"drafter": "specinfer", "sampler": ["temperature"]},
+        "settings": {"drafter": {"models": 2, "branching": "2,1,1"}, "temperature": {"temperature": 0.8}},
+        "prompts": STORIES,
+        "new": 48,
+        "seed": 1,
+        "level": "decisions",
+    },
+    "block": {
+        "title": "A later dart saves the draft",
+        "about": "Block verification judges five guesses as a whole: a success further down repairs a failure above.",
+        "names": {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
+        "settings": {"drafter": {"length": 5}, "temperature": {"temperature": 0.8}},
+        "prompts": STORIES,
+        "new": 64,
+        "seed": 4,
+        "level": "decisions",
+    },
 }
+DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
 LARGEST = 300_000  # bytes of one file; one that would be larger keeps no fields
 
 
@@ -68,10 +144,10 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
         session = record(path, what, prompt, what["level"], models)
         if path.stat().st_size > LARGEST and what["level"] == "fields":
             session = record(path, what, prompt, "decisions", models)
-        if session.steps >= ENOUGH:
+        if session.steps >= what.get("enough", ENOUGH):
             break
     else:
-        raise SystemExit(f"{name}: no prompt gives {ENOUGH} steps; give it another one.")
+        raise SystemExit(f"{name}: no prompt gives {what.get('enough', ENOUGH)} steps; give it another one.")
     assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size} bytes: give it fewer tokens"
     print(f"{path.name}: {session.steps} steps, {path.stat().st_size / 1000:.0f} kB")
     return {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
@@ -80,11 +156,12 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
 def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: dict[str, Any]) -> Session:
     """Run it into the file."""
     chat = what.get("chat", False)
+    method = Method.named(what["names"], what["settings"])
     session = Session(
         models["lab"],
-        Method.named(what["names"], what["settings"]),
+        method,
         encode(models["lab"], prompt, chat),
-        models={"draft": models["lab-draft"]},
+        models={role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.drafter.lanes},
         max_new_tokens=what["new"],
         seed=what["seed"],
         chat=chat,
@@ -100,7 +177,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
 def main() -> None:
     """Record the examples that are named, or all."""
     wanted = sys.argv[1:] or list(EXAMPLES)
-    models = {name: load(name, "float32", "cpu") for name in ("lab", "lab-draft")}
+    models = {name: load(name, "float32", "cpu") for name in ("lab", *DRAFTS.values())}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     kept |= {name: make(name, models) for name in wanted}

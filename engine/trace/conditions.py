@@ -20,7 +20,7 @@ from typing import Any
 from .events import Header, Piece, Step
 from .facts import FACTS, Facts, usable
 from .grammar import QUANTIFIERS, ConditionError, Part, parsed, short, walk
-from .pieces import label
+from .pieces import label, shown_id
 
 WORK = 1_000_000  # parts of a condition that are looked at in one step, over all its nodes
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -256,7 +256,9 @@ class Watch:
                 said.append(f"{name} = {value[:40]!r}" if isinstance(value, str) else f"{name} = {value:.6g}")
         where = f"Step {self._facts.step.step}"
         if i is not None:
-            where += f", node {i + 1}, “{self._piece(self._facts.tokens[i])[:40]}”"
+            token = self._facts.tokens[i]
+            piece = self._facts.pieces.get(str(token))
+            where += f", node {i + 1}, “{shown_id(token, {} if piece is None else {token: piece})}”"
         return f"{where}: {', '.join(said) or self.condition.text}."
 
 

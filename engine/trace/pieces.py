@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 
 from .events import Piece
+
+_SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}  # the same as in lab/web/scope/tokens.js
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 
 def join(ids: Iterable[int], pieces: Mapping[int, Piece]) -> str:
@@ -19,6 +23,31 @@ def label(token: int, pieces: Mapping[int, Piece]) -> str:
     if piece is None:
         return f"<#{token}>"
     return piece if isinstance(piece, str) else f"<{' '.join(piece).upper()}>"
+
+
+def shown(piece: Piece | None, most: int = 40) -> str:
+    """A piece with white space, controls and bidi marks made visible, bytes as `⟨E2 82⟩`; at most `most` characters."""
+    if piece is None:
+        return "⟨?⟩"
+    if not isinstance(piece, str):
+        return f"⟨{' '.join(piece).upper()}⟩"
+    made = "".join(_visible(char) for char in piece[:most])
+    if made and unicodedata.category(piece[0]).startswith("M"):
+        made = "◌" + made
+    return made + "…" if len(piece) > most else made
+
+
+def shown_id(token: int, pieces: Mapping[int, Piece], most: int = 40) -> str:
+    """The piece of `token`, or `#7` where the trace does not show it."""
+    return shown(pieces[token], most) if token in pieces else f"#{token}"
+
+
+def _visible(char: str) -> str:
+    if char in _SIGNS:
+        return _SIGNS[char]
+    if ord(char) < 0x20:
+        return chr(0x2400 + ord(char))
+    return f"‹U+{ord(char):04X}›" if unicodedata.category(char) in _HIDDEN else char
 
 
 def _bytes(piece: Piece) -> bytes:

@@ -4,6 +4,7 @@ import { ask, ended, fill, open, panes as inLab, shown } from "./runs.js";
 import { current, fragment, go } from "./tabs.js";
 import { lineup } from "./lineup.js";
 import { picker } from "./picker.js";
+import { forms, saving, viewsOf } from "./save.js";
 import { standings } from "./standings.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
@@ -107,7 +108,10 @@ export function page(element) {
     const run = runs[k], stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), { "aria-label": `stop run ${LETTERS[k]}` });
     run.stop = stop;
     stop.hidden = ended(run);
-    return h("div", { class: "tools" }, stop, button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }), button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), { "aria-label": `remove run ${LETTERS[k]}` }));
+    const views = () => [...viewsOf(both.root, `of ${runs.map((one) => one.id.slice(0, 8)).join(" ")}`), ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
+    const save = saving(views, () => forms(run.id, ended(run)), "Save");
+    save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
+    return h("div", { class: "tools" }, stop, save, button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }), button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), { "aria-label": `remove run ${LETTERS[k]}` }));
   }
   /** Of panes that do not fit beside each other this one is seen. */
   function front(k) {
@@ -119,10 +123,12 @@ export function page(element) {
 
   const pairOf = (k) => summary?.pairs.find((x) => x.a === Math.min(k, base) && x.b === Math.max(k, base));
   const heads = (k) => [runs[base], runs[k]].map((run) => run.view?.store.head);
+  const prompts = new WeakMap(); // head -> its prompt in one string
+  const promptOf = (head) => prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
   /** How many times as fast as the baseline: by the repeats, else pair's own figure of one run each. */
   function ratio(k) {
     const [a, b] = heads(k), again = table.ratio(runs[base].id, runs[k].id);
-    if (a && b && JSON.stringify([a.prompt, a.prompt_tokens]) !== JSON.stringify([b.prompt, b.prompt_tokens])) return ["", "another prompt: no ratio"];
+    if (a && b && promptOf(a) !== promptOf(b)) return ["", "another prompt: no ratio"];
     return again ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`] : null;
   }
   /** What is known of the token at which two texts part. */
@@ -184,6 +190,7 @@ export function page(element) {
       });
       on("state", (state) => {
         run.status = state.status;
+        run.view.expect(state.of || 0);
         run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
         run.stop.hidden = ended(run);
         table.runs(runs, base);

@@ -5,6 +5,7 @@ import { ask, ended, heard, panes, stepped, told } from "./runs.js";
 import { here as address } from "./landing.js";
 import { current, fragment } from "./tabs.js";
 import { add, breakpoints, changed, enabled, list, numbered, remove, turn } from "./breaks.js";
+import { otherPath } from "./otherpath.js";
 import { watches } from "./watches.js";
 import { whatif } from "./whatif.js";
 
@@ -34,7 +35,7 @@ export function page(element) {
 
   const mine = mount(host, { views: ["tree", "card", "text", "time"], label: "the run under the debugger", empty: EMPTY, pace: "1/s", keys: KEYS.map(([key, letter, word]) => [`${key} ${letter}`, word]), onGap: () => {}, onSeek: sought, onSelect: (selection) => following || (theirs()?.select(selection), settle()), onMove: draw });
   const card = mine.root.querySelector(".decision"), side = h("div", { class: "side" });
-  const tries = whatif(), nothing = mine.root.querySelector(".empty");
+  const tries = whatif(otherPath(mine.root).show), nothing = mine.root.querySelector(".empty");
   card.replaceWith(side);
   side.append(card, tries.element);
   side.after(tries.forks);
@@ -224,7 +225,7 @@ export function page(element) {
     const { head } = store(), i = mine.at;
     const state = live() ? pane.status : "recorded", begun = store().count || !live();
     named.textContent = !pane.id ? "" : [...(head ? [methodName(head), head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
-    nothing.textContent = !pane.id || begun ? EMPTY : state === "paused" ? "The run is paused before its first step: press Continue, or Step." : "The run has made no step yet.";
+    nothing.textContent = !pane.id || begun ? [pane.trouble, EMPTY].filter(Boolean).join(" ") : state === "paused" ? "The run is paused before its first step: press Continue, or Step." : "The run has made no step yet.";
     const number = stop ? numbered(stop.text) : 0, shown = stop && stop.step === i && pane.id;
     banner.hidden = !shown;
     const said = shown ? [`Stopped at ${number ? `breakpoint ${number}` : "a breakpoint"}: `, h("code", null, stop.text), h("span", null, `, step ${stop.step}. ${stop.why || ""}`)] : [];

@@ -8,7 +8,7 @@ export function paints(element) {
   const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
   const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
   const ramp = [...Array(RAMP).keys()].map((k) => `rgb(${low.map((x, c) => Math.round(x + ((high[c] - x) * k) / (RAMP - 1))).join(" ")})`);
-  return { ramp, gone: of("gone"), line: of("edge"), ink: of("ink"), muted: of("muted"), bg: of("bg"), ring: of("ring"), mark: of("reject"), sans: `11px ${of("sans")}`, mono: `11px ${of("mono")}` };
+  return { ramp, gone: of("gone"), line: of("edge"), ink: of("ink"), muted: of("muted"), bg: of("bg"), ring: of("ring"), mark: of("reject"), size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`, mono: `${of("t-xs")} ${of("mono")}` };
 }
 
 /** Draw `rows` × `columns` cells and say where they lie: {left, room, columns, rows, lines, tall, at(event)}.
@@ -57,7 +57,7 @@ export function grid(canvas, colours, { wide, rows, columns, cell, group = rows,
     const text = label?.(row);
     if (!text || lines[row] < free) continue;
     pen.fillText(text, 0, lines[row] + tall / 2, left - 4);
-    free = lines[row] + 12;
+    free = lines[row] + colours.size + 1;
   }
   pen.fillStyle = colours.ink;
   pen.font = colours.mono;

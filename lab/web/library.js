@@ -1,15 +1,16 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add, save. */
 import { grouped, h, icon, methodName, plural, size, two } from "./scope.js";
 import { ask, example, open } from "./runs.js";
-import { current, go } from "./tabs.js";
+import { current, fragment, go, panel } from "./tabs.js";
 import { guide } from "./tour.js";
 
 const LARGEST = 64; // MiB of a file that is added
 const DRAWN = 300; // rows that are drawn at once
+const FEWEST = 2, MOST = 4, LETTERS = "ABCD"; // runs beside each other
 const AGAIN = 400; // ms until rows that have no figures yet are asked for again
 
 export function page(element) {
-  let rows = [], held = null, chosen = null, words = "", renaming = null, turn = 0;
+  let rows = [], held = null, chosen = [], words = "", renaming = null, turn = 0;
 
   const button = (word, act, props = {}) => {
     const made = h("button", { type: "button", class: "ds-button", ...props }, word);
@@ -68,6 +69,7 @@ export function page(element) {
       if (mine !== turn) return;
       held = found;
       rows = found.rows;
+      if (!chosen.every(find)) choose(chosen.filter(find)); // another page has deleted one
       draw();
       if (found.more && current() === "library") setTimeout(() => mine === turn && read(), AGAIN);
     } catch (error) {
@@ -92,23 +94,30 @@ export function page(element) {
     go("lab");
     document.querySelector(".ds-places .ds")?.focus({ preventScroll: true });
   }
+  /** Choose a run for the comparison, or take it out again. */
   function compare(run) {
-    if (chosen && chosen !== run) {
-      const first = chosen;
-      choose(null);
-      return show(first, run);
-    }
-    choose(chosen === run ? null : run);
+    if (chosen.length >= MOST && !chosen.includes(run)) return choose(chosen, `Not more than ${MOST} runs stand beside each other: take one out first, or open these. `);
+    choose(chosen.includes(run) ? chosen.filter((one) => one !== run) : [...chosen, run]);
   }
-  function choose(run) {
-    chosen = run;
+  function choose(runs, before = "") {
+    chosen = runs;
     draw();
-    if (run) say(`Compare ${named(find(run))} with: press Compare at another trace or example.`, button("Not now", () => (choose(null), filter.focus())));
-    else say("");
+    const names = runs.map((run, k) => `${LETTERS[k]}: ${named(find(run))}`).join(", "), more = runs.length < MOST ? ", or press Compare at another trace or example" : "";
+    const opening = button(`Compare ${runs.length} runs`, beside, { class: "ds-button go" }), not = button("Not now", () => (choose([]), filter.focus()));
+    if (!runs.length) say("");
+    else if (runs.length < FEWEST) say(`Compare ${named(find(runs[0]))} with: press Compare at another trace or example.`, not);
+    else say(`${before}${names}. Open them${more}.`, opening, not);
+  }
+  /** Open the chosen runs in Compare. */
+  function beside() {
+    const others = location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(runs|at|align|base)=/.test(part)), runs = `runs=${chosen}`;
+    choose([]);
+    location.hash = fragment([...others, runs], "compare");
+    setTimeout(() => panel()?.focus({ preventScroll: true })); // behind the change of the page
   }
   function remove(row) {
     const list = matching(), next = list[list.indexOf(row) + 1] || list[list.indexOf(row) - 1];
-    if (chosen === row.run) choose(null);
+    if (chosen.includes(row.run)) choose(chosen.filter((one) => one !== row.run));
     const undo = button("Undo", () => act(row.run, "restore", undefined, () => (say(`${named(row)} is back.`), focus(row.run))));
     act(row.run, "delete", undefined, () => {
       say(`${named(row)} was deleted. For an hour it can be brought back.`, undo);
@@ -156,6 +165,11 @@ export function page(element) {
     counts.forEach((n, i) => c.fillRect(i * wide, 40 - (38 * n) / most - 2, Math.max(1, wide - 2), (38 * n) / most + 2));
     return canvas;
   }
+  /** The button that takes a run into the comparison; it shows the letter that the run has there. */
+  function choosing(row) {
+    const k = chosen.indexOf(row.run);
+    return button(LETTERS[k] ?? "Compare", () => compare(row.run), { class: "ds-button compare", "aria-pressed": String(k >= 0), "aria-label": `compare ${named(row)}` });
+  }
   function line(row) {
     const starred = button(row.star ? "★" : "☆", () => act(row.run, "star", !row.star, () => focus(row.run, ".star button")), { class: "bare", "aria-pressed": String(!!row.star), "aria-label": `keep ${named(row)} in any case`, title: "keep it in any case" });
     const opening = button(named(row), () => show(row.run), { class: "open" });
@@ -176,18 +190,18 @@ export function page(element) {
       h("div", null, button("Rename", () => ((renaming = row.run), draw(), body.querySelector("input")?.select()), { class: "item" }), button("Delete", () => remove(row), { class: "item" }), h("span", { class: "quiet" }, "Save as"), link("trace", "trace"), link("HTML page", "export.html"), link("Perfetto events", "perfetto.json")));
     more.addEventListener("toggle", () => more.open && element.querySelectorAll("details.more[open]").forEach((one) => one !== more && (one.open = false)));
     more.addEventListener("focusout", (event) => event.relatedTarget && !more.contains(event.relatedTarget) && (more.open = false));
-    const comparing = button(chosen === row.run ? "A" : "Compare", () => compare(row.run), { class: "ds-button compare", "aria-pressed": String(chosen === row.run), "aria-label": `compare ${named(row)}` });
+    const comparing = choosing(row);
     const note = row.trouble || row.damage;
     const cells = note && row.trouble
       ? [h("td", { class: "wrong", colspan: 6 }, row.trouble)]
       : [h("td", { class: "method" }, method(row), note ? h("small", null, `${note}`) : null), h("td", { class: "model" }, row.model), h("td", { class: "bars" }, row.bars?.length ? bars(row.bars) : row.pending ? "reading…" : ""), h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)), h("td", { class: "tau n" }, row.tau ? two(row.tau) : ""), h("td", { class: "rate n" }, row.rate ? grouped(row.rate) : "")];
-    return h("tr", { "data-run": row.run, class: chosen === row.run ? "chosen" : null }, h("td", { class: "star" }, starred), name, cells, h("td", { class: "size n" }, size(row.size)), h("td", { class: "at" }, when(row.at)), h("td", { class: "acts" }, h("span", null, row.trouble ? null : comparing, more)));
+    return h("tr", { "data-run": row.run, class: chosen.includes(row.run) ? "chosen" : null }, h("td", { class: "star" }, starred), name, cells, h("td", { class: "size n" }, size(row.size)), h("td", { class: "at" }, when(row.at)), h("td", { class: "acts" }, h("span", null, row.trouble ? null : comparing, more)));
   }
   function card(row) {
     const opening = h("button", { type: "button", class: "card", "aria-label": `open the example ${row.title}` }, h("span", { class: "bars" }, row.bars?.length ? bars(row.bars) : ""), h("b", null, row.title), h("span", { class: "about" }, row.about), h("small", null, `${plural(row.steps ?? 0, "step")}, ${method(row)}`));
     opening.addEventListener("click", () => show(row.run));
     const stops = example(row.run)?.tour?.length, leading = stops && button(`Guided tour, ${stops} stops`, () => (show(row.run), guide(row.run)));
-    return h("li", null, opening, leading, chosen ? button(`Compare with ${named(find(chosen))}`, () => compare(row.run)) : null);
+    return h("li", { "data-run": row.run }, opening, h("span", { class: "ways" }, leading, choosing(row)));
   }
   let drawnExamples = "";
   function draw() {
@@ -196,10 +210,15 @@ export function page(element) {
     const list = matching(), own = rows.filter((row) => !row.example);
     const was = document.activeElement, at = body.contains(was) && was.closest("tr")?.dataset.run, part = at && was.closest("td, th")?.className.split(" ")[0];
     body.replaceChildren(...list.slice(0, DRAWN).map(line));
-    if (at && part !== "name") focus(at, `.${part} button, .${part} summary`);
+    if (at && part !== "name") focus(at, `.${part} :is(button, summary)`);
     else if (at) focus(at);
     const shown = rows.filter((row) => row.example), as = JSON.stringify([shown, chosen]);
-    if (as !== drawnExamples) (drawnExamples = as), examples.replaceChildren(...shown.map(card));
+    if (as !== drawnExamples) {
+      const on = examples.contains(was) && `[data-run="${was.closest("li").dataset.run}"] .${was.matches(".compare") ? "compare" : "card"}`;
+      drawnExamples = as;
+      examples.replaceChildren(...shown.map(card));
+      if (on) examples.querySelector(on)?.focus();
+    }
     examples.parentElement.hidden = !shown.length;
     count.textContent = `${grouped(own.length)} on this machine, ${size(held.bytes)}; above ${size(held.most)} the oldest without a star go`;
     table.hidden = !list.length;

@@ -1,7 +1,7 @@
 /* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
 import { here, landing } from "./landing.js";
-import { copying, saving } from "./save.js";
+import { copying, forms, saving, viewsOf } from "./save.js";
 import { h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
 import { pages, panel, tabs } from "./tabs.js";
@@ -89,23 +89,14 @@ function line() {
   return h("div", { class: "ds-shown" }, chooser, about, debug, save);
 }
 
-const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"], [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
 /** The views that are shown, for the menu that saves them. */
 function views() {
-  const roots = shown.both ? [["", shown.both.root], ...panes.map((pane, k) => [" " + "ABCD"[k], pane.view.root])] : [["", panes[0].view.root]];
-  const own = (root, part) => [...root.querySelectorAll(part)].find((one) => one.closest(".ds") === root);
-  return roots.flatMap(([letter, root]) => PARTS.map(([part, word]) => [word + letter, own(root, part), `${word}${letter} ${panes[0].id.slice(0, 8)} step ${panes[0].view.at}`]));
+  const title = (pane) => `${pane.id.slice(0, 8)} step ${pane.view.at}`;
+  return shown.both ? [...viewsOf(shown.both.root, title(panes[0])), ...panes.flatMap((pane, k) => viewsOf(pane.view.root, title(pane), "ABCD"[k]))] : viewsOf(panes[0].view.root, title(panes[0]));
 }
 
 /** What else can be taken: the run in other forms, and the address of what is shown. */
-function takes() {
-  const run = panes[0].id;
-  const row = (word, ...ways) => h("div", { class: "row" }, h("span", null, word), ways);
-  const file = (word, path, cls) => h("a", { class: cls, href: `/ds/run/${run}/${path}`, download: "" }, word);
-  const address = row("This step", copying("Copy link", here));
-  if (!ended(panes[0])) return [address, h("div", { class: "row" }, h("span", null, "The run itself can be saved when it has ended."))];
-  return [address, row("Run", file("HTML", "export.html", "html"), file("trace", "trace", "trace")), row("Decisions", file("CSV", "decisions.csv", "csv")), row("Timing", file("Perfetto", "perfetto.json", "perfetto"))];
-}
+const takes = () => [h("div", { class: "row" }, h("span", null, "This step"), copying("Copy link", here)), ...forms(panes[0].id, ended(panes[0]))];
 
 /** Show an example, and put what it was made with into the controls: Run repeats it. */
 function choose({ run, settings }) {
@@ -297,10 +288,12 @@ function paint() {
   document.body.classList.toggle("dark", chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
-/** What was measured before the type had this size is measured anew. */
-function resized() {
-  const other = document.body.classList.contains("dark") ? "light" : "dark";
-  for (const view of shown.both ? [shown.both] : panes.map((pane) => pane.view)) view.theme(other), view.theme("auto");
+/** What was measured before the type had this size is measured anew, on every page: as if the other colours had come and
+ *  gone, which all of them watch. Nothing is painted between. */
+async function resized() {
+  document.body.classList.toggle("dark");
+  await null;
+  document.body.classList.toggle("dark");
   window.dispatchEvent(new Event("resize"));
 }
 

@@ -48,12 +48,19 @@ export function begin() {
   panes.push(pane(null));
   window.addEventListener("hashchange", remembered);
   remembered();
-  ask("/ds/examples").then((rows) => {
-    shown.examples = rows;
-    if (!panes[0].id && !panes[0].trouble && rows.length) open(rows[0].run, { quiet: true });
-    else tell();
-  }, () => {});
+  offered();
   return places;
+}
+
+/** The examples; the first one is shown if the address names no run. A server that does not answer yet is asked again. */
+async function offered(wait = WAIT) {
+  try {
+    shown.examples = await ask("/ds/examples");
+  } catch {
+    return setTimeout(offered, wait, Math.min(2 * wait, 15000));
+  }
+  if (!panes[0].id && !panes[0].trouble && shown.examples.length) open(shown.examples[0].run, { quiet: true });
+  else tell();
 }
 
 function remembered() {
@@ -119,6 +126,7 @@ function connect(pane) {
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
     Object.assign(pane, { status: state.status, broke: state.broke || null, wait: WAIT });
+    view.expect(state.of || 0);
     view.note(state.status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : "");
     tell();
   });

@@ -1,4 +1,4 @@
-/* save: a menu of what can be taken from a page: its views as SVG and PNG, and what else it offers. */
+/* save: a menu of what can be taken from a page: its views as SVG and PNG, a run in other forms, and what else it offers. */
 import { h } from "./scope.js";
 
 /** Hand a file to the browser. */
@@ -8,6 +8,21 @@ function give(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 const named = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+
+const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"], [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
+/** The views of a picture's `root`, for the menu. letter: of its run, where several stand beside each other; of: what it is, in words. */
+export function viewsOf(root, of, letter = "") {
+  const own = (part) => [...root.querySelectorAll(part)].find((one) => one.closest(".ds") === root), after = letter && " " + letter;
+  return PARTS.map(([part, word]) => [word + after, own(part), `${word}${after} ${of}`]);
+}
+
+/** The forms in which a run can be taken, for the menu. over: whether it has ended. */
+export function forms(run, over) {
+  const row = (word, ...ways) => h("div", { class: "row" }, h("span", null, word), ways);
+  const file = (word, path, cls) => h("a", { class: cls, href: `/ds/run/${run}/${path}`, download: "" }, word);
+  if (!over) return [row("The run itself can be saved when it has ended.")];
+  return [row("Run", file("HTML", "export.html", "html"), file("trace", "trace", "trace")), row("Decisions", file("CSV", "decisions.csv", "csv")), row("Timing", file("Perfetto", "perfetto.json", "perfetto"))];
+}
 
 /** A button that copies text(); where that is forbidden, the text stands behind it, selected. */
 export function copying(word, text, cls = "") {
@@ -39,9 +54,12 @@ export function saving(views, more = () => [], word = "Save view") {
     });
     return one;
   };
+  const away = (event) => menu.contains(event.target) || (menu.open = false);
   menu.addEventListener("toggle", () => {
     told.textContent = "";
+    document.removeEventListener("click", away);
     if (!menu.open) return;
+    document.addEventListener("click", away);
     const rows = views().filter(([, element]) => element && element.getClientRects().length);
     body.replaceChildren(...rows.map(([name, element, title]) => h("div", { class: "row" }, h("span", null, name), way("SVG", name, element, title), way("PNG", name, element, title))), ...more());
     const sheet = menu.lastElementChild, over = sheet.getBoundingClientRect();
@@ -58,6 +76,5 @@ export function saving(views, more = () => [], word = "Save view") {
     event.stopPropagation();
   });
   menu.addEventListener("focusout", (event) => event.relatedTarget && !menu.contains(event.relatedTarget) && (menu.open = false));
-  document.addEventListener("click", (event) => menu.contains(event.target) || (menu.open = false));
   return menu;
 }

@@ -15,6 +15,7 @@ const TABS = [
 ];
 
 const LAB = TABS[0].name;
+const WAIT = 500; // ms before a page that did not come is asked for again; twice as long each time
 const root = document.documentElement;
 const places = {}; // name -> how far down the page was scrolled
 const bar = h("div", { class: "ds-tabs", role: "tablist", "aria-label": "Pages" });
@@ -62,13 +63,19 @@ export function pages(element) {
   host.replaceChildren(...TABS.slice(1).map((tab) => tab.panel));
   const tab = TABS.find(({ name }) => name === at);
   entitle(tab); // the page library has put its own title there
+  labelled();
   fill(tab);
 }
 
+/** The Lab's panel is made by the page library, perhaps later than the others' place. */
+function labelled() {
+  const grid = document.getElementById("ds-grid");
+  if (!grid) return void requestAnimationFrame(labelled);
+  grid.setAttribute("role", "tabpanel");
+  grid.setAttribute("aria-labelledby", "ds-tab-" + LAB);
+}
+
 async function fill(tab) {
-  const grid = document.getElementById("ds-grid"); // made by the page library, perhaps later than this
-  grid?.setAttribute("role", "tabpanel");
-  grid?.setAttribute("aria-labelledby", "ds-tab-" + LAB);
   for (const { panel } of TABS) if (panel) panel.hidden = panel !== tab.panel;
   if (!tab.panel) return;
   tab.loading ??= Promise.all([sheet(tab.name), tab.load()]).then(([, module]) => (tab.made = module.page(tab.panel) || {}));
@@ -77,6 +84,8 @@ async function fill(tab) {
     if (at === tab.name) tab.made.shown?.();
   } catch (error) {
     tab.loading = null;
+    tab.wait = Math.min(2 * (tab.wait || WAIT / 2), 15000);
+    setTimeout(() => at === tab.name && !tab.loading && fill(tab), tab.wait); // a server that is starting answers soon
     const again = h("button", { type: "button", class: "ds-button" }, "Try again");
     again.addEventListener("click", () => fill(tab));
     tab.panel.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: ${error.message}`), again);
@@ -86,7 +95,7 @@ async function fill(tab) {
 /** Load the sheet of a page behind the others, so that what is drawn has its styles. */
 function sheet(name) {
   const link = h("link", { rel: "stylesheet", href: `/ds/web/${name}.css` });
-  const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded), link.addEventListener("error", () => failed(new Error("its styles did not come.")))));
+  const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded), link.addEventListener("error", () => (link.remove(), failed(new Error("its styles did not come."))))));
   document.head.append(link);
   return done;
 }

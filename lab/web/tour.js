@@ -2,7 +2,7 @@
 import { h } from "./scope.js";
 import { example, heard, open, panes, stepped } from "./runs.js";
 
-let at = -1, run = null, wanted = null;
+let at = -1, run = null, wanted = null, line = null;
 const listeners = new Set();
 const update = () => listeners.forEach((listener) => listener());
 const stops = () => (panes.length === 1 && example(panes[0].id)?.tour) || [];
@@ -27,6 +27,20 @@ function arrive() {
   wanted = null;
   view.play(false);
   view.select({ step, node });
+  seen(at, 50);
+}
+/** As soon as the chosen node is drawn: where it stands beyond the edge of the screen, scroll until it is in view, below the
+ * tour, which stays at the top of a small screen. It is looked for some seconds at most. */
+function seen(i, left) {
+  requestAnimationFrame(() => {
+    if (at !== i || !left) return;
+    const box = document.querySelector(".ds .node[aria-selected=true]")?.getBoundingClientRect();
+    if (!box?.height) return void setTimeout(() => seen(i, left - 1), 100);
+    if (box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0 && box.bottom <= innerHeight) return;
+    line.scrollIntoView({ block: "start" });
+    const over = document.querySelector(".ds .node[aria-selected=true]").getBoundingClientRect().bottom + 16 - innerHeight;
+    if (over > 0) scrollBy(0, over);
+  });
 }
 
 /** The line above the picture: the way in, and the present stop. */
@@ -41,13 +55,14 @@ export function tour() {
   const next = button("Next", () => (at + 1 < stops().length ? go(at + 1) : leave()), "ds-button go"), close = button("Leave", () => leave());
   const leave = () => (go(-1), enter.focus());
   const stop = h("div", { class: "stop" }, h("p", { "aria-live": "polite" }, count, title, text), h("div", { class: "ways" }, back, next, close));
-  const element = h("section", { class: "ds-tour", "aria-label": "Guided tour" }, enter, stop);
+  const element = (line = h("section", { class: "ds-tour", "aria-label": "Guided tour" }, enter, stop));
   listeners.add(() => {
     const all = stops(), on = at >= 0 && panes[0]?.id === run && all[at];
     if (!on) at = -1;
     element.hidden = !all.length;
     enter.hidden = !!on;
     stop.hidden = !on;
+    element.classList.toggle("on", !!on);
     enter.textContent = `Guided tour, ${all.length} stops`;
     if (!on) return;
     count.textContent = `${at + 1} of ${all.length}`;

@@ -39,8 +39,8 @@ function heatOf(method) {
   return chain.find((one) => "temperature" in one)?.temperature ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
 }
 
-/** The panel: what is asked, the answer, and forks of the run. */
-export function whatif() {
+/** The panel: what is asked, the answer, and forks of the run. found(answer, step) is told the answer; null: none. */
+export function whatif(found) {
   let rules = [], here = {}, key = "", busy = false, again = false, answer = null;
   const asks = () => (draw(), derive());
   const u = slider("u", 1, 0.001, asks), heat = slider("T", HOTTEST, 0.05, asks);
@@ -107,6 +107,7 @@ export function whatif() {
     lines.replaceChildren();
     texts.replaceChildren();
     verdict.className = "verdict";
+    found(answer?.kind === "derived" ? answer : null, here.step);
     if (!answer) return verdict.replaceChildren(h("span", { class: "quiet" }, "Move u or the temperature, or choose a rule: the verdict follows at once."));
     if (answer.kind !== "derived") {
       verdict.classList.add(answer.kind === "refused" ? "ds-refusal" : "rerun");
@@ -149,11 +150,11 @@ export function whatif() {
       derive();
     },
     /** The rules that can be asked for, and how a tie can be broken. */
-    known(found) {
-      rules = found.rules || [];
+    known(all) {
+      rules = all.rules || [];
       const option = (value, word = value) => h("option", { value }, word);
       rule.list.replaceChildren(option("", SAME), ...rules.map(({ name, title }) => option(name, title ? `${name}: ${title}` : name)));
-      ties.list.replaceChildren(option("", SAME), ...(found.ties || []).map(([value, word]) => option(value, word)));
+      ties.list.replaceChildren(option("", SAME), ...(all.ties || []).map(([value, word]) => option(value, word)));
       key = "";
     },
     look: branches.look,

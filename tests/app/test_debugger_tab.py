@@ -121,6 +121,33 @@ def test_the_verdict_flips_under_another_draw_or_rule_and_the_record_stays(lab: 
     assert "the trace stays as it is" in page.inner_text(f"{PAGE} .whatif header")
 
 
+def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> None:
+    found: list[Any] = []
+    page = opened(lab, EXAMPLE.run)
+    page.on("response", lambda answer: answer.url.endswith("/whatif") and found.append(answer.json()))
+    add(page, "first reject and u > 0.1 and p > 0.001")
+    page.click(f"{PAGE} .ways .go")
+    page.wait_for_function(f"{CHOSEN}?.classList.contains('reject')")
+    assert page.locator(f"{PAGE} .then rect[data-of]").count() == 0 and not page.locator(f"{PAGE} .then-key").is_visible()
+    node = page.evaluate(f"{CHOSEN}.dataset.node")
+    draw(page, 0)
+    page.wait_for_selector(f"{PAGE} .then-key >> text=What if: this path")
+    due = [str(x) for x in found[-1]["path"]]
+    assert node in due, "the test needs another path than the record's"
+    marks = page.locator(f"{PAGE} .then rect[data-of]")
+    assert marks.evaluate_all("all => all.map((x) => x.dataset.of)") == due
+    assert page.locator(f"{PAGE} .then path[transform]").count() == len(due) - 1, "a line to each node behind the root"
+    assert "reject" in page.evaluate(f"{CHOSEN}.getAttribute('class')"), "the record's own marks stay"
+    page.click(f"{PAGE} .tree-pane >> text=Show as table")
+    row = page.locator(f"{PAGE} .tree-pane tbody tr").nth(int(node))
+    page.wait_for_selector(f"{PAGE} .tree-pane th.then >> text=what if")
+    assert row.locator("td").nth(-2).inner_text() == "rejected" and row.locator("td.then").inner_text() == "accepted"
+    draw(page, 1)
+    page.wait_for_selector(f"{PAGE} .then-key >> text=What if: the path of the record")
+    page.click(f"{PAGE} .slide .small >> nth=0")
+    page.wait_for_function(f"!document.querySelector('{PAGE} td.then') && document.querySelector('{PAGE} .then-key').hidden")
+
+
 def test_decisions_and_steps_are_walked_in_their_order(lab: Lab) -> None:
     trace = open_trace(EXAMPLE.path)
     tried = [[node + 1 for node in x.trials.node] + [len(x.draft.tokens) + 1] for x in list(trace.steps)[:3]]

@@ -210,3 +210,22 @@ def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
     assert page.evaluate(STEP) == 5
     page.select_option(".ds-shown select", examples()[1].run)
     page.wait_for_function(f"location.hash == '#run={examples()[1].run}'")
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_every_run_in_compare_has_the_menu_of_the_lab(lab: Any) -> None:
+    first, second = (x.run for x in examples()[:2])
+    page = lab.open(f"/#compare&runs={first},{second}", ready=False)
+    page.wait_for_function("document.querySelectorAll('#ds-page-compare .outcome').length == 2")
+    page.click("#ds-page-compare summary[aria-label='save run B']")
+    menu = page.locator("#ds-page-compare .ds-save[open]")
+    menu.locator("button[aria-label='save Text B as SVG']").wait_for()
+    links = menu.locator("a").evaluate_all("all => all.map((x) => x.getAttribute('href'))")
+    assert links == [f"/ds/run/{second}/{form}" for form in ("export.html", "trace", "decisions.csv", "perfetto.json")]
+    assert menu.locator(".sheet").bounding_box()["width"] >= 240
+    with page.expect_download() as got:
+        menu.locator("button[aria-label='save Text B as SVG']").click()
+    assert got.value.suggested_filename.startswith("decodescope-text-b-") and b"<svg" in got.value.path().read_bytes()
+    page.keyboard.press("Escape")
+    assert page.locator("#ds-page-compare .ds-save[open]").count() == 0

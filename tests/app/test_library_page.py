@@ -130,19 +130,30 @@ def test_escape_leaves_a_name_as_it_was(library: tuple[Lab, list[str]]) -> None:
     assert page.inner_text(f"{PAGE} [data-run='{runs[0]}'] .open") == before and page.evaluate(HERE) == runs[0]
 
 
-def test_two_traces_are_compared(library: tuple[Lab, list[str]]) -> None:
+def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
-    page.click(f"{PAGE} [data-run='{runs[2]}'] .compare")
+    pressed = "all => all.filter((x) => x.getAttribute('aria-pressed') === 'true').map((x) => x.textContent)"
+    page.click(f"{PAGE} tr[data-run='{runs[2]}'] .compare")
     told(page, "with: press Compare at another")
-    page.click(f"{PAGE} [data-run='{runs[0]}'] .compare")
-    page.wait_for_function(f"location.hash == '#run={runs[2]}&with={runs[0]}'")
-    page.wait_for_function("document.querySelectorAll('.ds-places .outcome').length == 2")
-    # and one with an example
+    page.click(f"{PAGE} tr[data-run='{runs[0]}'] .compare")
+    told(page, "A: ")
+    page.click(f"{PAGE} >> text=Compare 2 runs")
+    page.wait_for_function(f"/^#compare&.*runs={runs[2]},{runs[0]}/.test(location.hash)")
+    page.wait_for_function("document.querySelectorAll('#ds-page-compare .outcome').length == 2")
+    # with examples, up to four; a fifth is not taken, and one can be taken out again
     page.click("#ds-tab-library")
-    page.click(f"{PAGE} [data-run='{runs[2]}'] .compare")
-    page.click(f"{PAGE} .examples li:first-child >> text=Compare with")
-    page.wait_for_function(f"location.hash == '#run={runs[2]}&with={examples()[0].run}'")
+    first, second = (x.run for x in examples()[:2])
+    ids = [first, runs[1], second, runs[0]]
+    for run in [*ids, runs[2]]:
+        page.click(f"{PAGE} [data-run='{run}'] .compare")
+    told(page, "Not more than 4 runs")
+    assert sorted(page.locator(f"{PAGE} .compare").evaluate_all(pressed)) == list("ABCD")
+    page.click(f"{PAGE} [data-run='{runs[1]}'] .compare")
+    assert page.evaluate("document.activeElement.textContent") == "Compare", "the focus stays where it was"
+    page.click(f"{PAGE} >> text=Compare 3 runs")
+    page.wait_for_function(f"/^#compare&.*runs={first},{second},{runs[0]}/.test(location.hash)")
+    page.wait_for_function("document.querySelectorAll('#ds-page-compare .ds.pair .run .letter').length == 3")
 
 
 def test_a_dropped_trace_is_added_and_a_hostile_one_is_refused(library: tuple[Lab, list[str]], tmp_path: Path) -> None:

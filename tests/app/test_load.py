@@ -3,11 +3,13 @@ nobody should send. Figures of a run of it are printed with `-s`."""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,11 +21,13 @@ from urllib.parse import quote, urlsplit
 import pytest
 import toys
 from browser import served
+from decodescope.app import events
 from decodescope.app.events import BATCH, RING, Channel
 from decodescope.app.guard import Guard
 from decodescope.app.play import Play, Refused
 from decodescope.app.server import STREAMS, app
 from decodescope.engine.session import Session
+from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Step
 from toylab import ToyPlay, finished, speculative
 
@@ -123,6 +127,39 @@ def test_a_writer_waits_for_no_reader(play: Play, address: tuple[str, int], tmp_
         assert body["next"] == 1000 and len(body["steps"]) == 10 <= BATCH
     channel.job.status = "done"  # type: ignore[union-attr, misc]
     assert sorted(waited)[len(waited) // 2] < 0.005, "appending is all that the worker does"
+
+
+# ---- long runs
+
+
+def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(play: ToyPlay, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = finished(play, max_new=24)
+    total, ready, read_on, opened = source.count, threading.Event(), Channel._read_on, []
+    assert total > 6, "the test needs steps that are read later"
+    monkeypatch.setattr(events, "LONG", 5)
+    monkeypatch.setattr(events, "FIRST", 4)  # the header, the prompt and two steps
+    monkeypatch.setattr(events, "RING", 2)  # older steps are read from the file
+    monkeypatch.setattr(events, "open_trace", lambda path: opened.append(path) or open_trace(path))
+    monkeypatch.setattr(Channel, "_read_on", lambda self, records: ready.wait(60) and read_on(self, records))
+    made = Channel.recorded(source.run, source.path)
+    assert (made.count, made.state()["of"], made.over) == (2, total, False)
+    shown = json.loads(made.range(0, total))
+    assert [step["i"] for step in shown["steps"]] == [0, 1]
+
+    async def whole() -> bytes:
+        parts = []
+        async for part in events.stream(made):
+            parts.append(part)
+            ready.set()  # the reader has seen the beginning
+        return b"".join(parts)
+
+    told = asyncio.run(whole())
+    assert [int(x[4:]) for x in told.split(b"\n") if x.startswith(b"id: ")] == list(range(total))
+    assert told.count(b"event: end") == 1 and made.over and "of" not in made.state()
+    for first in (0, 3, 1):
+        assert [step.step for step in made.steps(first, first + 2)] == [first, first + 1]
+    assert len(opened) == 1, "its records are looked for once"
+    made.close()
 
 
 # ---- more than one visitor's share

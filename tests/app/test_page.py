@@ -75,7 +75,7 @@ def test_a_double_click_makes_one_run(paused: Lab) -> None:
 def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
     page = lab.open()
     page.click("#ds-acceptance input")
-    page.get_by_role("option", name="Block").click()
+    page.get_by_role("option", name="Block verification", exact=True).click()
     page.wait_for_selector("#ds-answer .ds-refusal >> text=chains only")
     page.click("#ds-run")
     page.wait_for_function("document.querySelector('#ds-answer .ds-refusal').textContent.includes('lossless')")

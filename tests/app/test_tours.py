@@ -3,26 +3,87 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from math import exp
 from typing import Any
 
 import pytest
 from browser import Lab
 from decodescope.app.examples import examples
-from decodescope.app.tours import TOURS
-from decodescope.engine.trace import open_trace
+from decodescope.app.tours import Stop, tours
+from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.lab.messages import messages
 
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
 
 
-def told(name: str) -> list[dict[str, Any]]:
-    """The steps of an example as the views get them."""
+TOURS = tours()
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Trace]:
+    """The trace of an example."""
     trace = open_trace(next(x.path for x in examples() if x.name == name))
     try:
-        return [x for x in messages(trace) if x["kind"] == "step"]
+        yield trace
     finally:
         trace.close()
+
+
+def told(name: str) -> list[dict[str, Any]]:
+    """The steps of an example as the views get them."""
+    with opened(name) as trace:
+        return [x for x in messages(trace) if x["kind"] == "step"]
+
+
+def steps_of(name: str) -> list[Step]:
+    """The steps of an example as they are recorded."""
+    with opened(name) as trace:
+        return list(trace.steps)
+
+
+def rows(step: dict[str, Any]) -> list[list[Any]]:
+    """The nodes of a step; those of a block that settles are its tokens, of which the final ones count as accepted."""
+    if "iteration" not in step:
+        return list(step["nodes"])
+    block = step["iteration"]
+    after = [[k, text, token, None, None, None, "accept"] for k, (token, text) in enumerate(block["after"])]
+    return [step["nodes"][0], *(row if k < block["fixed"] else row[:4] for k, row in enumerate(after))]
+
+
+def says(stop: Stop, *numbers: float, digits: int = 4) -> None:
+    """The text of the stop has these numbers, as they are recorded."""
+    for number in numbers:
+        assert f"{number:.{digits}f}" in stop.text, (stop.title, number)
+
+
+def origins(step: dict[str, Any]) -> list[str]:
+    """Where the tokens of a step come from."""
+    return [origin for *_, origin in step["made"]]
+
+
+def notes(step: Step) -> dict[str, Any]:
+    """What the drafter said of its draft."""
+    assert step.draft is not None and step.draft.notes is not None
+    return step.draft.notes
+
+
+def given(step: Step, node: int) -> float:
+    """The probability that a tree of scores gives to a node after its parent."""
+    assert step.draft is not None
+    scores, parent = notes(step)["scores"], step.draft.parents[node - 1]
+    return exp(scores[node - 1] - (scores[parent] if parent >= 0 else 0))
+
+
+def text_of(steps: list[dict[str, Any]]) -> str:
+    """What was written."""
+    return "".join(piece for step in steps for _, piece, _ in step["made"])
+
+
+def test_every_example_has_a_tour_and_every_tour_an_example() -> None:
+    assert list(TOURS) == [x.name for x in examples()]
 
 
 @pytest.mark.parametrize("name", TOURS)
@@ -30,7 +91,7 @@ def test_every_stop_is_a_node_of_that_status(name: str) -> None:
     steps = told(name)
     assert 5 <= len(TOURS[name]) <= 8
     for stop in TOURS[name]:
-        row = steps[stop.step]["nodes"][stop.node]
+        row = rows(steps[stop.step])[stop.node]
         assert (row[6] if len(row) > 6 else "unreached") == stop.status, stop.title
         assert len(stop.text) < 160 and stop.text.endswith(".")
 
@@ -45,15 +106,16 @@ def test_what_the_tours_claim_is_in_the_traces() -> None:
     assert [origin for *_, origin in first[6]["made"]] == ["accept"] * 5 + ["bonus"]
     h2o = [next(x for x in step["kv"] if x["lane"] == "target") for step in told("h2o")]
     assert [h2o[i]["evicted"] > 0 for i in (12, 13, 14, 30, 46)] == [False, False, True, True, True]
-    trace = open_trace(next(x.path for x in examples() if x.name == "h2o"))
-    held = [next(x for x in step.cache if x.lane == "target").held for step in trace.steps]
-    assert held[0] == len(trace.header.prompt) == 11 and held[13:] == [24] * len(held[13:])
-    assert len(trace.header.prompt) + len(trace.steps) - 1 == 58
-    rows = trace.steps[14].cache[0].evicted
-    assert rows is not None and len({str(x) for x in json.loads(json.dumps(rows.tolist()))}) > 1
+    with opened("h2o") as trace:
+        held = [next(x for x in step.cache if x.lane == "target").held for step in trace.steps]
+        assert held[0] == len(trace.header.prompt) == 11 and held[13:] == [24] * len(held[13:])
+        assert len(trace.header.prompt) + len(trace.steps) - 1 == 58
+        gone = trace.steps[14].cache[0].evicted
+        assert gone is not None and len({position for _, _, position in gone.tolist()}) > 1
     recycling = told("recycling")
-    trace = open_trace(next(x.path for x in examples() if x.name == "recycling"))
-    prompt, made = [trace.text([x]) for x in trace.header.prompt], [piece for step in recycling for _, piece, _ in step["made"]]
+    with opened("recycling") as trace:
+        prompt = [trace.text([x]) for x in trace.header.prompt]
+    made = [piece for step in recycling for _, piece, _ in step["made"]]
     behind = {after for before, after in pairwise(prompt) if before == "\n"}
     assert behind == {node[1] for node in recycling[0]["nodes"][1:] if node[0] == 0} and len(behind) == 3
     assert (recycling[4]["drafted"], recycling[4]["refused"], len(recycling[4]["made"])) == (15, 7, 1)
@@ -62,6 +124,122 @@ def test_what_the_tours_claim_is_in_the_traces() -> None:
     assert [origin for *_, origin in recycling[5]["made"]] == ["accept"] * 4 + ["bonus"]
     assert (len(made), len(recycling)) == (40, 14) and made[-1] == "<|end|>" and recycling[-1]["made"][-1][2] == "accept"
     assert "".join(made[:-1]) in "".join(prompt)
+
+
+def test_what_is_said_of_the_tree_from_a_trained_head() -> None:
+    tour, steps, kept = TOURS["eagle"], told("eagle"), steps_of("eagle")
+    assert steps[0]["drafted"] == 16 and origins(steps[0]) == ["accept"] * 5 + ["bonus"]
+    assert notes(kept[0])["pool"] == 68 and notes(kept[0])["dropped"]["nodes"] == 68 - 16
+    assert steps[0]["nodes"][tour[2].node][1] == "B"
+    assert given(kept[3], tour[3].node) > 0.999 and [x[0] for x in steps[3]["nodes"][1:-1]].count(0) == 1
+    says(tour[4], given(kept[3], tour[4].node), digits=2)
+    assert [x[0] for x in steps[3]["nodes"][1:14]] == [0, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]  # three go on for two levels
+    says(tour[5], given(kept[4], tour[5].node), digits=2)
+    grown = {x[1] for x in steps[6]["nodes"][1:-1] if x[0] == steps[6]["nodes"][17][0]}
+    assert grown and steps[6]["nodes"][17][1] not in grown and origins(steps[6]) == ["accept", "resample"]
+    assert (sum(len(x["made"]) for x in steps), len(steps), len(told("recycling"))) == (40, 9, 14)
+    assert text_of(steps) == text_of(told("recycling")) and all(notes(x)["passes"] for x in kept)
+
+
+def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
+    tour, steps, kept = TOURS["kangaroo"], told("kangaroo"), steps_of("kangaroo")
+    sure = [notes(x)["sure"] for x in kept]
+    assert all(notes(x)["layers"] == [2, 8] for x in kept)
+    with opened("kangaroo") as trace:
+        assert trace.header.lossless and trace.header.method["drafter"]["stop"] == 0.6
+    says(tour[1], sure[0][0], digits=2)
+    assert len(sure[0]) == 1
+    says(tour[2], sure[2][0], digits=2)
+    assert origins(steps[2]) == ["resample"]
+    says(tour[3], sure[3][5], digits=2)
+    assert min(sure[3][:5]) > 0.93 and origins(steps[3]) == ["accept"] * 6 + ["bonus"]
+    (check,) = [x for x in kept[3].passes if x.phase == "verify"]
+    assert (check.tokens, check.attn, check.ffn) == (7, 6, 6)
+    assert min(sure[4]) > 0.89 and notes(kept[4])["exit"] == "length" and len(sure[4]) == 6 and len(steps[4]["made"]) == 7
+    says(tour[6], sure[6][5], digits=2)
+    assert origins(steps[6]) == ["accept"] * 5 + ["resample"]
+    assert [x[1] for x in steps[6]["nodes"][6:8]] == ['",', '"],']
+    assert text_of(steps) == text_of(told("recycling")) and sum(len(x["made"]) for x in steps) == 40
+    assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [6] * 9
+
+
+def test_what_is_said_of_the_layers_left_out() -> None:
+    tour, steps, kept = TOURS["early-exit"], told("early-exit"), steps_of("early-exit")
+    exits = [x.exits[0] for x in kept if x.exits]
+    assert len(exits) == len(kept) == 38 and sum(x.depth for x in exits) == 127 and 38 * 8 == 304
+    for stop in (tour[0], tour[1], tour[3], tour[4]):
+        says(stop, exits[stop.step].tests[-1][1], digits=2)
+    assert [exits[x.step].depth for x in tour] == [5, 2, 6, 4, 2, 8, 2]
+    assert kept[3].passes[0].propagated == 6 and steps[3]["made"][0][1] == " "
+    says(tour[2], *(confidence for _, confidence, _ in exits[5].tests), digits=2)
+    assert [layer for layer, *_ in exits[5].tests] == [2, 3, 4, 5, 6]
+    assert [layer for layer, *_ in exits[28].tests] == [2, 3, 4, 5, 6, 7] and max(x for _, x, _ in exits[28].tests) < 0.5
+    made, whole = (json.loads(text_of(x).removesuffix("<|end|>")) for x in (steps, told("recycling")))
+    assert (made["id"], whole["id"], made["city"], whole["city"]) == (50, 507, "Toron", "Toronto")
+    assert [key for key in whole if made[key] != whole[key]] == ["id", "city"] and len(whole) == 5
+    with opened("early-exit") as trace, opened("recycling") as other:
+        assert trace.header.prompt.tolist() == other.header.prompt.tolist() and not trace.header.lossless
+
+
+def test_what_is_said_of_the_block_that_settles() -> None:
+    steps = told("jacobi")
+    block = [x["iteration"] for x in steps]
+    before, after = ([[piece for _, piece in x[side]] for x in block] for side in ("before", "after"))
+    assert before[0] == ["2"] * 8 and steps[0]["nodes"][0][1] == "2"
+    assert [x["fixed"] for x in block[:6]] == [1, 1, 3, 1, 1, 1] and sum(x["fixed"] for x in block[:6]) == 8
+    assert len(after[1]) == 7 and before[2][:2] == after[2][:2] and before[12][:2] == after[12][:2]
+    assert after[8][3] == "<|end|>" and after[9][2] != "<|end|>" and block[8]["fixed"] == 1 and block[12]["fixed"] == 3
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (32, 25)
+    with opened("jacobi") as trace:
+        assert trace.header.lossless
+
+
+def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
+    tour, steps, kept = TOURS["adaptive"], told("adaptive"), steps_of("adaptive")
+    said = [notes(x)["schedule"] for x in kept]
+    says(tour[0], said[0]["sure"][1], said[0]["threshold"], digits=2)
+    says(tour[1], said[1]["sure"][0], digits=2)
+    says(tour[2], said[2]["sure"][1], digits=2)
+    assert steps[2]["drafted"] == 4 and steps[2]["nodes"][-1][1] == "." and origins(steps[2]) == ["accept", "resample"]
+    says(tour[3], said[3]["sure"][0], said[4]["threshold"], digits=2)
+    assert origins(steps[3])[0] == "accept" and (steps[4]["drafted"], origins(steps[4]).count("accept")) == (6, 5)
+    says(tour[4], said[5]["sure"][0], said[6]["threshold"], said[6]["sure"][1], digits=2)
+    assert origins(steps[5]) == ["resample"] and steps[6]["drafted"] == 2
+    says(tour[5], said[11]["threshold"], digits=2)
+    assert min(said[11]["sure"]) > said[11]["threshold"] and said[11]["stop"] == "length" and steps[11]["drafted"] == 18
+    assert origins(steps[11]) == ["accept"] * 14 + ["resample"]
+    lengths = [x["drafted"] for x in steps]
+    assert (sum(len(x["made"]) for x in steps), len(steps), min(lengths), max(lengths)) == (40, 14, 1, 18)
+
+
+def test_what_is_said_of_two_drafts() -> None:
+    tour, steps, kept = TOURS["two-drafts"], told("two-drafts"), steps_of("two-drafts")
+    assert notes(kept[0])["drawn_by"] == [1] * 6 + [2] * 6
+    one, again, other = (steps[2]["nodes"][x.node] for x in tour[1:4])
+    says(tour[1], one[3], one[4], one[5], one[8])
+    assert one[2] == again[2] and again[7] == 0 and again[6] == "reject"
+    says(tour[3], other[4], other[7])
+    assert notes(kept[2])["drawn_by"][tour[3].node - 1] == 2
+    agreed = steps[5]["nodes"][tour[4].node]
+    assert [x[2] for x in steps[5]["nodes"][1:]].count(agreed[2]) == 3 and notes(kept[5])["models"][0] == [1, 2]
+    assert [x[6] for x in steps[4]["nodes"][1:-1] if x[0] == 0] == ["reject"] * 4
+    assert [notes(kept[9])["drawn_by"][x - 1] for x in steps[9]["verdict"]["path"][1:]] == [2, 2, 2]
+    assert [x[6] for x in steps[9]["nodes"][1:3]] == ["reject"] * 2 and len(steps[9]["made"]) == 4
+
+
+def test_what_is_said_of_the_dart_that_saves_the_draft() -> None:
+    tour, steps = TOURS["block"], told("block")
+    failed, saved, far, fifth = steps[0]["nodes"][2], steps[0]["nodes"][5], steps[14]["nodes"][2], steps[14]["nodes"][5]
+    assert failed[5] > failed[8] and failed[5] > failed[4] / failed[3] and saved[5] < saved[8]
+    says(tour[1], failed[8], failed[5], failed[4] / failed[3])
+    says(tour[2], saved[5], saved[8])
+    assert origins(steps[0]) == ["accept"] * 5 + ["bonus"]
+    assert origins(steps[2]) == ["accept"] * 2 + ["resample"] and steps[2]["verdict"]["ok"] == [1, 1, 0, 0, 0]
+    says(tour[6], far[5], far[8], fifth[5], fifth[8])
+    assert far[5] > far[8] and fifth[5] < fifth[8] and origins(steps[14]) == ["accept"] * 5 + ["bonus"]
+    assert all(x[4] > x[3] and x[8] == 1 for x in steps[13]["nodes"][1:6])
+    with opened("block") as trace:
+        assert trace.header.lossless
 
 
 @pytest.mark.browser
@@ -95,3 +273,22 @@ def test_a_tour_begins_in_the_library(lab: Lab) -> None:
     page.click("#ds-tab-library")
     page.locator("#ds-page-library .card").first.click()
     page.wait_for_function("!document.querySelector('.ds-tour .stop')?.checkVisibility()")
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_on_a_small_screen_each_stop_and_its_node_are_in_view_together(lab: Lab) -> None:
+    example = next(x for x in examples() if x.name == "adaptive")
+    stops = TOURS[example.name]
+    page = lab.open(f"/#run={example.run}", width=390, height=844)
+    page.wait_for_selector(".ds .node:visible")
+    for i, stop in enumerate(stops):
+        page.click(".ds-tour .go" if i else ".ds-tour button:visible")
+        page.wait_for_function(f"{SHOWN} == '{i + 1} of {len(stops)}'")
+        page.wait_for_selector(f".ds h1:text-is('Step {stop.step}')")
+        page.wait_for_function(
+            """node => ['.ds-tour .stop', `.ds .node[data-node="${node}"][aria-selected=true]`].every(x => {
+            const box = document.querySelector(x)?.getBoundingClientRect();
+            return box && box.height && box.top >= -1 && box.bottom <= innerHeight + 1; })""",
+            arg=stop.node,
+        )

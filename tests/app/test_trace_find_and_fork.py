@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from decodescope.app.cli import main
+from decodescope.app.examples import examples
 from decodescope.engine.trace import check, open_trace
 
 Said = Callable[..., tuple[int, str, str]]
@@ -34,6 +35,13 @@ def test_find_prints_the_steps_and_their_numbers(recorded: Path, said: Said) -> 
     assert said("trace", "find", str(recorded), "accepted > 99")[0] == 1
     code, out, err = said("trace", "find", str(recorded), "p < < 1")
     assert code == 2 and out == "" and "character 5" in err and err.count("\n") == 1
+
+
+def test_a_token_that_is_white_space_keeps_its_line(said: Said) -> None:
+    path = next(x.path for x in examples() if x.path.stem == "adaptive")
+    code, out, _ = said("trace", "find", str(path), 'token == "\\n\\n"')
+    lines = out.splitlines()
+    assert code == 0 and len(lines) == 2 and "“⏎⏎”" in lines[0] and lines[1].endswith("1 of 14 steps")
 
 
 def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: Said, tmp_path: Path) -> None:

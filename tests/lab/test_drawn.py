@@ -183,3 +183,43 @@ def test_no_row_of_the_card_touches_its_edge(driver: Any, width: int) -> None:
             made.run("(step, node) => view.select({ step, node })", step.step, node)
             assert made.run(gap) >= 12, (step.step, node)
     made.close()
+
+
+def test_of_a_long_text_the_tokens_before_the_step_are_shown_and_no_more(drawn: Drawn) -> None:
+    head, *steps = [x for x in told(known("tree")) if x["kind"] in ("head", "step")]
+    drawn.run(
+        """(head, steps) => { window.view = S.mount(place, { views: ["text", "time"] }); view.push(head); let tokens = 0;
+        for (let i = 0; i < 3000; i++) { const step = structuredClone(steps[i % steps.length]);
+          step.made = step.made.map(([id, , origin], k) => [id, ` w${tokens + k}`, origin]);
+          view.push(Object.assign(step, { i, sum: { ...step.sum, tokens: tokens += step.made.length } })); } }""",
+        head,
+        steps,
+    )
+    for step in (2999, 0, 1700, 1701, 1690, 40):
+        drawn.run("i => view.seek(i)", step)
+        shown = drawn.text(".text").split()
+        upto = drawn.run("i => view.store.steps[i].sum.tokens", step)
+        words = [word for word in shown if word.startswith("w") and word[1:].isdigit()]
+        assert words == [f"w{k}" for k in range(upto - len(words), upto)] and len(words) >= min(upto, 400)
+        assert drawn.run("() => document.querySelectorAll('.tok[data-step]').length") <= 2100
+        marked = drawn.run("() => [...document.querySelectorAll('.tok.now')].map((x) => Number(x.dataset.step))")
+        assert set(marked) == {step}
+
+
+def test_a_tree_that_is_scrolled_away_is_drawn_when_it_is_back_or_the_run_stands(drawn: Drawn) -> None:
+    head, *steps = [x for x in told(known("tree")) if x["kind"] in ("head", "step")]
+    drawn.run(
+        """(head, ...steps) => { place.style.paddingTop = "3000px"; window.view = S.mount(place, { views: ["tree"] });
+        for (const one of [head, ...steps]) view.push(one); }""",
+        head,
+        *steps[:3],
+    )
+    label = "document.querySelector('svg.tree').getAttribute('aria-label')"
+    drawn.run("(step) => view.push(step)", steps[3])
+    assert drawn.text(".headline h1") == "Step 3" and drawn.page.evaluate(label) != "draft tree of step 3"
+    drawn.run("() => scrollTo(0, 3000)")
+    drawn.page.wait_for_function(f"() => {label} === 'draft tree of step 3'")
+    drawn.run("() => scrollTo(0, 0)")
+    drawn.page.wait_for_function("() => scrollY === 0")
+    drawn.run("(step) => (view.push(step), view.seek(1))", steps[4])
+    assert drawn.page.evaluate(label) == "draft tree of step 1", "where a reader stands everything is drawn"

@@ -223,6 +223,21 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(traces: list[Trace], sa
 # ---- laws
 
 
+def test_of_a_fork_only_what_its_own_method_decided_by_itself_is_counted() -> None:
+    def forked(forced: list[Any], rule: str) -> Trace:
+        base = {"method": header("block").method, "seed": 0, "max_new_tokens": 16}
+        told = {"of": "0" * 16, "step": 1, "name": "", "change": {}, "forced": forced, "base": base}
+        return trace(*chain().steps, rule=rule, max_new_tokens=16, fork=told)
+
+    whole, own, forced = report(chain()), report(forked([], "lossless")), report(forked([[0, True]], "lossless"))
+    assert (whole.steps, own.steps, forced.steps) == (4, 3, 2)
+    assert report(forked([], "block")).steps == 4, "another seed alone changes no rule"
+    later = report(trace(*chain().steps[1:]))
+    assert shares(own.depths) == shares(later.depths) != shares(whole.depths) and own.tokens == later.tokens
+    told = [[x for x in made.notes if "is a fork" in x] for made in (whole, own, forced)]
+    assert not told[0] and "1 of its steps were made by another method or forced" in told[1][0] and "2 of" in told[2][0]
+
+
 def test_overlap_agreement_and_the_second_guess_follow_from_the_laws() -> None:
     p, q = [0.5, 0.3, 0.2], [0.2, 0.7, 0.1]
     law = walk.law_at(laws((-1, p, q)), -1)

@@ -3,11 +3,10 @@ import { grouped } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
 /** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt are
- *  left out. A step that has not come takes no time. */
-export function course(store) {
-  const made = [];
-  let tokens = 0, end = 0;
-  for (let k = 0; k < store.count; k++) {
+ *  left out. A step that has not come takes no time. made: of fewer steps, none missing. */
+export function course(store, made = []) {
+  let { tokens, end } = made.at(-1) || { tokens: 0, end: 0 };
+  for (let k = made.length; k < store.count; k++) {
     const step = store.steps[k], start = !step || store.steps[k - 1] || k === 0 ? end : step.sum.decode - step.dt.all;
     if (step) ({ tokens, decode: end } = step.sum);
     made.push({ tokens, start, end });
@@ -17,14 +16,23 @@ export function course(store) {
 
 /** The step that wrote token n, counted from 1; the last one where it has not come, -1 without steps. */
 export function byToken(steps, n) {
-  const k = steps.findIndex((x) => x.tokens >= n);
-  return k < 0 ? steps.length - 1 : k;
+  return first(steps, (x) => x.tokens >= n);
+}
+
+/** The first step of which `reached` is true, as it is then of all after it; the last one if of none. */
+function first(steps, reached) {
+  let low = 0, high = steps.length - 1;
+  while (low < high) {
+    const k = (low + high) >> 1;
+    if (reached(steps[k])) high = k;
+    else low = k + 1;
+  }
+  return high;
 }
 
 /** The step in progress at a time, in seconds; the last one after its end, -1 without steps. */
 export function byClock(steps, seconds) {
-  const k = steps.findIndex((x) => x.end > seconds);
-  return k < 0 ? steps.length - 1 : k;
+  return first(steps, (x) => x.end > seconds);
 }
 
 /** Where two texts part: {at, a, b}, `at` counted from 0, a text that ended as null; {at: n, same: true} while or where

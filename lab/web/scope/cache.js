@@ -1,5 +1,5 @@
 /* The map of the target's cache. */
-import { h, pool, rgb, say, set, toggle } from "./elements.js";
+import { figures, grid, h, inks, pool, press, rgb, say, see, set, sheet, toggle } from "./elements.js";
 import { grouped, percent, plural, size } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
@@ -8,15 +8,13 @@ import { spoken } from "./tokens.js";
 export function cacheView(context) {
   const bars = h("div", { class: "held" });
   const bar = pool(bars, () => h("div", { class: "bar" }, h("span", { class: "who" }), h("span", { class: "track" }, h("span", { class: "fill" })), h("span", { class: "much" })));
-  const figures = h("div", { class: "figures" });
-  const cells = pool(figures, () => h("span", null, h("b"), h("span")));
+  const sums = figures();
   const shape = h("span", { class: "quiet" }), note = h("p", { class: "quiet rule" });
   const canvas = h("canvas", { class: "map", tabindex: 0, role: "img" }), tip = h("p", { class: "tip", "aria-live": "off" });
   const twin = h("div", { class: "twin" });
   const asTable = toggle("Show as table", (on) => ((tabled = on), (seen = ""), context.redraw()));
-  const back = h("button", { type: "button", class: "small" }, "all heads");
-  back.addEventListener("click", () => open(null));
-  const element = h("section", { class: "cache-pane" }, h("header", null, h("h2", null, "KV cache"), shape, figures), canvas, h("div", { class: "tools" }, note, tip, back, asTable), twin, bars);
+  const back = press("small", "all heads", () => open(null));
+  const element = h("section", { class: "cache-pane" }, h("header", null, h("h2", null, "KV cache"), shape, sums.element), canvas, h("div", { class: "tools" }, note, tip, back, asTable), twin, bars);
   let row = null, tabled = false, seen = "", colours = null, geometry = null, cursor = null, last = null, wide = 0;
   const open = (k) => ((row = k), (seen = ""), context.redraw());
   const at = (event) => {
@@ -56,12 +54,7 @@ export function cacheView(context) {
     say(shape, map && target ? `${map.layers} layers × ${map.heads} ${map.heads === 1 ? "head" : "heads"}, ${grouped(length)} positions` : "");
     const list = target ? [[`${grouped(target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [target.bytes < target.full ? `${size(target.bytes)} of ${size(target.full)}` : size(target.bytes), " held"]] : [];
     if (target?.evicted) list.push([grouped(target.evicted), " evicted now"]);
-    list.forEach(([value, unit], k) => {
-      const [b, span] = cells.at(k).childNodes;
-      say(b, value);
-      say(span, unit);
-    });
-    cells.trim(list.length);
+    sums.tell(list);
     const most = Math.max(1, ...step.kv.map((x) => Math.max(x.full, x.bytes)));
     step.kv.forEach((x, k) => {
       const [who, track, much] = bar.at(k).childNodes;
@@ -73,7 +66,7 @@ export function cacheView(context) {
     bar.trim(step.kv.length);
   }
   function paints() {
-    const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
+    const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch", "mono", "sans"), of = (name) => all[name];
     const pixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
     const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
     const ramp = Uint32Array.from({ length: 256 }, (_, k) => pixel(low.map((x, c) => Math.round(x + ((high[c] - x) * k) / 255))));
@@ -93,10 +86,7 @@ export function cacheView(context) {
     });
     const room = Math.min(full, columns * 14), zones = row === null ? zonesOf(store, i, length) : [], high = y + (zones.length ? 22 : 2);
     geometry = { left, wide: left + room, columns, bin, lines, tall, length, rows: map.rows };
-    const pixels = [Math.round(right * ratio), Math.round(high * ratio)];
-    if (canvas.width !== pixels[0] || canvas.height !== pixels[1]) [canvas.width, canvas.height] = pixels; // a new size forgets the pen's fonts
-    canvas.style.height = high + "px";
-    const pen = canvas.getContext("2d"), image = pen.createImageData(canvas.width, canvas.height), data = new Uint32Array(image.data.buffer);
+    const pen = sheet(canvas, right, high), image = pen.createImageData(canvas.width, canvas.height), data = new Uint32Array(image.data.buffer);
     data.fill(c.bg);
     const mass = store.massAt(i), edges = Array.from({ length: columns + 1 }, (_, k) => Math.round((left + (k * room) / columns) * ratio)), gap = room / columns >= 4 ? Math.max(1, Math.round(ratio * 0.75)) : 0;
     const score = new Float64Array(columns), recent = new Int32Array(columns), plain = !mass && !map.any(i), across = canvas.width;
@@ -132,7 +122,6 @@ export function cacheView(context) {
       }
     });
     pen.putImageData(image, 0, 0);
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     // ticks: how much an entry is worth to all rows together
     const evicts = map.any(i), peak = Math.max(1e-9, ...score);
     if (evicts || mass) {
@@ -195,11 +184,10 @@ export function cacheView(context) {
       return made.map(([a, b]) => (a === b ? a : `${a}–${b}`)).join(", ") || "–";
     };
     const positions = [...Array(length).keys()];
-    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, `KV cache after step ${i}, by original position`), h("thead", null, h("tr", null, ["layer", "head", "kept", "positions kept", "evicted now"].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, rows.map((k) => {
-        const kept = positions.filter((p) => map.kept(k, p, i));
-        return h("tr", null, [Math.floor(k / map.heads), k % map.heads, kept.length, span(kept), span(positions.filter((p) => map.at[k * map.room + p] === i))].map((x) => h("td", null, String(x))));
-      }))));
+    twin.replaceChildren(grid(`KV cache after step ${i}, by original position`, ["layer", "head", "kept", "positions kept", "evicted now"], rows.map((k) => {
+      const kept = positions.filter((p) => map.kept(k, p, i));
+      return [Math.floor(k / map.heads), k % map.heads, kept.length, span(kept), span(positions.filter((p) => map.at[k * map.room + p] === i))];
+    })));
   }
   return {
     element,
@@ -207,18 +195,18 @@ export function cacheView(context) {
     look: () => (wide = element.clientWidth),
     draw(store, i) {
       const step = store.steps[i];
-      element.style.display = step ? "" : "none";
+      see(element, step);
       if (!step) return;
       const target = step.kv.find((x) => x.lane === "target"), map = store.mapped(i);
       head(store, step, target);
       const ready = !!target && !!map && map.upto >= i && !map.untold;
       last = { store, i };
-      canvas.style.display = ready && !tabled ? "" : "none";
-      tip.style.display = ready && !tabled ? "" : "none";
-      twin.style.display = ready && tabled ? "" : "none";
-      asTable.style.display = ready ? "" : "none";
-      back.style.display = ready && row !== null ? "" : "none";
-      bars.style.display = step.kv.length > 1 || !ready ? "" : "none";
+      see(canvas, ready && !tabled);
+      see(tip, ready && !tabled);
+      see(twin, ready && tabled);
+      see(asTable, ready);
+      see(back, ready && row !== null);
+      see(bars, step.kv.length > 1 || !ready);
       if (!ready) return say(note, map?.untold ? "Which entries were evicted was not recorded." : target && map ? (context.waits ? "The map waits for earlier steps." : "Earlier steps were left out here, so what they evicted is not known.") : "");
       const as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0}`;
       if (as === seen) return;

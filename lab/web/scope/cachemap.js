@@ -56,6 +56,7 @@ export class CacheMap {
   /** How many entries the rows hold, in words. */
   summary(i) {
     let least = Infinity, most = 0;
+    if (!this.any(i)) return `${this.length(i)} kept in each row`;
     for (let row = 0; row < this.rows; row++) {
       let held = 0;
       for (let p = row * this.room, end = p + this.length(i); p < end; p++) held += this.at[p] > i;

@@ -1,7 +1,7 @@
 /* The decision behind one node. */
 import { dart, lawTable, numbersTable, stretch } from "./dart.js";
 import { decision, OWN } from "./decision.js";
-import { h, s, say, set } from "./elements.js";
+import { h, s, say, see, set } from "./elements.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, WORDS } from "./marks.js";
 import { apart, prob } from "./numbers.js";
@@ -82,7 +82,7 @@ export function cardView(context) {
     restyle: () => (drawn = null),
     draw(store, i, width) {
       const step = store.steps[i], at = context.chosen(store, i);
-      element.style.display = store.count ? "" : "none";
+      see(element, store.count);
       if (!step) return void ((drawn = null), body.replaceChildren(h("p", { class: "quiet" }, store.count ? context.absent(store, "This step") : "")));
       const inner = Math.max(200, wide - 40), two = inner >= 620, as = `${i} ${at} ${inner} ${context.selection?.step === i}`;
       if (drawn === step && drawnAs === as) return;

@@ -16,6 +16,7 @@ export const set = (node, props) => {
     else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
   }
 };
+export const see = (node, on) => (node.style.display = on ? "" : "none");
 export const say = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };
@@ -27,16 +28,43 @@ export function pool(parent, make) {
   return {
     at(i) {
       while (made.length <= i) parent.append(made[made.push(make()) - 1]);
-      if (i >= shown) {
-        for (; shown <= i; shown++) made[shown].style.display = "";
-      }
+      for (; shown <= i; shown++) see(made[shown], true);
       return made[i];
     },
     trim(n) {
-      for (let i = n; i < shown; i++) made[i].style.display = "none";
+      for (let i = n; i < shown; i++) see(made[i], false);
       shown = Math.min(shown, n);
     },
   };
+}
+
+/** Colours and fonts by the names that they have in the sheet, where `element` stands. */
+export function inks(element, ...names) {
+  const style = getComputedStyle(element);
+  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
+}
+
+/** The pen of an empty canvas of that size in px. */
+export function sheet(canvas, wide, high) {
+  const ratio = window.devicePixelRatio || 1, [w, t] = [Math.round(wide * ratio), Math.round(high * ratio)], pen = canvas.getContext("2d");
+  if (canvas.width !== w || canvas.height !== t) Object.assign(canvas, { width: w, height: t });
+  canvas.style.height = high + "px";
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, wide, high);
+  return pen;
+}
+
+/** A table with a caption: words of its head, rows of cells. */
+export const grid = (caption, heads, rows) => h("table", { class: "plain" }, h("caption", null, caption), h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))), h("tbody", null, rows.map((row) => h("tr", null, row.map((x) => h("td", null, x))))));
+
+/** Figures in a row: tell([[value, unit], ...]). */
+export function figures() {
+  const element = h("div", { class: "figures" }), cells = pool(element, () => h("span", null, h("b"), h("span")));
+  const tell = (list) => {
+    list.forEach((words, k) => cells.at(k).childNodes.forEach((node, n) => say(node, words[n])));
+    cells.trim(list.length);
+  };
+  return { element, tell };
 }
 
 /** A colour of the sheet, also a system colour, as [red, green, blue]. */
@@ -60,14 +88,19 @@ export function hatch(c, x, y, wide, high, colour) {
   c.restore();
 }
 
+export function press(kind, word, act, props) {
+  const button = h("button", { type: "button", class: kind, ...props }, word);
+  button.addEventListener("click", act);
+  return button;
+}
+
 /** A small button that is on or off. */
 export function toggle(word, act) {
-  const button = h("button", { type: "button", class: "small", "aria-pressed": "false" }, word);
-  button.addEventListener("click", () => {
+  const button = press("small", word, () => {
     const on = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", on);
     act(on);
-  });
+  }, { "aria-pressed": "false" });
   return button;
 }
 

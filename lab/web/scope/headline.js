@@ -1,5 +1,5 @@
 /* What came out of the step, and the figures of the run so far. */
-import { h, pool, say } from "./elements.js";
+import { figures, h, say, see } from "./elements.js";
 import { rederives } from "./judge.js";
 import { percent, plural, two } from "./numbers.js";
 
@@ -7,15 +7,14 @@ import { percent, plural, two } from "./numbers.js";
 export function headline(context) {
   const title = h("h1"), lead = h("span", { class: "lead" }), bold = h("b"), rest = h("span");
   lead.append(bold, rest);
-  const figures = h("div", { class: "figures" });
-  const cells = pool(figures, () => h("span", null, h("b"), h("span")));
+  const sums = figures();
   const agrees = h("span", { class: "agrees", role: "status" });
-  const element = h("header", { class: "headline" }, title, lead, agrees, figures);
+  const element = h("header", { class: "headline" }, title, lead, agrees, sums.element);
   return {
     element,
     draw(store, i) {
       const step = store.steps[i];
-      element.style.display = step ? "" : "none";
+      see(element, step);
       if (!step) return;
       say(title, `Step ${i}`);
       const own = step.made.filter(([, , origin]) => origin !== "accept").length, kept = step.made.length - own;
@@ -28,12 +27,7 @@ export function headline(context) {
       const { tokens, passes, tried, ok, decode } = step.sum;
       const list = [[decode ? two(tokens / decode) : "–", " tokens/s"], [passes ? two(tokens / passes) : "–", " tokens / pass"]];
       if (tried) list.push([percent(ok / tried), " of trials accepted"]);
-      list.forEach(([value, unit], k) => {
-        const [b, span] = cells.at(k).childNodes;
-        say(b, value);
-        say(span, unit);
-      });
-      cells.trim(list.length);
+      sums.tell(list);
       const same = step.brief || step.cut || !step.nodes ? null : rederives(step, context.rule(store));
       element.classList.toggle("lies", same === false);
       say(agrees, step.forced ? "forced" : same === false ? "does not re-derive" : same ? "✓ re-derived" : "");

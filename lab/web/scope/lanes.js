@@ -1,5 +1,5 @@
 /* The clocks of several runs under each other, on one axis of time, joined at the place that is shown. */
-import { h, hatch, s, set } from "./elements.js";
+import { h, hatch, inks, s, set, sheet } from "./elements.js";
 import { milli } from "./numbers.js";
 
 const LANES = { left: 26, right: 64, top: 20, tall: 22, each: 52 }; // px
@@ -42,17 +42,11 @@ export function lanesView(context) {
     look: () => (width = canvas.parentElement.clientWidth),
     restyle: () => (colours = null),
     draw(runs, place) {
-      if (!colours) {
-        const style = getComputedStyle(canvas);
-        colours = Object.fromEntries(["time-1", "time-2", "time-3", "edge", "muted", "ink", "bg", "sans"].map((name) => [name, style.getPropertyValue("--" + name).trim()]));
-      }
-      const ratio = window.devicePixelRatio || 1, high = LANES.top + (last = runs.length - 1) * LANES.each + LANES.tall + 34, span = Math.max(40, width - LANES.left - LANES.right);
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(high * ratio);
-      canvas.style.height = high + "px";
+      colours = colours || inks(canvas, "time-1", "time-2", "time-3", "edge", "muted", "ink", "bg", "sans");
+      const high = LANES.top + (last = runs.length - 1) * LANES.each + LANES.tall + 34, span = Math.max(40, width - LANES.left - LANES.right);
+      const c = sheet(canvas, width, high);
       most = Math.max(1e-6, ...runs.map(({ steps }) => steps.at(-1)?.end || 0));
-      const c = canvas.getContext("2d"), at = (seconds) => LANES.left + (seconds / most) * span;
-      c.setTransform(ratio, 0, 0, ratio, 0, 0);
+      const at = (seconds) => LANES.left + (seconds / most) * span;
       c.font = `600 12px ${colours.sans}`;
       c.textBaseline = "middle";
       runs.forEach(({ store, steps, at: now }, k) => {

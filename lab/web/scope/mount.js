@@ -2,8 +2,9 @@
 import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { firstOf } from "./decision.js";
-import { h, say, toggle } from "./elements.js";
+import { h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
+import { never, soon } from "./frame.js";
 import { headline } from "./headline.js";
 import { plural } from "./numbers.js";
 import { player } from "./player.js";
@@ -20,7 +21,7 @@ const KEYS = [["← →", "step back, on; with Shift ten"], ["Home End", "first,
 
 /** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the replay: "1/s",
  *  "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are missing or not
- *  whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view stands, onPlay(on) whether it replays, onDraw() that it was drawn, onMove() that another step is shown or has come. */
+ *  whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view stands, onPlay(on) whether it replays, onDue() that it is about to be drawn, onMove() that another step is shown or has come. */
 export function mount(element, options = {}) {
   const store = new Store();
   const chosen = options.views || VIEWS;
@@ -91,32 +92,33 @@ export function mount(element, options = {}) {
   if (chosen.includes("time")) add(timeView(context));
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));
+  parts.reverse(); // canvases first: one that asks for its font waits for the style of all that changed before
   root.append(veil, help, reader);
   element.append(root);
 
-  let frame = 0, told = 0, asked = new Set();
-  const request = () => (frame = frame || requestAnimationFrame(draw));
+  let width = 0, told = 0, asked = new Set();
+  const request = () => (options.onDue?.(), soon(turn));
+  const turn = { look, draw, patient: () => context.following && !store.end };
+  function look() {
+    if (!(width = root.clientWidth)) return;
+    root.classList.toggle("narrow", width < 700);
+    root.classList.toggle("wide", !!card && !!tree && width >= 940);
+    for (const part of parts) see(part.element, true);
+    for (const part of parts) part.look?.(); // all widths are read before anything is drawn
+  }
   function draw() {
-    frame = 0;
     if (context.following) context.at = store.count - 1;
     const i = context.at;
     options.onMove?.();
     const end = store.end;
     if (i >= 0 && !store.whole(i) && (!context.following || end || context.selection?.step === i)) ask(i, i + 1);
-    const width = root.clientWidth;
     if (!width) return; // not to be seen: it is drawn when its width changes
-    empty.style.display = store.head || store.count ? "none" : "";
-    root.classList.toggle("narrow", width < 700);
-    root.classList.toggle("wide", !!card && !!tree && width >= 940);
-    for (const part of parts) part.element.style.display = "";
-    for (const part of parts) part.look?.(); // all widths are read before anything is drawn
+    see(empty, !(store.head || store.count));
     for (const part of parts) part.draw(store, i, width);
-    for (const part of parts) part.settle?.();
     say(outcome, end && i === store.count - 1 ? ending(end) : "");
-    outcome.style.display = outcome.textContent ? "" : "none";
+    see(outcome, outcome.textContent);
     outcome.classList.toggle("bad", !!end && !["stop_token", "max_new_tokens", "stopped_by_user"].includes(end.reason));
     if (store.map?.wants !== null && store.map?.wants <= i && store.map.upto < i) ask(store.map.wants, store.map.wants + 1);
-    options.onDraw?.();
     const time = performance.now();
     if (store.steps[i] && time - told > 1000) {
       told = time;
@@ -184,6 +186,8 @@ export function mount(element, options = {}) {
       }
       request();
     },
+    /** The run has so many steps, and they are on their way; 0: all are there. */
+    expect: (total) => ((store.total = total), request()),
     /** Show step i and stay there. */
     seek(i, replayed = false) {
       if (!store.count) return;
@@ -226,12 +230,7 @@ export function mount(element, options = {}) {
     },
     /** Forget everything: another run begins. */
     clear() {
-      store.head = store.end = null;
-      store.steps = [];
-      store.map = null;
-      store.masses.clear();
-      store.words.head = null;
-      store.count = store.come = 0;
+      Object.assign(store, new Store());
       replay.play(false);
       asked = new Set();
       Object.assign(context, { at: -1, following: true, selection: null });
@@ -240,7 +239,7 @@ export function mount(element, options = {}) {
     /** Forget what was asked for, so that it is asked for again. */
     retry: () => (asked.clear(), request()),
     destroy() {
-      cancelAnimationFrame(frame);
+      never(turn);
       replay.play(false);
       resize.disconnect();
       theme.stop();

@@ -1,7 +1,8 @@
 /* Numbers as people read them, with their units. */
 
 export const two = (x) => (x >= 100 ? x.toFixed(0) : x.toFixed(2));
-export const grouped = (x) => Math.round(x).toLocaleString("en");
+const groups = new Intl.NumberFormat("en");
+export const grouped = (x) => groups.format(Math.round(x));
 export const percent = (x) => (100 * x).toFixed(0) + " %";
 export const milli = (s) => s >= 1 ? s.toFixed(1) + " s" : (s * 1000 >= 100 ? (s * 1000).toFixed(0) : (s * 1000).toFixed(1)) + " ms";
 export const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;

@@ -1,6 +1,7 @@
 /* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
 import { byClock, byToken, course, differing, methodName, parting } from "./alignment.js";
-import { h, say, set, toggle } from "./elements.js";
+import { figures, grid, h, press, say, see, set, toggle } from "./elements.js";
+import { never, soon } from "./frame.js";
 import { lanesView } from "./lanes.js";
 import { tokenOf } from "./marks.js";
 import { mount } from "./mount.js";
@@ -18,13 +19,13 @@ export function pair(element, options = {}) {
   let base = options.base || 0;
   const state = { way: options.align === "clock" ? "clock" : "token", token: 1, seconds: 0, following: true };
   let own = false; // whether it is we who move the views
+  const turn = { look, draw }, request = () => soon(turn);
   const root = h("div", { class: "ds pair", role: "region", "aria-label": `${letters.length} decoding runs`, "data-n": letters.length, tabindex: -1 });
-  const ways = { token: h("button", { type: "button" }, "token position"), clock: h("button", { type: "button" }, "wall clock") };
-  for (const way of Object.keys(ways)) ways[way].addEventListener("click", () => api.align(way));
+  const ways = { token: press(null, "token position", () => api.align("token")), clock: press(null, "wall clock", () => api.align("clock")) };
   const strip = h("div", { class: "differs" });
   const heads = letters.map((letter, k) => {
-    const name = h("b"), about = h("span", { class: "quiet" }), ratio = h("b", { class: "ratio" }), under = h("span", { class: "quiet" }), figures = h("div", { class: "figures" });
-    return { element: h("header", { class: "run" }, h("span", { class: "letter" }, letter), h("div", null, name, about), h("div", { class: "much" }, ratio, under), figures, options.tools?.(k)), name, about, ratio, under, figures };
+    const name = h("b"), about = h("span", { class: "quiet" }), ratio = h("b", { class: "ratio" }), under = h("span", { class: "quiet" }), sums = figures();
+    return { element: h("header", { class: "run" }, h("span", { class: "letter" }, letter), h("div", null, name, about), h("div", { class: "much" }, ratio, under), sums.element, options.tools?.(k)), name, about, ratio, under, tell: sums.tell };
   });
   const hosts = letters.map(() => h("div", { class: "host" }));
   const lanes = lanesView({ seekTime });
@@ -46,8 +47,7 @@ export function pair(element, options = {}) {
     changed: (on) => (options.onPlay?.(on), request()),
   });
   const moves = transport({ to, play: () => replay.play(!replay.playing), playing: () => replay.playing, speed: replay.speed, faster: () => (replay.faster(), request()) }, "place");
-  const live = h("button", { type: "button", class: "live" }, "● live");
-  live.addEventListener("click", () => api.follow(true));
+  const live = press("live", "● live", () => api.follow(true));
   const where = h("b", { class: "where" }), how = h("span", { class: "quiet" });
   const twin = h("div", { class: "twin" }), parts = h("div", { class: "parts" });
   let tabled = false;
@@ -63,7 +63,7 @@ export function pair(element, options = {}) {
     keys: [["a", "join by token, or by the clock"], [letters.map((x, k) => k + 1).join(" "), `to run ${letters.join(", ")}`]],
     onGap: options.onGap && ((from, to) => options.onGap(which, from, to)),
     onSeek: (i) => moved(which, i),
-    onDraw: () => request(),
+    onDue: () => request(),
     onMove: options.onMove,
   }));
   const stores = views.map((view) => view.store), ended = () => stores.every((store) => store.end);
@@ -75,7 +75,7 @@ export function pair(element, options = {}) {
   function courses() {
     return stores.map((store, k) => {
       const as = `${store.count} ${store.come}`;
-      if (kept[k]?.as !== as) kept[k] = { as, steps: course(store) };
+      if (kept[k]?.as !== as) kept[k] = { as, whole: store.come === store.count, steps: course(store, kept[k]?.whole && kept[k].steps.length <= store.count ? kept[k].steps : []) };
       return kept[k].steps;
     });
   }
@@ -132,10 +132,12 @@ export function pair(element, options = {}) {
 
   // ---- drawing
 
-  let frame = 0, told = "", differsAs = null;
-  const request = () => (frame = frame || requestAnimationFrame(draw));
+  let width = 0, told = "", differsAs = null;
+  function look() {
+    root.classList.toggle("beside", (width = root.clientWidth) >= (letters.length > 2 ? 1300 : 800));
+    lanes.look();
+  }
   function draw() {
-    frame = 0;
     const both = courses(), at = placed(), most = Math.max(1, ...both.map((steps) => steps.at(-1)?.tokens || 0)), long = Math.max(0, ...both.map((steps) => steps.at(-1)?.end || 0));
     if (state.following) Object.assign(state, { token: most, seconds: long });
     if (!state.following) {
@@ -144,18 +146,16 @@ export function pair(element, options = {}) {
       own = false;
     }
     for (const way of Object.keys(ways)) set(ways[way], { "aria-pressed": way === state.way });
-    root.classList.toggle("beside", root.clientWidth >= (letters.length > 2 ? 1300 : 800));
-    lanes.look();
     differs();
     stores.forEach(head);
     const byTokens = state.way === "token", splits = stores.map(parted);
-    clock.style.display = both.some((steps) => steps.length) ? "" : "none";
+    see(clock, both.some((steps) => steps.length));
     say(how, `the same ${byTokens ? "token" : "moment"}, each clock from the first step on`);
     set(slider, byTokens ? { min: 1, max: most, step: 1, "aria-label": "token" } : { min: 0, max: long, step: long / 2000 || 1, "aria-label": "seconds" });
     slider.value = byTokens ? state.token : state.seconds;
     say(where, byTokens ? `token ${grouped(state.token)} of ${grouped(most)}` : `${milli(state.seconds)} of ${milli(long)}`);
     set(slider, { "aria-valuetext": where.textContent });
-    live.style.display = state.following || ended() ? "none" : "";
+    see(live, !(state.following || ended()));
     moves.draw();
     const reached = both.map((steps) => steps.length > 0 && steps.at(-1).tokens >= state.token);
     const x = both.map((steps, k) => (!steps.length ? null : byTokens ? (reached[k] ? steps[at[k]].end : null) : Math.min(state.seconds, long)));
@@ -169,15 +169,15 @@ export function pair(element, options = {}) {
     const places = splits.map((split) => (split.same ? Infinity : split.at));
     places[base] = Math.min(...places);
     const ends = both.map((steps, k) => (!steps.length || steps.at(-1).tokens <= places[k] ? null : steps[byToken(steps, places[k] + 1)].end));
-    lanes.canvas.style.display = tabled ? "none" : "";
-    twin.style.display = tabled ? "" : "none";
+    see(lanes.canvas, !tabled);
+    see(twin, tabled);
     if (tabled) table(both);
-    else if (root.clientWidth) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted: ends });
+    else if (width) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted: ends });
     texts(splits, places);
   }
   function differs() {
     const all = stores.map((store) => store.head), there = all.every((x) => x);
-    strip.style.display = there ? "" : "none";
+    see(strip, there);
     if (!there || differsAs?.every((x, k) => x === all[k])) return;
     differsAs = all;
     const rows = differing(...all);
@@ -189,7 +189,7 @@ export function pair(element, options = {}) {
   }
   function head(store, k) {
     const one = heads[k], step = store.steps[store.count - 1], sum = step?.sum, rate = (x) => { const last = x.steps[x.count - 1]?.sum; return last && last.decode ? last.tokens / last.decode : 0; };
-    one.element.style.display = store.head ? "" : "none";
+    see(one.element, store.head);
     if (!store.head) return;
     say(one.name, methodName(store.head));
     say(one.about, `${store.head.model.name}${store.end ? "" : store.count ? ", running" : ", waiting"}`);
@@ -199,9 +199,7 @@ export function pair(element, options = {}) {
     say(one.under, under);
     const target = step?.kv?.find((x) => x.lane === "target"), list = sum ? [[sum.decode ? two(sum.tokens / sum.decode) : "–", " tokens/s"], [sum.passes ? two(sum.tokens / sum.passes) : "–", " tokens / pass"], [grouped(sum.tokens), " tokens"]] : [];
     if (target) list.push([size(target.bytes), " KV held"]);
-    const as = JSON.stringify(list);
-    if (one.as !== as) one.figures.replaceChildren(...list.map(([value, unit]) => h("span", null, h("b", null, value), unit)));
-    one.as = as;
+    one.tell(list);
   }
   let partings = [];
   function parted(store, k) {
@@ -211,16 +209,15 @@ export function pair(element, options = {}) {
   }
   function texts(splits, places) {
     const known = stores.every((store) => store.count), as = JSON.stringify([splits, known, splits.map((split, k) => options.why?.(k, split))]);
-    parts.style.display = known ? "" : "none";
+    see(parts, known);
     if (as === told) return;
     told = as;
     views.forEach((view, k) => view.part(places[k] === Infinity ? null : places[k]));
     const said = (text) => (text === null ? "the end" : tokenOf(text, 16)), one = letters[base];
     parts.replaceChildren(...splits.flatMap((split, k) => {
       if (k === base) return [];
-      const both = h("b", null, `${one} and ${letters[k]} `), go = h("button", { type: "button", class: "small" }, "go there");
+      const both = h("b", null, `${one} and ${letters[k]} `), go = press("small", "go there", () => api.align("token", split.at + 1));
       if (split.same) return h("p", null, both, ended() ? "wrote the same " : "are the same so far: ", plural(split.at, "token"), ".");
-      go.addEventListener("click", () => api.align("token", split.at + 1));
       return h("p", null, both, split.at ? `are the same up to token ${grouped(split.at)}; then ` : "part at the first token: ", `${one} has `, said(split.a), `, ${letters[k]} `, said(split.b), ". ", options.why?.(k, split), " ", go);
     }));
   }
@@ -232,8 +229,7 @@ export function pair(element, options = {}) {
     });
   }
   function table(both) {
-    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, "Steps of the runs, milliseconds from the first step on; at most 400 of each"), h("thead", null, h("tr", null, ["run", "step", "start", "draft", "verify", "whole step", "tokens by its end"].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, both.flatMap(rowsOf).map((row) => h("tr", null, row.map((x) => h("td", null, String(x))))))));
+    twin.replaceChildren(grid("Steps of the runs, milliseconds from the first step on; at most 400 of each", ["run", "step", "start", "draft", "verify", "whole step", "tokens by its end"], both.flatMap(rowsOf)));
   }
 
   // ---- keys, sizes, theme
@@ -288,7 +284,7 @@ export function pair(element, options = {}) {
     against: (k = base) => ((base = k), request()),
     theme: (name) => (theme.set(name), views.forEach((view) => view.theme(name))),
     destroy() {
-      cancelAnimationFrame(frame);
+      never(turn);
       replay.play(false);
       resize.disconnect();
       theme.stop();

@@ -1,5 +1,5 @@
 /* The roofline: what the machine can do at best, and where the passes of the step stand under it. */
-import { h, say, set, toggle } from "./elements.js";
+import { grid, h, inks, say, see, set, sheet, toggle } from "./elements.js";
 import { grouped, milli } from "./numbers.js";
 
 /** A number with its prefix, two figures where it is small: 2.6 G. */
@@ -45,19 +45,12 @@ export function roofView(context) {
     c.fill();
   }
   function paint(machine, rows, others, last) {
-    if (!colours) {
-      const style = getComputedStyle(element);
-      colours = Object.fromEntries(["line", "edge", "branch", "muted", "ink", "bg", "ring", "sans"].map((part) => [part, style.getPropertyValue("--" + part).trim()]));
-    }
-    const all = [...rows, ...others], ratio = window.devicePixelRatio || 1, wide = Math.max(180, width), span = wide - PLOT.left - 10, tall = PLOT.high - PLOT.top - PLOT.bottom;
+    colours = colours || inks(element, "line", "edge", "branch", "muted", "ink", "bg", "ring", "sans");
+    const all = [...rows, ...others], wide = Math.max(180, width), span = wide - PLOT.left - 10, tall = PLOT.high - PLOT.top - PLOT.bottom;
     const low = Math.floor(Math.log10(Math.min(0.5, ...all.map((r) => r.x)))), high = Math.ceil(Math.log10(Math.max(100, (2 * machine.peak) / machine.bandwidth, ...all.map((r) => 1.5 * r.x))));
     const up = Math.ceil(Math.log10(Math.max(1.3 * machine.peak, ...all.map((r) => r.y)))), down = Math.floor(Math.log10(Math.min(machine.peak / 100, ...all.map((r) => 0.8 * r.y))));
     const at = (x) => PLOT.left + ((Math.log10(x) - low) / (high - low)) * span, to = (y) => PLOT.top + ((up - Math.log10(y)) / (up - down)) * tall;
-    canvas.width = Math.round(wide * ratio);
-    canvas.height = Math.round(PLOT.high * ratio);
-    canvas.style.height = PLOT.high + "px";
-    const c = canvas.getContext("2d");
-    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const c = sheet(canvas, wide, PLOT.high);
     c.font = `11px ${colours.sans}`;
     c.fillStyle = colours.muted;
     c.strokeStyle = colours.line;
@@ -118,8 +111,7 @@ export function roofView(context) {
   }
   function table(machine, rows) {
     const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`, (1000 * row.s).toFixed(2), `${scaled(row.y)}FLOP/s`, ...(machine ? [`${(100 * row.share).toFixed(0)} %`, row.bound] : [])];
-    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, "The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock"), h("thead", null, h("tr", null, ["pass", "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, rows.map((row) => h("tr", null, cells(row).map((x) => h("td", null, x)))))));
+    twin.replaceChildren(grid("The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock", ["pass", "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])], rows.map(cells)));
   }
   return {
     element,
@@ -127,7 +119,7 @@ export function roofView(context) {
     restyle: () => ((colours = null), (drawn = null)),
     draw(store, i) {
       const step = store.steps[i], passes = step?.passes || [], machine = store.head?.machine || null;
-      element.style.display = step && store.head ? "" : "none";
+      see(element, step && store.head);
       if (!step || !store.head) return;
       const as = `${i} ${store.count} ${width} ${tabled} ${window.devicePixelRatio}`;
       if (drawn === step && drawnAs === as) return;
@@ -138,13 +130,13 @@ export function roofView(context) {
       say(name, machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s` : "");
       say(reading, last ? sentence(last) : step.passes ? "The record holds no passes of this step that can be priced." : context.absent(store, "What the passes moved"));
       const pictured = !!machine && !tabled && rows.length > 0;
-      canvas.style.display = pictured ? "" : "none";
-      twin.style.display = tabled && rows.length ? "" : "none";
-      asTable.style.display = rows.length ? "" : "none";
+      see(canvas, pictured);
+      see(twin, tabled && rows.length);
+      see(asTable, rows.length);
       say(note, !machine ? "No roof is drawn: peak and bandwidth of the machine that made this run are not recorded." : tabled || !machine.cache_bandwidth ? "" : "Dashed: the bandwidth of the processor's cache.");
-      note.style.display = note.textContent ? "" : "none";
+      see(note, note.textContent);
       if (tabled) table(machine, rows);
-      else if (pictured) paint(machine, rows, store.steps.flatMap((x, k) => (k === i ? [] : (x?.passes || []).filter(own).map((row) => placedUnder(machine, row)))), last);
+      else if (pictured) paint(machine, rows, store.near(i).flatMap((x) => (x === step ? [] : (x?.passes || []).filter(own).map((row) => placedUnder(machine, row)))), last);
     },
   };
 }

@@ -23,6 +23,13 @@ export { passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives } from "./judge.js";
 export { spoken } from "./tokens.js";
 
+/** Hear what comes to the model and which of its traits change; the result stops that. */
+function hear(model, message, changes) {
+  const all = [["msg:custom", message], ...Object.entries(changes).map(([name, act]) => ["change:" + name, act])];
+  for (const [name, act] of all) model.on(name, act);
+  return () => all.forEach(([name, act]) => model.off(name, act));
+}
+
 /** One run: steps come as custom messages, a finished trace and the cursor as traits. */
 function one({ model, el }) {
   const put = (name, value) => (model.set(name, value), model.save_changes());
@@ -52,13 +59,8 @@ function one({ model, el }) {
     if (node !== undefined && (view.selection?.step !== step || view.selection?.node !== node)) view.select({ step, node });
   };
   take();
-  model.on("msg:custom", listen);
-  for (const [name, act] of [["messages", take], ["step", cursor], ["selection", chosen]]) model.on("change:" + name, act);
-  return () => {
-    model.off("msg:custom", listen);
-    for (const [name, act] of [["messages", take], ["step", cursor], ["selection", chosen]]) model.off("change:" + name, act);
-    view.destroy();
-  };
+  const stop = hear(model, listen, { messages: take, step: cursor, selection: chosen });
+  return () => (stop(), view.destroy());
 }
 
 /** Two finished traces: their messages lie in one trait, what is missing is asked for by run. */
@@ -75,13 +77,8 @@ function couple({ model, el }) {
   const listen = ({ which, messages }) => messages.forEach((message) => both.views[which].push(message));
   const cursor = () => model.get("token") !== both.at.token && both.seek({ token: model.get("token") });
   const way = () => model.get("align") !== both.way && both.align(model.get("align"));
-  model.on("msg:custom", listen);
-  for (const [name, act] of [["token", cursor], ["align", way]]) model.on("change:" + name, act);
-  return () => {
-    model.off("msg:custom", listen);
-    for (const [name, act] of [["token", cursor], ["align", way]]) model.off("change:" + name, act);
-    both.destroy();
-  };
+  const stop = hear(model, listen, { token: cursor, align: way });
+  return () => (stop(), both.destroy());
 }
 
 /** The adapter of a notebook widget. */

@@ -5,16 +5,18 @@ const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold
 
 /** The messages of one run, by number, and what follows from them. */
 export class Store {
-  constructor() {
-    this.head = null;
-    this.end = null;
-    this.steps = []; // sparse: a hole is a step that has not come
-    this.count = 0;
-    this.come = 0; // steps that are there
-    this.map = null;
-    this.words = { head: null, upto: 0, list: [] };
-    this.masses = new Map(); // step -> its map of attention, unpacked when looked at
-  }
+  head = null;
+  end = null;
+  steps = []; // sparse: a hole is a step that has not come
+  count = 0;
+  come = 0; // steps that are there
+  total = 0; // steps of the run, where they are known to be on their way
+  refused = 0; // steps with a refusal
+  evicted = 0; // steps with an eviction
+  longest = 1e-9; // s
+  map = null;
+  words = { head: null, upto: 0, list: [] };
+  masses = new Map(); // step -> its map of attention, unpacked when looked at
 
   /** Take a message; whether anything changed. A step in full replaces its brief, never the other way round. */
   push(message) {
@@ -23,11 +25,23 @@ export class Store {
     else if (message.kind === "step") {
       const old = this.steps[message.i];
       if (old && fullness(message) < fullness(old)) return false;
-      if (!old) this.come++;
+      if (!old) this.note(message);
       this.steps[message.i] = message;
       this.count = Math.max(this.count, message.i + 1);
     } else return false;
     return true;
+  }
+
+  note({ refused, kv, dt }) {
+    this.come++;
+    this.refused += refused > 0;
+    this.evicted += kv.some((x) => x.lane === "target" && x.evicted > 0);
+    this.longest = Math.max(this.longest, dt.all);
+  }
+
+  /** Steps around step i, at most 2000; of fewer all. */
+  near(i) {
+    return this.count > 2000 ? this.steps.slice(Math.max(0, i - 1000), i + 1000) : this.steps;
   }
 
   /** Whether step i can be drawn as it was recorded. */

@@ -1,5 +1,5 @@
 /* The method as a row of stations. */
-import { h, pool, say, set } from "./elements.js";
+import { h, pool, say, see, set } from "./elements.js";
 import { milli, short } from "./numbers.js";
 import { nodesOf } from "./store.js";
 
@@ -25,7 +25,7 @@ export function stripView(context) {
     element,
     draw(store, i) {
       const head = store.head, step = store.steps[i];
-      element.style.display = head ? "" : "none";
+      see(element, head);
       if (!head) return;
       const m = head.method, strategy = m.strategy.name, shown = [];
       if (strategy !== "draft_verify") shown.push(["Strategy", named(strategy), knobs(m.strategy), null]);

@@ -1,19 +1,14 @@
 /* The clock: one block per step, and the scrubber. */
-import { h, hatch, icon, say, set } from "./elements.js";
-import { milli } from "./numbers.js";
+import { h, hatch, icon, inks, press, say, see, set, sheet } from "./elements.js";
+import { grouped, milli } from "./numbers.js";
+
+const TOP = 18, TALL = 20; // px of the blocks
 
 /** First, back, play, on, last; and the speed. context: to(way) with -Infinity, -1, 1 or Infinity, play, playing, speed,
  *  faster; `what` is what one goes along, in a word. */
 export function transport(context, what = "step") {
-  const act = (name, title, way) => {
-    const button = h("button", { type: "button", class: "bare", title, "aria-label": title }, icon(name));
-    button.addEventListener("click", () => context.to(way));
-    return button;
-  };
-  const play = h("button", { type: "button", class: "bare play-pause" }, icon("play"));
-  play.addEventListener("click", () => context.play());
-  const speed = h("button", { type: "button", class: "small speed" });
-  speed.addEventListener("click", () => context.faster());
+  const act = (name, title, way) => press("bare", icon(name), () => context.to(way), { title, "aria-label": title });
+  const play = press("bare play-pause", icon("play"), () => context.play()), speed = press("small speed", "", () => context.faster());
   const [first, prev] = [act("first", `first ${what}`, -Infinity), act("prev", `previous ${what}`, -1)];
   const [next, last] = [act("next", `next ${what}`, 1), act("last", `last ${what}`, Infinity)];
   return {
@@ -37,92 +32,88 @@ export function timeView(context) {
   const slider = h("input", { type: "range", min: 0, max: 0, value: 0, class: "scrub", "aria-label": "step" });
   slider.addEventListener("input", () => context.seek(Number(slider.value)));
   const moves = transport(context);
-  const jump = (word, title, run) => {
-    const button = h("button", { type: "button", class: "small", title }, word);
-    button.addEventListener("click", run);
-    return button;
-  };
+  const jump = (word, title, run) => press("small", word, run, { title });
   const refusal = jump("next rejection", "r", () => context.find("refused", 1)), eviction = jump("next eviction", "e", () => context.find("evicted", 1));
-  const live = h("button", { type: "button", class: "live" }, "● live");
-  live.addEventListener("click", () => context.follow(true));
+  const live = press("live", "● live", () => context.follow(true));
   const rate = h("span", { class: "quiet" });
   const element = h("footer", { class: "time-pane" },
     h("div", { class: "transport" }, h("h2", null, "Time"), rate,
       moves.parts, live, h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))),
     h("div", { class: "lane-box" }, canvas, slider));
-  let colours = null, width = 0;
+  const lane = document.createElement("canvas"); // the blocks, as they were painted last
+  let colours = null, width = 0, painted = "";
+  /** Equal widths: the slider's thumb is on its step. Of steps thinner than a pixel the longest is seen. */
+  function paint(store, i) {
+    const many = Math.max(1, Math.min(store.count, Math.floor(width))), each = width / many, w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
+    const c = sheet(lane, width, 54);
+    c.font = `11px ${colours.sans}`;
+    c.textAlign = "center";
+    for (let q = 0; q < many; q++) {
+      const x = q * each;
+      let step = null, refused = 0;
+      for (let k = Math.floor((q * store.count) / many), end = Math.floor(((q + 1) * store.count) / many); k < end; k++) {
+        const one = store.steps[k];
+        if (one && (!step || one.dt.all > step.dt.all)) step = one;
+        if (one?.refused > refused) refused = one.refused;
+      }
+      if (!step) {
+        c.strokeStyle = colours.reject; // a step that has not come
+        c.lineWidth = 1;
+        c.setLineDash([2, 2]);
+        c.strokeRect(x + 0.5, TOP + 0.5, Math.max(1, w - 1), TALL - 1);
+        c.setLineDash([]);
+        continue;
+      }
+      const { draft, verify, all } = step.dt;
+      const high = Math.max(3, TALL * Math.sqrt(all / store.longest)), y = TOP + TALL - high;
+      const part = all > 0 ? [draft / all, verify / all] : [0, 1], rest = high * Math.max(0, 1 - part[0] - part[1]);
+      c.fillStyle = colours["time-2"];
+      c.fillRect(x, y, w, high);
+      c.fillStyle = colours["time-1"];
+      c.fillRect(x, y, w, high * part[0]);
+      hatch(c, x, y, w, high * part[0], colours["time-2"]);
+      c.fillStyle = colours["time-3"];
+      c.fillRect(x, TOP + TALL - rest, w, rest);
+      if (each >= 12) {
+        c.fillStyle = q === i ? colours.ink : colours.muted;
+        c.fillText(String(step.made.length), x + w / 2, 11);
+      }
+      if (!refused) continue;
+      c.strokeStyle = colours.reject;
+      c.lineWidth = 1.25;
+      const marks = each >= 8 ? Math.min(refused, Math.max(1, Math.floor(each / 6))) : 1, r = each >= 8 ? 2 : 1;
+      for (let m = 0; m < marks; m++) {
+        const mx = x + w / 2 + (m - (marks - 1) / 2) * 6, my = TOP + TALL + 7;
+        c.beginPath();
+        c.moveTo(mx - r, my - r), c.lineTo(mx + r, my + r), c.moveTo(mx + r, my - r), c.lineTo(mx - r, my + r);
+        c.stroke();
+      }
+    }
+  }
   return {
     element,
     look: () => (width = canvas.parentElement.clientWidth),
-    restyle: () => (colours = null),
+    restyle: () => ((colours = null), (painted = "")),
     draw(store, i) {
-      element.style.display = store.count ? "" : "none";
+      see(element, store.count);
       if (!store.count) return;
       if (Number(slider.max) !== store.count - 1) slider.max = store.count - 1;
       if (Number(slider.value) !== i) slider.value = i;
       slider.setAttribute("aria-valuetext", `step ${i} of ${store.count}`);
-      live.style.display = context.following || store.end ? "none" : "";
+      see(live, !(context.following || store.end));
       moves.draw();
-      refusal.style.display = store.steps.some((x) => x.refused) ? "" : "none";
-      eviction.style.display = store.steps.some((x) => x.kv.some((k) => k.lane === "target" && k.evicted)) ? "" : "none";
+      see(refusal, store.refused);
+      see(eviction, store.evicted);
       const now = store.steps[i];
-      say(rate, now?.sum.decode ? `${milli(now.sum.decode)}, step ${i} of ${store.count - 1}` : "");
-      const style = colours ? null : getComputedStyle(element);
-      colours = colours || Object.fromEntries(["time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg", "sans"].map((c) => [c, style.getPropertyValue("--" + c).trim()]));
-      const ratio = window.devicePixelRatio || 1, height = 54;
-      if (canvas.width !== Math.round(width * ratio) || canvas.height !== height * ratio) {
-        canvas.width = Math.round(width * ratio);
-        canvas.height = height * ratio;
-        canvas.style.height = height + "px";
-      }
-      const c = canvas.getContext("2d");
-      c.setTransform(ratio, 0, 0, ratio, 0, 0);
-      c.clearRect(0, 0, width, height);
-      c.font = `11px ${colours.sans}`;
-      c.textAlign = "center";
-      const each = width / store.count, top = 18, tall = 20; // equal widths, so that the slider's thumb is on its step
-      const longest = store.steps.reduce((most, x) => Math.max(most, x ? x.dt.all : 0), 1e-9);
-      for (let k = 0; k < store.count; k++) {
-        const step = store.steps[k], x = k * each, w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
-        if (!step) {
-          c.strokeStyle = colours.reject; // a step that has not come
-          c.lineWidth = 1;
-          c.setLineDash([2, 2]);
-          c.strokeRect(x + 0.5, top + 0.5, Math.max(1, w - 1), tall - 1);
-          c.setLineDash([]);
-          continue;
-        }
-        const { draft, verify, all } = step.dt;
-        const high = Math.max(3, tall * Math.sqrt(all / longest)), y = top + tall - high;
-        const part = all > 0 ? [draft / all, verify / all] : [0, 1];
-        c.fillStyle = colours["time-2"];
-        c.fillRect(x, y, w, high);
-        c.fillStyle = colours["time-1"];
-        c.fillRect(x, y, w, high * part[0]);
-        hatch(c, x, y, w, high * part[0], colours["time-2"]);
-        c.fillStyle = colours["time-3"];
-        c.fillRect(x, top + tall - high * Math.max(0, 1 - part[0] - part[1]), w, high * Math.max(0, 1 - part[0] - part[1]));
-        if (each >= 12) {
-          c.fillStyle = k === i ? colours.ink : colours.muted;
-          c.fillText(String(step.made.length), x + w / 2, 11);
-        }
-        if (step.refused) {
-          c.strokeStyle = colours.reject;
-          c.lineWidth = 1.25;
-          const many = each >= 8 ? Math.min(step.refused, Math.max(1, Math.floor(each / 6))) : 1, r = each >= 8 ? 2 : 1;
-          for (let m = 0; m < many; m++) {
-            const mx = x + w / 2 + (m - (many - 1) / 2) * 6, my = top + tall + 7;
-            c.beginPath();
-            c.moveTo(mx - r, my - r), c.lineTo(mx + r, my + r), c.moveTo(mx + r, my - r), c.lineTo(mx - r, my + r);
-            c.stroke();
-          }
-        }
-        if (k === i) {
-          c.strokeStyle = colours.ring;
-          c.lineWidth = 2;
-          c.strokeRect(Math.max(1, x - 1.5), top - 3, Math.max(4, w + 2), tall + 6);
-        }
-      }
+      say(rate, now?.sum.decode ? `${milli(now.sum.decode)}, step ${i} of ${store.count - 1}${store.total > store.count ? `, reading ${grouped(store.total)}` : ""}` : "");
+      colours = colours || inks(element, "time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg", "sans");
+      const as = [store.count, store.come, width, window.devicePixelRatio, width / store.count >= 12 && i].join();
+      if (as !== painted) (painted = as), paint(store, i);
+      const c = sheet(canvas, width, 54), each = width / store.count;
+      c.drawImage(lane, 0, 0, width, 54);
+      c.strokeStyle = colours.ring;
+      c.lineWidth = 2;
+      if (now) c.strokeRect(Math.max(1, i * each - 1.5), TOP - 3, Math.max(4, each + (each > 4 ? 0.5 : 2)), TALL + 6);
     },
   };
 }

@@ -1,5 +1,5 @@
 /* The draft tree, and its legend. */
-import { h, pool, ruler, s, say, set } from "./elements.js";
+import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { glyph, radius, SHAPES, tokenOf, WORDS } from "./marks.js";
 import { two } from "./numbers.js";
@@ -29,7 +29,8 @@ export function treeView(context) {
   list.addEventListener("click", (event) => event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const element = h("div", { class: "tree-box" }, svg, list, twin, note);
-  let measure = null, small = null, tabled = false, shown = [], width = 0;
+  let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true;
+  new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" }).observe(element);
 
   function fonts() {
     const style = getComputedStyle(element);
@@ -63,9 +64,9 @@ export function treeView(context) {
   }
 
   function table(nodes, step) {
-    const parents = new Map(nodes.map((n) => [n.id, n])), cell = (x) => h("td", null, x === null ? "–" : String(x));
-    twin.replaceChildren(h("table", { class: "plain" }, h("caption", null, `Draft tree of step ${step.i}`), h("thead", null, h("tr", null, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, nodes.map((n) => h("tr", null, cell(n.id), h("td", null, tokenOf(n.text)), h("td", null, parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–"), [n.q, n.p, n.r, n.u, n.threshold].map(cell), h("td", null, WORDS[n.status]))))));
+    const parents = new Map(nodes.map((n) => [n.id, n]));
+    twin.replaceChildren(grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
+      nodes.map((n) => [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–", ...[n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"), WORDS[n.status]])));
   }
 
   /** The node that a key leads to from the chosen one, or null. */
@@ -78,13 +79,14 @@ export function treeView(context) {
   }
 
   function draw(store, i) {
+    if (!seen && context.following && !store.end) return; // scrolled away while steps come: drawn when it is back
     if (!measure) fonts();
     const step = store.steps[i];
     const rule = store.head?.method?.acceptance?.name ?? "";
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
-    list.style.display = beams ? "" : "none";
-    svg.style.display = nodes && !beams && !tabled ? "" : "none";
-    twin.style.display = nodes && !beams && tabled ? "" : "none";
+    see(list, beams);
+    see(svg, nodes && !beams && !tabled);
+    see(twin, nodes && !beams && tabled);
     shown = nodes || [];
     say(note, !step ? "" : !nodes ? context.absent(store, "The tree of this step") : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
     if (beams) {
@@ -117,7 +119,7 @@ export function treeView(context) {
     const chosen = context.chosen(store, i), held = nodeLayer.contains(document.activeElement);
     const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
     shown = laid.items.map((item) => item.node);
-    ring.style.display = "none";
+    see(ring, shown.some((n) => n.id === chosen));
     laid.items.forEach((item, k) => {
       const { node } = item, group = marks.at(k), [reach, mark, text, numbers] = group.childNodes;
       const told = laid.kind === "standing" ? "" : sub(node);
@@ -135,10 +137,7 @@ export function treeView(context) {
       const beside = laid.kind === "standing" && sub(node);
       set(numbers, beside ? { x: width - 2 - item.x, y: 4, "text-anchor": "end" } : { x: GAP_TEXT, y: 17, "text-anchor": "start" });
       say(numbers, beside ? (item.end + small(sub(node)) + 12 < width ? sub(node) : "") : told);
-      if (node.id === chosen) {
-        ring.style.display = "";
-        set(ring, { cx: item.x, cy: item.y });
-      }
+      if (node.id === chosen) set(ring, { cx: item.x, cy: item.y });
     });
     marks.trim(laid.items.length);
   }
@@ -162,9 +161,9 @@ export function legend(asTable) {
     draw(store, i) {
       const plain = store.head && !["draft_verify"].includes(store.head.method.strategy.name);
       const none = store.head?.method?.drafter?.name === "none";
-      element.style.display = store.steps[i]?.nodes && !store.steps[i].beams ? "" : "none";
-      keys.style.display = plain ? "none" : "";
-      for (const [status, entry] of entries) entry.style.display = (none ? status === "target" : status !== "target") ? "" : "none";
+      see(element, store.steps[i]?.nodes && !store.steps[i].beams);
+      see(keys, !plain);
+      for (const [status, entry] of entries) see(entry, none ? status === "target" : status !== "target");
     },
   };
 }
