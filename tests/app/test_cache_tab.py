@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,9 @@ def test_a_long_run_is_answered_in_parts(play: Play, client: TestClient, tmp_pat
             change = CacheChange("target", 1, min(100, i + 3), 9, 9 * i, 0 if gone is None else 1, evicted_all=gone)
             writer.write(Step(i, i + 3, 0.0, 0.0, [i % 13], ["target"], cache=[change]))
         writer.seal(End("max_new_tokens", [i % 13 for i in range(count)], count))
+    until = time.monotonic() + 60
+    while told(client, run)["step"] < count - 1 and time.monotonic() < until:  # it is read on while one can ask
+        time.sleep(0.01)
     found = told(client, run)
     assert found["step"] == count - 1 and found["columns"] <= 450 and found["length"] == count + 2
     kept = bytes_of(found["kept"]).reshape(4, -1)

@@ -127,6 +127,7 @@ def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> N
     page.on("response", lambda answer: answer.url.endswith("/whatif") and found.append(answer.json()))
     add(page, "first reject and u > 0.1 and p > 0.001")
     page.click(f"{PAGE} .ways .go")
+    page.wait_for_selector(f"{PAGE} .banner:visible")
     page.wait_for_function(f"{CHOSEN}?.classList.contains('reject')")
     assert page.locator(f"{PAGE} .then rect[data-of]").count() == 0 and not page.locator(f"{PAGE} .then-key").is_visible()
     node = page.evaluate(f"{CHOSEN}.dataset.node")
