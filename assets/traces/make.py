@@ -24,6 +24,7 @@ RECORDS = [
 ]
 ENOUGH = 12
 # The first one is what the page opens on.
+COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "first-rejection": {
         "title": "First rejection",
@@ -61,11 +62,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "EAGLE-2: one small layer reads the target's own state and grows the tree where it is sure.",
         "names": {"drafter": "eagle2"},
         "settings": {"drafter": {"nodes": 16}},
-        "prompts": RECORDS,
-        "chat": True,
-        "new": 64,
-        "seed": 7,
-        "level": "decisions",
+        **COPY,
         "enough": 8,
     },
     "kangaroo": {
@@ -73,11 +70,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Kangaroo: the first two layers and a small adapter guess, the six layers above them check.",
         "names": {"drafter": "kangaroo"},
         "settings": {},
-        "prompts": RECORDS,
-        "chat": True,
-        "new": 64,
-        "seed": 7,
-        "level": "decisions",
+        **COPY,
         "enough": 8,
     },
     "early-exit": {
@@ -85,11 +78,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "A pass stops at the first layer that is half sure of its token: quicker, and the copy goes wrong.",
         "names": {"drafter": "none", "depth": "confidence_exit"},
         "settings": {"depth": {"threshold": 0.5}},
-        "prompts": RECORDS,
-        "chat": True,
-        "new": 64,
-        "seed": 7,
-        "level": "decisions",
+        **COPY,
     },
     "jacobi": {
         "title": "A block that settles",
