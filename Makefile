@@ -38,11 +38,11 @@ bench:
 	@$(IN) -m decodescope bench $(ARGS)
 
 nightly identity soak gpu:
-	@$(IN) -m pytest -m $@ $(ARGS)
+	@$(IN) -m pytest --timeout 0 -m $@ $(ARGS)
 
 release: export DECODESCOPE_TEXTS = 1000000
 release:
-	@$(IN) -m pytest -m nightly $(ARGS)
+	@$(IN) -m pytest --timeout 0 -m nightly $(ARGS)
 
 # from nothing; ARGS="--tokens 8 --cooldown 3" is a run that two cores finish in a few hours, without ARGS it takes a day
 models: TRAIN = $(IN) assets/training/train.py

@@ -512,6 +512,13 @@ def test_browser_tests_share_one_group() -> None:
     assert not bad, broken(bad)
 
 
+@pytest.mark.xdist_group("house")
+def test_processes_know_the_groups(request: pytest.FixtureRequest) -> None:
+    """The scheduler reads the group off a test's name; some versions of pytest do not let it be written there."""
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@house")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps no executable bit")
 def test_scripts_can_be_run() -> None:
     for name in ("scripts/environment.py", ".ci/run"):
