@@ -6,7 +6,8 @@ Runs of the shipped model with draft trees are recorded first.
 
 live    replays them to the page at a fixed rate, as if they were being made; so the engine takes no part in what is measured.
         With two panes two runs arrive at once, side by side in the Lab, with three or four on the Compare page. A tree outside
-        the window is drawn when it is scrolled to, or when the run stands still.
+        the window is drawn when it is scrolled to, or when the run stands still; a large one is a picture until its step
+        stands, and a seek ends with the picture.
 long    opens traces of --long steps: the steps of one recorded run over and over, each with its number, place and time,
         written by the engine's own writer; above 50,000 steps at the level "counts", so that the file stays small.
 export  writes a run as one HTML file and opens that.
@@ -62,14 +63,16 @@ WATCH = """(place) => { drawn.length = gaps.length = 0; shown = [0, 1, 2, 3].map
   const all = { subtree: true, childList: true, characterData: true };
   new MutationObserver(look).observe(document.querySelector(place), all);
 }"""
-# One pane goes to a step; several go to a token, and wait for all steps that wrote it.
+# One pane goes to a step; several go to a token, and wait for all steps that wrote it; the frame that shows it counts.
 SEEK = """async ([place, at, wanted]) => { const a = performance.now();
   const box = document.querySelector(place + ' input[type=range]');
   box.value = at; box.dispatchEvent(new Event('input'));
-  const there = () => [...document.querySelectorAll(place + ' h1')].every((h, k) => h.textContent === 'Step ' + wanted[k])
-    && [...document.querySelectorAll(place + ' .tree')].every((tree) =>
-      [...tree.querySelectorAll('.node')].filter((x) => x.style.display !== 'none').length > 1);
+  const seen = (x) => x && x.style.display !== 'none', there = () =>
+    [...document.querySelectorAll(place + ' h1')].every((h, k) => h.textContent === 'Step ' + wanted[k])
+    && [...document.querySelectorAll(place + ' .tree-box')].every((box) => seen(box.querySelector('.tree-picture'))
+      || (seen(box.querySelector('.tree')) && [...box.querySelectorAll('.node')].filter(seen).length > 1));
   while (!there() && performance.now() - a < 5000) await new Promise((f) => setTimeout(f, 1));
+  await new Promise((f) => requestAnimationFrame(() => setTimeout(f, 0)));
   return performance.now() - a; }"""
 
 FIRST = """(() => { const look = () => document.querySelector('.ds h1')?.textContent ? (window.first = performance.now())
@@ -79,6 +82,7 @@ JUMP = """async ([place, at]) => { const a = performance.now(), box = document.q
   const there = () => document.querySelector(place + ' h1').textContent === 'Step ' + at
     && !document.querySelector(place + ' .decision').textContent.includes('fetching');
   while (!there() && performance.now() - a < 20000) await new Promise((f) => setTimeout(f, 1));
+  await new Promise((f) => requestAnimationFrame(() => setTimeout(f, 0)));
   return performance.now() - a; }"""
 TIMEOUT_MS = 600_000
 COUNTS = 50_000  # steps above which a long trace is recorded at the level "counts"

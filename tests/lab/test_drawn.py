@@ -151,7 +151,7 @@ def test_with_forced_colours_marks_differ_by_more_than_colour(driver: Any) -> No
     dash = "(kind) => getComputedStyle(document.querySelector(`.edge.${kind}`)).strokeDasharray"
     assert made.run(dash, "accept") == "none" != made.run(dash, "reject")
     ground = made.run("() => getComputedStyle(document.querySelector('.ds')).backgroundColor")
-    for mark in (".mark.accept circle", ".mark.unreached circle", ".edge.accept"):
+    for mark in ("path.mark.accept", "path.mark.unreached", ".edge.accept"):
         style = "(mark) => { const s = getComputedStyle(document.querySelector(mark)); return [s.fill, s.stroke]; }"
         assert ground not in made.run(style, mark)[:1] or "edge" in mark
     kept = "() => { const c = document.querySelector('canvas.map'); return new Set(new Uint32Array("
@@ -222,4 +222,4 @@ def test_a_tree_that_is_scrolled_away_is_drawn_when_it_is_back_or_the_run_stands
     drawn.run("() => scrollTo(0, 0)")
     drawn.page.wait_for_function("() => scrollY === 0")
     drawn.run("(step) => (view.push(step), view.seek(1))", steps[4])
-    assert drawn.page.evaluate(label) == "draft tree of step 1", "where a reader stands everything is drawn"
+    drawn.page.wait_for_function(f"() => {label} === 'draft tree of step 1'")  # where a reader stands everything is drawn

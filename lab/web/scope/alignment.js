@@ -35,18 +35,33 @@ export function byClock(steps, seconds) {
   return first(steps, (x) => x.end > seconds);
 }
 
-/** Where two texts part: {at, a, b}, `at` counted from 0, a text that ended as null; {at: n, same: true} while or where
- *  all n tokens that both have are equal. */
+/** Reads the tokens of a run one after the other, as far as they have come. */
+function reader(store) {
+  let k = 0, n = 0;
+  return {
+    /** The token that comes next; undefined: none yet. */
+    peek() {
+      for (; k < store.count && store.steps[k]; k++, n = 0) if (n < store.steps[k].made.length) return store.steps[k].made[n];
+    },
+    next: () => n++,
+    over: () => !!store.end && k >= store.count,
+  };
+}
+
+/** Compares two texts as they come: its answer is {at, a, b} where they part, `at` counted from 0, a text that ended as null;
+ *  {at: n, same: true} while or where all n tokens that both have are equal. What was compared is not read again. */
 export function parting(a, b) {
-  const texts = [a, b].map((store) => {
-    const made = [];
-    for (let k = 0; k < store.count && store.steps[k]; k++) made.push(...store.steps[k].made);
-    return made;
-  });
-  const [x, y] = texts, both = Math.min(x.length, y.length);
-  for (let at = 0; at < both; at++) if (x[at][0] !== y[at][0]) return { at, a: x[at][1], b: y[at][1] };
-  if (x.length !== y.length && (x.length < y.length ? a : b).end) return { at: both, a: x[both]?.[1] ?? null, b: y[both]?.[1] ?? null };
-  return { at: both, same: true };
+  const [one, other] = [reader(a), reader(b)];
+  let at = 0, split = null;
+  return () => {
+    if (split) return split;
+    for (;;) {
+      const x = one.peek(), y = other.peek();
+      if (x && y && x[0] === y[0]) at++, one.next(), other.next();
+      else if ((x && y) || (x && other.over()) || (y && one.over())) return (split = { at, a: x?.[1] ?? null, b: y?.[1] ?? null });
+      else return { at, same: true };
+    }
+  };
 }
 
 const shownName = (word) => String(word).replaceAll("_", " ");

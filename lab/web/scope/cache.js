@@ -66,11 +66,11 @@ export function cacheView(context) {
     bar.trim(step.kv.length);
   }
   function paints() {
-    const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch", "mono", "sans"), of = (name) => all[name];
+    const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch"), of = (name) => all[name];
     const pixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
     const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
     const ramp = Uint32Array.from({ length: 256 }, (_, k) => pixel(low.map((x, c) => Math.round(x + ((high[c] - x) * k) / 255))));
-    return { gone: pixel(rgb(of("gone"))) >>> 0, now: pixel(rgb(of("ink"))) >>> 0, bg: pixel(rgb(of("bg"))) >>> 0, ramp, muted: of("muted"), faint: of("branch"), ink: of("ink"), mono: `11px ${of("mono")}`, sans: `11px ${of("sans")}` };
+    return { gone: pixel(rgb(of("gone"))) >>> 0, now: pixel(rgb(of("ink"))) >>> 0, bg: pixel(rgb(of("bg"))) >>> 0, ramp, muted: of("muted"), faint: of("branch"), ink: of("ink"), mono: of("mono"), sans: of("less") };
   }
   function paint(store, i) {
     const map = store.map, c = (colours = colours || paints()), length = map.length(i), ratio = window.devicePixelRatio || 1;

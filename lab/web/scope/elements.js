@@ -38,10 +38,11 @@ export function pool(parent, make) {
   };
 }
 
-/** Colours and fonts by the names that they have in the sheet, where `element` stands. */
+/** Colours by the names that they have in the sheet, where `element` stands; and types for a canvas: small, less, mono. */
 export function inks(element, ...names) {
-  const style = getComputedStyle(element);
-  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
+  const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
+  const type = (size, family) => `${of(size)} ${of(family)}`;
+  return { ...Object.fromEntries(names.map((name) => [name, of(name)])), small: type("t-sm", "sans"), less: type("t-xs", "sans"), mono: type("t-xs", "mono") };
 }
 
 /** The pen of an empty canvas of that size in px. */

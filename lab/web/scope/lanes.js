@@ -1,4 +1,5 @@
 /* The clocks of several runs under each other, on one axis of time, joined at the place that is shown. */
+import { byClock } from "./alignment.js";
 import { h, hatch, inks, s, set, sheet } from "./elements.js";
 import { milli } from "./numbers.js";
 
@@ -42,23 +43,21 @@ export function lanesView(context) {
     look: () => (width = canvas.parentElement.clientWidth),
     restyle: () => (colours = null),
     draw(runs, place) {
-      colours = colours || inks(canvas, "time-1", "time-2", "time-3", "edge", "muted", "ink", "bg", "sans");
+      colours = colours || inks(canvas, "time-1", "time-2", "time-3", "edge", "muted", "ink", "bg");
       const high = LANES.top + (last = runs.length - 1) * LANES.each + LANES.tall + 34, span = Math.max(40, width - LANES.left - LANES.right);
       const c = sheet(canvas, width, high);
       most = Math.max(1e-6, ...runs.map(({ steps }) => steps.at(-1)?.end || 0));
       const at = (seconds) => LANES.left + (seconds / most) * span;
-      c.font = `600 12px ${colours.sans}`;
+      c.font = "600 " + colours.small;
       c.textBaseline = "middle";
       runs.forEach(({ store, steps, at: now }, k) => {
         const y = LANES.top + k * LANES.each;
         c.fillStyle = colours.ink;
         c.textAlign = "left";
         c.fillText("ABCD"[k], 4, y + LANES.tall / 2);
-        let filled = -1;
-        steps.forEach(({ start, end }, i) => {
-          const step = store.steps[i], x = at(start), w = at(end) - x;
-          if (!step || w <= 0 || (x + w < filled && i !== now)) return;
-          filled = x + 0.5; // of steps thinner than that a few are enough
+        const draw = (i) => {
+          const { start, end } = steps[i], step = store.steps[i], x = at(start), w = at(end) - x;
+          if (!step || w <= 0) return;
           const { draft, verify, all } = step.dt, a = all > 0 ? Math.min(1, draft / all) : 0, b = all > 0 ? Math.min(1 - a, verify / all) : 1;
           block(c, x, y, w > 3 ? w - 1 : w, [["time-1", a], ["time-2", b], ["time-3", 1 - a - b]]);
           if (i === now) {
@@ -66,12 +65,15 @@ export function lanesView(context) {
             c.lineWidth = 2;
             c.strokeRect(Math.round(x) - 1, y - 2, Math.max(3, w + 1), LANES.tall + 4);
           }
-        });
-        c.font = `12px ${colours.sans}`;
+        };
+        const thin = (0.5 * most) / span; // seconds: of steps thinner than half a pixel a few are enough
+        for (let i = 0; i < steps.length; i = Math.max(i + 1, byClock(steps, steps[i].start + thin))) draw(i);
+        if (steps[now]) draw(now);
+        c.font = colours.small;
         c.fillStyle = colours.muted;
         const long = steps.at(-1)?.end || 0;
         if (steps.length) c.fillText(milli(long), at(long) + 8, y + LANES.tall / 2);
-        c.font = `600 12px ${colours.sans}`;
+        c.font = "600 " + colours.small;
         const split = place.parted[k];
         if (split !== null) {
           const x = at(split);
@@ -106,7 +108,7 @@ export function lanesView(context) {
         c.fillText(words, from, y);
       });
       const unit = division(most, span / 90), base = high - 12;
-      c.font = `11px ${colours.sans}`;
+      c.font = colours.less;
       c.fillStyle = colours.muted;
       c.strokeStyle = colours.edge;
       c.lineWidth = 1;

@@ -25,9 +25,11 @@ export function tracks(nodes) {
   return { place, count, deepest };
 }
 
-/** Leave out what was not reached; a node says in `more` how many of its descendants went. */
-export function fold(nodes) {
-  const kids = children(nodes), gone = (n) => n.status === "unreached";
+/** Leave out what was not reached, but for the way to node `kept`; a node says in `more` how many of its descendants went. */
+export function fold(nodes, kept) {
+  const kids = children(nodes), by = new Map(nodes.map((n) => [n.id, n])), way = new Set();
+  for (let n = by.get(kept); n; n = by.get(n.parent)) way.add(n);
+  const gone = (n) => n.status === "unreached" && !way.has(n);
   const inside = (n) => kids.get(n.id).reduce((sum, kid) => sum + inside(kid), 1);
   return nodes.filter((n) => !gone(n)).map((n) => ({ ...n, more: kids.get(n.id).filter(gone).reduce((sum, kid) => sum + inside(kid), 0) }));
 }

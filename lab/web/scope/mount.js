@@ -194,6 +194,7 @@ export function mount(element, options = {}) {
       if (!replayed) replay.play(false);
       context.at = Math.max(0, Math.min(store.count - 1, i));
       context.following = false;
+      if (!store.whole(context.at)) ask(context.at, context.at + 1); // on its way while the rest is drawn
       options.onSeek?.(context.at);
       request();
     },

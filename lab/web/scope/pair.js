@@ -10,6 +10,8 @@ import { player } from "./player.js";
 import { themed } from "./theme.js";
 import { transport } from "./time.js";
 
+const PACE = 120; // ms between two drawings of the lanes while steps come
+
 /** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each), align
  *  ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}), onPlay(on),
  *  onAlign(way), onPane(which); of a run: tools(which), ratio(which): [large, small], why(which, split) its text parts there.
@@ -132,7 +134,7 @@ export function pair(element, options = {}) {
 
   // ---- drawing
 
-  let width = 0, told = "", differsAs = null;
+  let width = 0, told = "", differsAs = null, drawn = 0, later = 0;
   function look() {
     root.classList.toggle("beside", (width = root.clientWidth) >= (letters.length > 2 ? 1300 : 800));
     lanes.look();
@@ -172,8 +174,16 @@ export function pair(element, options = {}) {
     see(lanes.canvas, !tabled);
     see(twin, tabled);
     if (tabled) table(both);
-    else if (width) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted: ends });
+    else if (width && due()) lanes.draw(both.map((steps, k) => ({ store: stores[k], steps, at: at[k] })), { x, told: words, parted: ends });
     texts(splits, places);
+  }
+  /** Whether the lanes are drawn with this frame: while steps come, some times a second. */
+  function due() {
+    const now = performance.now(), wait = state.following && !ended() ? drawn + PACE - now : 0;
+    clearTimeout(later);
+    if (wait > 0) later = setTimeout(request, wait + 1);
+    else drawn = now;
+    return wait <= 0;
   }
   function differs() {
     const all = stores.map((store) => store.head), there = all.every((x) => x);
@@ -203,9 +213,9 @@ export function pair(element, options = {}) {
   }
   let partings = [];
   function parted(store, k) {
-    const as = `${base} ${[stores[base], store].map((x) => `${x.count} ${x.come} ${!!x.end}`)}`;
-    if (partings[k]?.as !== as) partings[k] = { as, ...parting(stores[base], store) };
-    return partings[k];
+    if (partings[k]?.from !== base || partings[k].count > store.count) partings[k] = { from: base, split: parting(stores[base], store) };
+    partings[k].count = store.count;
+    return partings[k].split();
   }
   function texts(splits, places) {
     const known = stores.every((store) => store.count), as = JSON.stringify([splits, known, splits.map((split, k) => options.why?.(k, split))]);
@@ -285,6 +295,7 @@ export function pair(element, options = {}) {
     theme: (name) => (theme.set(name), views.forEach((view) => view.theme(name))),
     destroy() {
       never(turn);
+      clearTimeout(later);
       replay.play(false);
       resize.disconnect();
       theme.stop();

@@ -45,13 +45,13 @@ export function roofView(context) {
     c.fill();
   }
   function paint(machine, rows, others, last) {
-    colours = colours || inks(element, "line", "edge", "branch", "muted", "ink", "bg", "ring", "sans");
+    colours = colours || inks(element, "line", "edge", "branch", "muted", "ink", "bg", "ring");
     const all = [...rows, ...others], wide = Math.max(180, width), span = wide - PLOT.left - 10, tall = PLOT.high - PLOT.top - PLOT.bottom;
     const low = Math.floor(Math.log10(Math.min(0.5, ...all.map((r) => r.x)))), high = Math.ceil(Math.log10(Math.max(100, (2 * machine.peak) / machine.bandwidth, ...all.map((r) => 1.5 * r.x))));
     const up = Math.ceil(Math.log10(Math.max(1.3 * machine.peak, ...all.map((r) => r.y)))), down = Math.floor(Math.log10(Math.min(machine.peak / 100, ...all.map((r) => 0.8 * r.y))));
     const at = (x) => PLOT.left + ((Math.log10(x) - low) / (high - low)) * span, to = (y) => PLOT.top + ((up - Math.log10(y)) / (up - down)) * tall;
     const c = sheet(canvas, wide, PLOT.high);
-    c.font = `11px ${colours.sans}`;
+    c.font = colours.less;
     c.fillStyle = colours.muted;
     c.strokeStyle = colours.line;
     c.lineWidth = 1;
@@ -95,7 +95,7 @@ export function roofView(context) {
       c.beginPath(), c.arc(x, y, 8.5, 0, 7), c.stroke();
     }
     // names beside the marks, where they touch none that was written before
-    c.font = `600 11px ${colours.sans}`;
+    c.font = "600 " + colours.less;
     const taken = rows.map((row) => [at(row.x) - 9, to(row.y) - 7, 18, 14]);
     for (const row of [...rows].sort((a, b) => (b === last) - (a === last))) {
       const word = passWord(row), long = c.measureText(word).width, x = at(row.x), y = to(row.y);

@@ -46,7 +46,7 @@ export function timeView(context) {
   function paint(store, i) {
     const many = Math.max(1, Math.min(store.count, Math.floor(width))), each = width / many, w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
     const c = sheet(lane, width, 54);
-    c.font = `11px ${colours.sans}`;
+    c.font = colours.less;
     c.textAlign = "center";
     for (let q = 0; q < many; q++) {
       const x = q * each;
@@ -106,7 +106,7 @@ export function timeView(context) {
       see(eviction, store.evicted);
       const now = store.steps[i];
       say(rate, now?.sum.decode ? `${milli(now.sum.decode)}, step ${i} of ${store.count - 1}${store.total > store.count ? `, reading ${grouped(store.total)}` : ""}` : "");
-      colours = colours || inks(element, "time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg", "sans");
+      colours = colours || inks(element, "time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg");
       const as = [store.count, store.come, width, window.devicePixelRatio, width / store.count >= 12 && i].join();
       if (as !== painted) (painted = as), paint(store, i);
       const c = sheet(canvas, width, 54), each = width / store.count;

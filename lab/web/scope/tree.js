@@ -1,10 +1,14 @@
 /* The draft tree, and its legend. */
+import { brush } from "./brush.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
-import { glyph, radius, SHAPES, tokenOf, WORDS } from "./marks.js";
+import { glyph, outline, radius, tokenOf, WORDS } from "./marks.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
 import { spoken } from "./tokens.js";
+
+const LARGE = 40; // nodes above which a tree is a picture at first
+const STILL = 200; // ms for which a step must stand until its nodes become elements
 
 /** What a view of one tried node says under its label. */
 function under(node, rule) {
@@ -20,7 +24,7 @@ export function treeView(context) {
   svg.append(edgeLayer, ring, nodeLayer);
   const lines = pool(edgeLayer, () => s("path", { class: "edge" }));
   const marks = pool(nodeLayer, () => {
-    const group = s("g", { class: "node", role: "treeitem", tabindex: -1 }, s("rect", { class: "reach", x: -12, y: -12, height: 24 }), s("g", { class: "mark" }), s("text", { class: "label" }), s("text", { class: "sub" }));
+    const group = s("g", { class: "node", role: "treeitem", tabindex: -1 }, s("rect", { class: "reach", x: -12, y: -12, height: 24 }), s("path"), s("text", { class: "label" }), s("text", { class: "sub" }));
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
@@ -28,8 +32,12 @@ export function treeView(context) {
   const beamRows = pool(list, () => h("li", null, h("button", { type: "button" })));
   list.addEventListener("click", (event) => event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
-  const element = h("div", { class: "tree-box" }, svg, list, twin, note);
-  let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true;
+  const painted = brush(), element = h("div", { class: "tree-box" }, svg, painted.element, list, twin, note);
+  painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
+    const node = painted.at(offsetX, offsetY);
+    if (node !== null) context.select(node);
+  });
+  let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0, settled = 0;
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" }).observe(element);
 
   function fonts() {
@@ -39,15 +47,28 @@ export function treeView(context) {
     small = ruler(`${style.getPropertyValue("--t-xs")} ${sans}`);
   }
 
-  function label(text, parts, more) {
+  /** The label of a node: [[text, class or null], ...]. */
+  function words({ node, parts }) {
+    const made = parts.map(([shown, quiet]) => [shown, quiet && parts.length > 1 ? "ws" : null]);
+    return node.more ? [...made, [` +${node.more}`, "more"]] : made;
+  }
+  function label(text, wanted) {
     const spans = [...text.childNodes];
-    const wanted = more ? [...parts, [` +${more}`, "more"]] : parts;
-    wanted.forEach(([shown, quiet], k) => {
+    wanted.forEach(([shown, kind], k) => {
       const span = spans[k] || text.appendChild(s("tspan"));
-      set(span, { class: quiet === "more" ? "more" : quiet && parts.length > 1 ? "ws" : null });
+      set(span, { class: kind });
       say(span, shown);
     });
     for (const extra of spans.slice(wanted.length)) extra.remove();
+  }
+  /** Whether a step is only passing; what was left for later is drawn if it stands. */
+  function passing(step) {
+    const now = performance.now();
+    if (step !== last) (last = step), (since = now);
+    clearTimeout(settled);
+    if (now - since >= STILL) return false;
+    settled = setTimeout(context.redraw, since + STILL - now + 1);
+    return true;
   }
 
   function route(edge, kind) {
@@ -79,13 +100,15 @@ export function treeView(context) {
   }
 
   function draw(store, i) {
-    if (!seen && context.following && !store.end) return; // scrolled away while steps come: drawn when it is back
+    const step = store.steps[i], brisk = passing(step);
+    if (!seen && (brisk || (context.following && !store.end))) return; // scrolled away: drawn when it is back, or the step stands
     if (!measure) fonts();
-    const step = store.steps[i];
     const rule = store.head?.method?.acceptance?.name ?? "";
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     see(list, beams);
-    see(svg, nodes && !beams && !tabled);
+    const brief = brisk && nodes?.length > LARGE && !beams && !tabled && !element.contains(document.activeElement);
+    see(svg, nodes && !beams && !tabled && !brief);
+    see(painted.element, brief);
     see(twin, nodes && !beams && tabled);
     shown = nodes || [];
     say(note, !step ? "" : !nodes ? context.absent(store, "The tree of this step") : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
@@ -103,10 +126,18 @@ export function treeView(context) {
     if (!nodes) return;
     if (tabled) return table(nodes, step);
     const sub = (n) => under(n, rule), narrow = width < 560;
-    const folded = narrow || nodes.length > 128 ? fold(nodes) : nodes;
+    const chosen = context.chosen(store, i), folded = narrow || nodes.length > 128 ? fold(nodes, chosen) : nodes;
     let laid = narrow ? null : layLying(folded, { width, measure, small, sub });
-    if (!laid) laid = layStanding(folded === nodes ? fold(nodes) : folded, { width, measure });
-    set(svg, { width: Math.max(1, Math.ceil(Math.max(laid.width, laid.kind === "lying" ? 0 : width - 2))), height: Math.ceil(laid.height), "aria-label": `draft tree of step ${i}` });
+    if (!laid) laid = layStanding(folded === nodes ? fold(nodes, chosen) : folded, { width, measure });
+    const wide = Math.max(1, Math.ceil(Math.max(laid.width, laid.kind === "lying" ? 0 : width - 2))), high = Math.ceil(laid.height);
+    /** The line of numbers of a node, under its label or at the right end of its row. */
+    const numbers = ({ node, x, y, end }) => {
+      const text = sub(node), beside = laid.kind === "standing";
+      if (!text || (beside && end + small(text) + 12 >= width)) return null;
+      return beside ? { text, x: width - 2, y: y + 4, end: true } : { text, x: x + GAP_TEXT, y: y + 17, end: false };
+    };
+    if (brief) return void ((shown = laid.items.map((item) => item.node)), painted.paint(laid, { wide, high, route: (edge) => route(edge, laid.kind), words, numbers, chosen }));
+    set(svg, { width: wide, height: high, "aria-label": `draft tree of step ${i}` });
     // what was decided lies over what was not
     const order = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
     let used = 0;
@@ -116,32 +147,26 @@ export function treeView(context) {
       if (twin) set(lines.at(used++), { class: "edge core", d });
     }
     lines.trim(used);
-    const chosen = context.chosen(store, i), held = nodeLayer.contains(document.activeElement);
+    const held = nodeLayer.contains(document.activeElement);
     const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
     shown = laid.items.map((item) => item.node);
     see(ring, shown.some((n) => n.id === chosen));
     laid.items.forEach((item, k) => {
-      const { node } = item, group = marks.at(k), [reach, mark, text, numbers] = group.childNodes;
-      const told = laid.kind === "standing" ? "" : sub(node);
+      const { node } = item, group = marks.at(k), [reach, mark, text, numbered] = group.childNodes;
+      const told = numbers(item);
       set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id, "aria-label": describe(node, item.depth), "aria-level": item.depth + 1, "aria-selected": node.id === chosen, tabindex: node.id === stop ? 0 : -1 });
       set(reach, { width: Math.max(24, item.end - item.x + 14) });
       if (held && node.id === stop && document.activeElement !== group) group.focus({ preventScroll: true });
-      const shape = node.status + radius(node).toFixed(1);
-      if (mark.dataset.shape !== shape) {
-        mark.dataset.shape = shape;
-        mark.setAttribute("class", "mark " + node.status);
-        mark.replaceChildren(...[SHAPES[node.status](radius(node))].flat());
-      }
+      set(mark, { class: "mark " + node.status, d: outline(node.status, radius(node)) });
       set(text, { x: GAP_TEXT, y: 4.5 });
-      label(text, item.parts, node.more);
-      const beside = laid.kind === "standing" && sub(node);
-      set(numbers, beside ? { x: width - 2 - item.x, y: 4, "text-anchor": "end" } : { x: GAP_TEXT, y: 17, "text-anchor": "start" });
-      say(numbers, beside ? (item.end + small(sub(node)) + 12 < width ? sub(node) : "") : told);
+      label(text, words(item));
+      if (told) set(numbered, { x: told.x - item.x, y: told.y - item.y, "text-anchor": told.end ? "end" : "start" });
+      say(numbered, told ? told.text : "");
       if (node.id === chosen) set(ring, { cx: item.x, cy: item.y });
     });
     marks.trim(laid.items.length);
   }
-  return { element, draw, step, look: () => (width = element.clientWidth), restyle: () => (measure = null), focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
+  return { element, draw, step, look: () => (width = element.clientWidth), restyle: () => ((measure = null), painted.restyle()), focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
 }
 
 function describe(n, depth) {

@@ -1,0 +1,80 @@
+/* The tree as a picture: a large one is painted while its steps go by, in the inks and types that the sheet gives its elements. */
+import { h, s, sheet } from "./elements.js";
+import { GAP_TEXT } from "./layout.js";
+import { outline, radius } from "./marks.js";
+
+const EDGES = ["unreached", "reject", "accept", "root", "target", "resample", "bonus", "core"]; // what was decided lies over what was not
+
+export function brush() {
+  const element = h("canvas", { class: "tree-picture", "aria-hidden": "true" });
+  let styles = null, items = [];
+
+  /** What the sheet says of every kind of element. */
+  function read() {
+    const made = {}, place = s("svg", { class: "tree" });
+    element.after(place);
+    const look = (name, node, at = place) => {
+      at.append(node);
+      const { stroke, strokeWidth, strokeDasharray, fill, fontWeight, fontSize, fontFamily } = getComputedStyle(node);
+      made[name] = { stroke, fill, wide: parseFloat(strokeWidth), dash: (strokeDasharray.match(/[\d.]+/g) || []).map(Number), font: `${fontWeight} ${fontSize} ${fontFamily}` };
+      return node;
+    };
+    for (const kind of EDGES) look("edge " + kind, s("path", { class: "edge " + kind }));
+    for (const kind of ["", "unreached", "reject"]) {
+      const node = place.appendChild(s("g", { class: "node " + kind })), label = look("label " + kind, s("text", { class: "label" }), node);
+      for (const part of ["ws", "more"]) look(`${part} ${kind}`, s("tspan", { class: part }), label);
+      look("sub " + kind, s("text", { class: "sub" }), node);
+    }
+    for (const kind of EDGES.slice(0, -1)) look("mark " + kind, s("path", { class: "mark " + kind }));
+    look("ring", s("circle", { class: "ring" }));
+    place.remove();
+    return made;
+  }
+
+  return {
+    element,
+    restyle: () => (styles = null),
+    /** Paint a laid tree; route(edge) -> path, numbers(item) -> {text, x, y, end} or null, chosen: the ringed node. */
+    paint(laid, { wide, high, route, words, numbers, chosen }) {
+      styles = styles || read();
+      items = laid.items;
+      const pen = sheet(element, wide, high), paths = new Map();
+      element.style.width = wide + "px";
+      const add = (kind, d) => paths.set(kind, (paths.get(kind) || "") + d);
+      for (const kind of EDGES) {
+        for (const edge of laid.edges) if (edge.to.node.status === kind || (kind === "core" && EDGES.indexOf(edge.to.node.status) > 3)) add("edge " + kind, route(edge));
+      }
+      for (const { node, x, y } of items) add("mark " + node.status, outline(node.status, radius(node), x, y));
+      for (const [kind, d] of paths) {
+        const path = new Path2D(d), { stroke, fill, wide: thick, dash } = styles[kind];
+        pen.setLineDash(dash);
+        pen.lineCap = kind === "mark reject" ? "round" : "butt";
+        if (fill !== "none") (pen.fillStyle = fill), pen.fill(path);
+        if (stroke !== "none") Object.assign(pen, { strokeStyle: stroke, lineWidth: thick }), pen.stroke(path);
+      }
+      pen.setLineDash([]);
+      const write = (kind, text, x, y) => {
+        const { font, fill } = styles[kind];
+        if (pen.font !== font) pen.font = font;
+        pen.fillStyle = fill;
+        pen.fillText(text, x, y);
+      };
+      for (const item of items) {
+        const kind = item.node.status === "unreached" ? "unreached" : item.node.status === "reject" ? "reject" : "";
+        let x = item.x + GAP_TEXT;
+        words(item).forEach(([text, part], k, all) => {
+          write(`${part || "label"} ${kind}`, text, x, item.y + 4.5);
+          if (k + 1 < all.length) x += pen.measureText(text).width;
+        });
+      }
+      for (const item of items) {
+        const told = numbers(item);
+        if (told) (pen.textAlign = told.end ? "right" : "left"), write(item.node.status === "reject" ? "sub reject" : "sub ", told.text, told.x, told.y);
+        if (item.node.id === chosen) Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide }), pen.beginPath(), pen.arc(item.x, item.y, 11, 0, 7), pen.stroke();
+      }
+      pen.textAlign = "left";
+    },
+    /** The node at a place of the picture, or null. */
+    at: (x, y) => items.findLast((item) => x >= item.x - 12 && x <= item.end + 2 && Math.abs(y - item.y) < 12)?.node.id ?? null,
+  };
+}
