@@ -205,8 +205,8 @@ def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
     return [("bytes, and compressed (gzip)", f"{size:,}, {packed:,}"), ("open to first drawing, ms", _spread(sorted(times)))]
 
 
-def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float) -> list[tuple[str, str]]:
-    """Rows of the table, for one to four runs."""
+def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float, down: bool) -> list[tuple[str, str]]:
+    """Rows of the table, for one to four runs; down: with the window at the trees, below the clocks of a comparison."""
     feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
     with served(play) as address, browser() as page:
         page.add_init_script(COUNT)
@@ -216,6 +216,8 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         page.wait_for_selector("#ds-run", state="visible" if lab else "attached")
         page.wait_for_selector(place)
         page.wait_for_timeout(2000)
+        if down:
+            page.evaluate("place => document.querySelector(place + ' .host').scrollIntoView()", place)
         page.evaluate(WATCH, place)
         before, begin, start = _browser_s(), time.process_time(), time.perf_counter()
         threads = [threading.Thread(target=feed.play) for feed in feeds]
@@ -294,6 +296,7 @@ def main() -> None:
     parser.add_argument("--panes", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 3, 4), help="runs shown at once")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=30.0, help="steps per second")
+    parser.add_argument("--down", action="store_true", help="several panes: look at the trees, not at the top of the page")
     parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")
     args = parser.parse_args()
     tables = {}
@@ -303,7 +306,7 @@ def main() -> None:
             channels = [Channel(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)]
             traces = [record(args.steps, args.nodes, x.path, seed) for seed, x in enumerate(channels, 1)]
             play._channels.update((x.run, x) for x in channels)
-            tables[f"{panes} {'pane' if panes == 1 else 'panes'}"] = measured(traces, channels, play, args.rate)
+            tables[f"{panes} {'pane' if panes == 1 else 'panes'}"] = measured(traces, channels, play, args.rate, args.down)
     for steps in args.long if "long" in args.parts else []:
         with tempfile.TemporaryDirectory() as folder:
             level: Level = "counts" if steps > COUNTS else "decisions"
