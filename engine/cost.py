@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Literal, TypedDict, Unpack
 
 from .operators import Cost, Op, Prices, grouped_bits, size
@@ -141,11 +142,18 @@ def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None) -> 
 
     The pass feeds `tokens` rows on `held` entries: a chain that ends in the root, then the nodes. None: root and nodes.
     """
-    chain = (len(parents) + 1 if tokens is None else tokens) - len(parents)
+    nodes = len(parents)
+    chain = (nodes + 1 if tokens is None else tokens) - nodes
+    return chain * held + chain * (chain + 1) // 2 + nodes * (held + chain) + _depths(tuple(parents))
+
+
+@lru_cache(maxsize=64)
+def _depths(parents: tuple[int, ...]) -> int:
+    """Depths of all nodes of a tree below its root, summed; every layer of a pass asks for the same one."""
     depth: list[int] = []
     for parent in parents:
         depth.append(1 if parent < 0 else depth[parent] + 1)
-    return chain * held + chain * (chain + 1) // 2 + sum(held + chain + d for d in depth)
+    return sum(depth)
 
 
 def ops_of(
