@@ -4,6 +4,7 @@ import { GAP_TEXT } from "./layout.js";
 import { outline, radius } from "./marks.js";
 
 const EDGES = ["unreached", "reject", "accept", "root", "target", "resample", "bonus", "core"]; // what was decided lies over what was not
+const DOUBLE = new Set(["target", "resample", "bonus"]); // drawn as two lines, the core between them
 
 export function brush() {
   const element = h("canvas", { class: "tree-picture", "aria-hidden": "true" });
@@ -31,48 +32,53 @@ export function brush() {
     return made;
   }
 
+  /** Everything of one kind is one path. */
+  function shapes(pen, laid, route) {
+    const paths = new Map(), add = (kind, d) => paths.set(kind, (paths.get(kind) || "") + d);
+    for (const kind of EDGES) for (const edge of laid.edges) if (edge.to.node.status === kind || (kind === "core" && DOUBLE.has(edge.to.node.status))) add("edge " + kind, route(edge));
+    for (const { node, x, y } of laid.items) add("mark " + node.status, outline(node.status, radius(node), x, y));
+    for (const [kind, d] of paths) {
+      const path = new Path2D(d), { fill, stroke, wide, dash } = styles[kind];
+      pen.setLineDash(dash);
+      Object.assign(pen, { fillStyle: fill, strokeStyle: stroke, lineWidth: wide, lineCap: kind === "mark reject" ? "round" : "butt" });
+      if (fill !== "none") pen.fill(path);
+      if (stroke !== "none") pen.stroke(path);
+    }
+    pen.setLineDash([]);
+  }
+  function write(pen, kind, text, x, y, align = "left") {
+    const { font, fill } = styles[kind];
+    if (pen.font !== font) pen.font = font;
+    Object.assign(pen, { fillStyle: fill, textAlign: align });
+    pen.fillText(text, x, y);
+  }
+
   return {
     element,
     restyle: () => (styles = null),
-    /** Paint a laid tree; route(edge) -> path, numbers(item) -> {text, x, y, end} or null, chosen: the ringed node. */
+    /** Paint a laid tree. route(edge) -> path; words(item) -> [[text, class or null], ...], its label; numbers(item) -> {text, x,
+     *  y, end} or null, the line of numbers; chosen: the ringed node. */
     paint(laid, { wide, high, route, words, numbers, chosen }) {
       styles = styles || read();
       items = laid.items;
-      const pen = sheet(element, wide, high), paths = new Map();
+      const pen = sheet(element, wide, high);
       element.style.width = wide + "px";
-      const add = (kind, d) => paths.set(kind, (paths.get(kind) || "") + d);
-      for (const kind of EDGES) {
-        for (const edge of laid.edges) if (edge.to.node.status === kind || (kind === "core" && EDGES.indexOf(edge.to.node.status) > 3)) add("edge " + kind, route(edge));
-      }
-      for (const { node, x, y } of items) add("mark " + node.status, outline(node.status, radius(node), x, y));
-      for (const [kind, d] of paths) {
-        const path = new Path2D(d), { stroke, fill, wide: thick, dash } = styles[kind];
-        pen.setLineDash(dash);
-        pen.lineCap = kind === "mark reject" ? "round" : "butt";
-        if (fill !== "none") (pen.fillStyle = fill), pen.fill(path);
-        if (stroke !== "none") Object.assign(pen, { strokeStyle: stroke, lineWidth: thick }), pen.stroke(path);
-      }
-      pen.setLineDash([]);
-      const write = (kind, text, x, y) => {
-        const { font, fill } = styles[kind];
-        if (pen.font !== font) pen.font = font;
-        pen.fillStyle = fill;
-        pen.fillText(text, x, y);
-      };
+      shapes(pen, laid, route);
       for (const item of items) {
-        const kind = item.node.status === "unreached" ? "unreached" : item.node.status === "reject" ? "reject" : "";
+        const kind = item.node.status === "unreached" || item.node.status === "reject" ? item.node.status : "";
         let x = item.x + GAP_TEXT;
         words(item).forEach(([text, part], k, all) => {
-          write(`${part || "label"} ${kind}`, text, x, item.y + 4.5);
+          write(pen, `${part || "label"} ${kind}`, text, x, item.y + 4.5);
           if (k + 1 < all.length) x += pen.measureText(text).width;
         });
-      }
-      for (const item of items) {
         const told = numbers(item);
-        if (told) (pen.textAlign = told.end ? "right" : "left"), write(item.node.status === "reject" ? "sub reject" : "sub ", told.text, told.x, told.y);
-        if (item.node.id === chosen) Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide }), pen.beginPath(), pen.arc(item.x, item.y, 11, 0, 7), pen.stroke();
+        if (told) write(pen, `sub ${kind}`, told.text, told.x, told.y, told.end ? "right" : "left");
+        if (item.node.id !== chosen) continue;
+        Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide });
+        pen.beginPath();
+        pen.arc(item.x, item.y, 11, 0, 2 * Math.PI);
+        pen.stroke();
       }
-      pen.textAlign = "left";
     },
     /** The node at a place of the picture, or null. */
     at: (x, y) => items.findLast((item) => x >= item.x - 12 && x <= item.end + 2 && Math.abs(y - item.y) < 12)?.node.id ?? null,

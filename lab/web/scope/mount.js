@@ -96,8 +96,8 @@ export function mount(element, options = {}) {
   root.append(veil, help, reader);
   element.append(root);
 
-  let width = 0, told = 0, asked = new Set();
-  const request = () => (options.onDue?.(), soon(turn));
+  let width = 0, told = 0, asked = new Set(), gone = false;
+  const request = () => gone || (options.onDue?.(), soon(turn));
   const turn = { look, draw, patient: () => context.following && !store.end };
   function look() {
     if (!(width = root.clientWidth)) return;
@@ -240,8 +240,9 @@ export function mount(element, options = {}) {
     /** Forget what was asked for, so that it is asked for again. */
     retry: () => (asked.clear(), request()),
     destroy() {
-      never(turn);
       replay.play(false);
+      gone = true;
+      never(turn);
       resize.disconnect();
       theme.stop();
       root.remove();
