@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
+from decodescope.lab.bundle import WEB
 from decodescope.lab.wire import encode
 
-from .drawn import Drawn, told
+from .drawn import Drawn, answer, told
 from .runs import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -271,3 +272,54 @@ def test_any_run_can_be_what_the_others_are_measured_against(drawn: Drawn, plain
     assert much.nth(2).inner_text() == "baseline" and drawn.page.locator(".parted").count() == 3
     head = drawn.page.locator(".differs thead").text_content().strip()
     assert head == "ABC"
+
+
+# Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.
+PARTINGS = """async () => {
+  const { parting } = await import("/scope/alignment.js");
+  let seed = 7;
+  const chance = (n) => (seed = (seed * 48271) % 2147483647) % n;
+  const store = () => ({ steps: [], count: 0, end: null });
+  const put = (to, i, made) => ((to.steps[i] = { made }), (to.count = Math.max(to.count, i + 1)));
+  const read = (from) => {
+    let k = 0;
+    while (k < from.count && from.steps[k]) k++;
+    return [from.steps.slice(0, k).flatMap((step) => step.made), !!from.end && k >= from.count];
+  };
+  const whole = (a, b) => {
+    const [[x, xOver], [y, yOver]] = [read(a), read(b)], both = Math.min(x.length, y.length);
+    for (let at = 0; at < both; at++) if (x[at][0] !== y[at][0]) return { at, a: x[at][1], b: y[at][1] };
+    if (x.length === y.length || !(x.length < y.length ? xOver : yOver)) return { at: both, same: true };
+    return { at: both, a: x[both]?.[1] ?? null, b: y[both]?.[1] ?? null };
+  };
+  const wrong = [], seen = { same: 0, split: 0, ended: 0 };
+  for (let round = 0; round < 300; round++) {
+    const [a, b] = [store(), store()], told = parting(a, b), text = [...Array(12)].map(() => chance(9));
+    for (const one of [a, b]) {
+      one.due = [];
+      for (let n = 0; n < 12 - chance(3); ) {
+        const made = text.slice(n, n + chance(4)).map((id) => [chance(40) ? id : 99, `t${id}`]);
+        one.due.push([one.due.length, made]);
+        n += made.length;
+      }
+    }
+    while (a.due.length || b.due.length || !a.end || !b.end) {
+      const one = chance(2) ? a : b;
+      if (one.due.length) put(one, ...one.due.splice(chance(Math.min(3, one.due.length)), 1)[0]);
+      else one.end = { reason: "stop_token" };
+      const [mine, due] = [told(), whole(a, b)].map((x) => JSON.stringify(x));
+      if (mine !== due) wrong.push([mine, due]);
+    }
+    const last = told();
+    seen[last.same ? "same" : last.a === null || last.b === null ? "ended" : "split"]++;
+  }
+  return [wrong.slice(0, 3), seen];
+}"""
+
+
+def test_where_texts_part_is_found_as_they_come(drawn: Drawn) -> None:
+    for name in ("alignment", "numbers", "tokens"):
+        body = (WEB / "scope" / f"{name}.js").read_text(encoding="utf-8")
+        drawn.page.route(f"http://scope.test/scope/{name}.js", answer("text/javascript", body))
+    wrong, seen = drawn.run(PARTINGS)
+    assert not wrong and min(seen.values()) > 5, seen
