@@ -8,14 +8,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .limits import SEEDS, Limits
 from .refusal import Refusal, is_refusal, sentence
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
-SEEDS = (1 << 53) - 1  # larger numbers are not exact in every reader of a trace
 TOKENS = 1_000_000
 MODEL = "lab, lab-draft, lab-draft-plain, a folder written with a path separator, or a hub id"
 FAILED, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
@@ -165,6 +166,14 @@ def _app(made: Parser) -> None:
     made.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
     made.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
     made.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    for row in Limits().rows():
+        made.add_argument(
+            row["option"],
+            type=whole(row["low"], row["high"]),
+            default=row["usual"],
+            metavar=row["unit"],
+            help=f"{row['help']} (default: {row['usual']})",
+        )
     _data(made)
 
 
@@ -328,6 +337,7 @@ def _serve(args: argparse.Namespace) -> int:
         open_browser=not args.no_browser,
         allow_host=args.allow_host,
         models=args.models,
+        limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
     )
     return 0
 

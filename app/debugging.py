@@ -97,7 +97,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
     def arm(channel: Channel, texts: list[str]) -> list[str]:
         conditions = [Condition(x) for x in texts]
-        if channel.over:
+        if not channel.going:
             raise Refused("The run is over, so it cannot be paused: look for the condition in its record.")
         if channel.wire is not None:
             for one in conditions:

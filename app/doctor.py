@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from .limits import Limits
 from .places import data_folder
 from .report import say_json, size
 
 State = Literal["good", "note", "bad"]
 NEEDED = ("gradio", "plotly", "transformers", "tokenizers", "safetensors", "jinja2", "anywidget", "ipywidgets", "jupyterlab")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
-FREE_BYTES = 1 << 30  # under this the lab accepts no runs
+FREE_BYTES = Limits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
 
 
 class Finding(NamedTuple):
@@ -114,9 +115,9 @@ def storage(args: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("data", "bad", f"{folder} cannot be written ({why}); choose another folder with --data")
         return
     used = size(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
-    enough = room >= FREE_BYTES
+    enough, lacks = room >= FREE_BYTES, f"; the lab needs {size(FREE_BYTES)} to accept runs, or a lower --free"
     words = f"{folder} can be written, holds {used}, and {size(room)} are free"
-    yield Finding("data", "good" if enough else "bad", words + ("" if enough else "; the lab needs 1 GiB to accept runs"))
+    yield Finding("data", "good" if enough else "bad", words + ("" if enough else lacks))
 
 
 def page(args: argparse.Namespace) -> Iterator[Finding]:

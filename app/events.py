@@ -23,6 +23,7 @@ BEAT = 10.0  # seconds after which a silent stream says that it is alive
 BATCH = 64  # steps in one message, skipped ones or asked for
 BEHIND = 512  # the same, for a reader that is further behind than that
 RANGE_BYTES = 1 << 20  # of one answer to a range
+UPDATE = 5 << 20  # bytes of what is sent at once
 
 
 class Job(Protocol):
@@ -53,6 +54,8 @@ class Channel:
         self.total = 0  # steps of a recorded run; 0: not known
         self.reading = False  # whether steps of a recorded run are still to be learnt
         self._trace: Trace | None = None  # of a recorded run, with the places of its records
+        self._reader: threading.Thread | None = None  # that learns the rest of a recorded run
+        self._closed = False
         self._ring: deque[Step] = deque(maxlen=RING)
         self._lock = threading.Lock()
         self._file = threading.Lock()  # whoever reads steps from the trace
@@ -76,13 +79,17 @@ class Channel:
             trace.close()
             return made
         made._trace, made.reading = trace, True
-        threading.Thread(target=made._read_on, args=(records,), daemon=True).start()
+        made._reader = threading.Thread(target=made._read_on, args=(records,), daemon=True)
+        made._reader.start()
         return made
 
     def _read_on(self, records: Iterator[Record]) -> None:
         """Learn the rest of a recorded run."""
         try:
             for record in records:
+                if self._closed:
+                    self.end = End("interrupted", [], self.count, "The trace was taken away while it was being read.")
+                    return
                 self.write(record)
         except (ValueError, OSError) as error:  # damaged behind what was learnt, or taken away
             self.end = End("interrupted", [], self.count, str(error))
@@ -90,9 +97,14 @@ class Channel:
             self.reading = False
 
     def close(self) -> None:
-        """Let go of the file, if one is held."""
-        if self._trace is not None:
-            self._trace.close()
+        """Let go of the file, if one is held; what of it is not learnt yet stays unknown."""
+        self._closed = True
+        if self._reader is not None:
+            self._reader.join()  # it is told after the record that it is at
+        with self._file:
+            if self._trace is not None:
+                self._trace.close()
+                self._trace = None
 
     def write(self, record: Record) -> None:
         """Append one record; the header comes first."""
@@ -124,9 +136,14 @@ class Channel:
         return "failed" if self.end is None or self.end.reason == "interrupted" else "done"
 
     @property
+    def going(self) -> bool:
+        """Whether the run is being made, or will be."""
+        return self.status not in ("done", "cancelled", "failed")
+
+    @property
     def over(self) -> bool:
-        """Whether nothing more will come."""
-        return not self.reading and self.status in ("done", "cancelled", "failed")
+        """Whether nothing more will come: the run is not going, and all that was recorded of it is read."""
+        return not (self.reading or self.going)
 
     def steps(self, first: int, last: int) -> list[Step]:
         """The steps first <= i < last that there are: from memory, or from the trace where they are older."""
@@ -187,9 +204,16 @@ def event(kind: str, body: bytes, number: int | None = None) -> bytes:
 
 
 def _part(channel: Channel, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
-    """Steps as events; of those that a reader catches up with only the newest is drawn."""
-    shown = (wire.step(step) if step.step == count - 1 else wire.brief(step) for step in channel.steps(first, last))
-    return [event("step", encode(message), message["i"]) for message in shown]
+    """Steps as events, as many as fit into one UPDATE; of those that a reader catches up with only the newest is drawn."""
+    made: list[bytes] = []
+    used = 0
+    for step in channel.steps(first, last):
+        body = encode(wire.step(step) if step.step == count - 1 else wire.brief(step))
+        used += len(body)
+        if made and used > UPDATE:
+            break
+        made.append(event("step", body, step.step))
+    return made
 
 
 async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncIterator[bytes]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from ..engine.trace import UPLOADED, Trace, TraceError, open_trace
+from ..engine.trace import Trace, TraceError, open_trace
 from .events import Channel
 from .examples import Example, examples
+from .guard import TOO_LARGE
 from .library import Library
-from .play import FREE, Play, Refused
+from .places import UPLOAD
+from .play import Play
 from .recipe import as_json, recorded
 from .tours import tours
 
@@ -49,7 +49,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         channel = play.find(run)
         if channel is None:
             return refused(404, GONE)
-        if not channel.over:
+        if channel.going:
             return refused(409, GOING)
         return channel if channel.path.is_file() else refused(404, "The trace of this run was removed.")
 
@@ -135,16 +135,17 @@ def _library(made: FastAPI, library: Library, refused: Callable[[int, str], Resp
     async def upload(request: Request) -> Response:
         name = "".join(x for x in request.query_params.get("name", "")[:200] if x.isprintable()) or "The file"
         try:
-            part = await asyncio.to_thread(_room, library.play.folder)
+            await asyncio.to_thread(library.play.has_disk)
         except OSError as error:
             return refused(422, f"{name} was not taken: {error.strerror or error}.")
+        part, most = library.play.folder / f".{secrets.token_hex(8)}{UPLOAD}", library.play.limits.upload
         try:
             with part.open("xb") as file:
                 size = 0
                 async for piece in request.stream():
                     size += len(piece)
-                    if size > UPLOADED.file_bytes:
-                        return refused(413, f"{name} is larger than {UPLOADED.file_bytes >> 20} MiB, which is the limit.")
+                    if size > most << 20:
+                        return refused(413, f"{name} {TOO_LARGE.format(most)}")
                     file.write(piece)
             return JSONResponse(await asyncio.to_thread(library.take, part, name), headers=FRESH)
         except OSError as error:
@@ -172,15 +173,6 @@ def _library(made: FastAPI, library: Library, refused: Callable[[int, str], Resp
         else:
             return refused(404, "A trace can be named (text), starred (true or false), deleted and restored.")
         return JSONResponse({"run": run}, headers=FRESH)
-
-
-def _room(folder: Path) -> Path:
-    """Where an upload is written while it comes. Raises Refused if the disk is nearly full, OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if free < FREE:
-        raise Refused(f"The disk has {free >> 20} MiB left and {FREE >> 20} MiB must stay free: delete old traces first.")
-    return folder / f".{secrets.token_hex(8)}.upload"
 
 
 def _report(channel: Channel) -> str:

@@ -12,7 +12,8 @@ from ..engine.trace.events import Header, Step
 from ..engine.trace.forks import legs, method_at
 from ..lab.wire import drafted
 from .events import Channel
-from .play import MOST_NEW, SEEDS, Choice, Play, Refused
+from .limits import SEEDS
+from .play import MOST_NEW, Choice, Play, Refused
 from .recipe import recorded
 
 if TYPE_CHECKING:

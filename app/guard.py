@@ -15,13 +15,16 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from .limits import Limits
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-BODY = 64 << 20  # bytes of one request
+BODY = Limits().upload << 20  # bytes of one request
+TOO_LARGE = "is larger than {} MiB, which is the limit: record a shorter run, or start the lab with a larger --upload."
 COOKIE = "decodescope"
 # The page library makes functions from strings and writes inline styles: both must stay allowed. Nothing may be fetched
 # from, sent to, or framed by another place.
@@ -103,7 +106,7 @@ class Guard:
             if length and not (length[0].isascii() and length[0].isdigit() and len(length) == 1):
                 return 400, "The length of the request is not a number."
             if length and (len(length[0]) > 15 or int(length[0]) > self.body):
-                return 413, f"The request is larger than {self.body >> 20} MiB, which is the limit."
+                return 413, f"The request {TOO_LARGE.format(self.body >> 20)}"
         return None
 
     def _known(self, host: str) -> bool:

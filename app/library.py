@@ -6,15 +6,20 @@ import contextlib
 import filecmp
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, disk, open_trace
+from ..engine.trace import Limits as TraceLimits
+from ..engine.trace.events import Step
 from ..engine.trace.summary import summarise
-from ..lab.wire import Wire
+from ..lab.wire import Wire, encode
+from .events import UPDATE
 from .examples import examples
-from .places import KEPT, NAME, STAR
+from .places import NAME, STAR, left_over
 from .play import RUN, Play
 from .refusal import sentence
 from .shelf import Refused, told
@@ -26,6 +31,7 @@ LONGEST = 80  # characters of a name
 TEXT = 2000  # characters of a trace's text that the filter looks through
 BARS = 48  # columns of the small picture of tokens per step
 SUMMED = 64 << 20  # bytes of a trace that is summed up for its row; of a larger one only the header is read
+STEP_TEXT, RUN_TEXT = 1 << 20, 64 << 20  # characters of the tokens of a step, and of all, in a trace from anywhere
 AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the next
 
 
@@ -58,7 +64,8 @@ class Library:
                 row = self._row(example.path, example.run, until + AT_ONCE_S)
                 rows.append({**row, "title": example.title, "about": example.about, "example": True})
             self._known = {path: said for path, said in self._known.items() if path.exists()}
-        return {"rows": rows, "bytes": held, "most": KEPT, "more": any(row.get("pending") for row in rows)}
+        more = any(row.get("pending") for row in rows)
+        return {"rows": rows, "bytes": held, "most": self.play.limits.keep << 20, "more": more}
 
     def _paths(self) -> Iterator[Path]:
         for path in self.play.folder.glob("*" + SUFFIX + "*"):
@@ -70,7 +77,7 @@ class Library:
 
     def _going(self, run: str) -> bool:
         channel = self.play.channels().get(run)
-        return channel is not None and not channel.over
+        return channel is not None and channel.going
 
     def _row(self, path: Path, run: str, until: float) -> dict[str, Any]:
         """What is said of a trace; read once as long as the file stays the same."""
@@ -135,7 +142,7 @@ class Library:
         name: what the visitor's file is called. Raises Refused in one sentence that names it.
         """
         try:
-            run = _checked(upload)
+            run = _checked(upload, uploaded(self.play.limits.upload))
         except ValueError as error:
             why = sentence(error) if isinstance(error, TraceError | Refused) else f"it holds what no run writes. {told(error)}"
             raise Refused(f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file")) from None
@@ -144,7 +151,8 @@ class Library:
         if path.is_file():
             if filecmp.cmp(path, upload, shallow=False):
                 return {"run": run, "known": True}
-            raise Refused(f"{name[:LONGEST]} was not taken: run {run} is here already and differs; delete that one first.")
+            ways = "which came with the package and stays" if example else "delete that one first"
+            raise Refused(f"{name[:LONGEST]} was not taken: run {run} is here already and differs; {ways}.")
         self.play.let_go(run)
         with _doing():
             upload.replace(path)
@@ -161,7 +169,8 @@ class Library:
         return path
 
     def _erase_old(self) -> None:
-        """Erase what was deleted longer than UNDO_S ago."""
+        """Erase what was deleted longer than UNDO_S ago, and what is left of uploads that broke off long ago."""
+        left_over(self.play.folder, 3600.0 * self.play.limits.hours)
         kept = self.play.folder / BIN
         for path in [*kept.glob("*" + SUFFIX), *kept.glob("*" + SUFFIX + PARTIAL)]:
             if time.time() - _written(_beside(path, GONE)) > UNDO_S:
@@ -209,9 +218,15 @@ def _bars(counts: list[int]) -> list[float]:
     return [round(sum(part) / len(part), 2) for i in range(0, len(counts), width) if (part := counts[i : i + width])]
 
 
-def _checked(upload: Path) -> str:
+def uploaded(mib: int) -> TraceLimits:
+    """What a trace from anywhere may hold, where files of so many MiB are taken."""
+    times = UPLOADED.expanded_bytes // UPLOADED.file_bytes
+    return replace(UPLOADED, file_bytes=mib << 20, expanded_bytes=times * (mib << 20))
+
+
+def _checked(upload: Path, limits: TraceLimits) -> str:
     """The run of a file whose every byte may have been chosen by somebody. Raises TraceError, ValueError, or Refused."""
-    trace = open_trace(upload, UPLOADED)
+    trace = open_trace(upload, limits)
     try:
         if not RUN.fullmatch(trace.header.run):
             raise Refused("the number of its run is not one of ours; record it again with this version.")
@@ -220,13 +235,34 @@ def _checked(upload: Path) -> str:
         for i, record in enumerate(trace.records()):
             if i and (record is not trace.end):
                 wire.learn(record)  # type: ignore[arg-type]  # behind the header and before the end
+        text = 0
         for step in trace.steps:
-            wire.step(step, whole=True)  # as the page will ask for it
+            own, told = _characters(wire, step), f"step {step.step} would be"
+            text += own
+            if own > STEP_TEXT:
+                raise Refused(f"{told} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are.")
+            if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will ask for it
+                raise Refused(f"{told} {size:,} bytes on the page, and at most {UPDATE:,} are shown.")
+            if text > RUN_TEXT:
+                raise Refused(f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit.")
         return trace.header.run
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:  # well-formed, and yet it makes no sense
         raise ValueError(str(error)) from None
     finally:
         trace.close()
+
+
+def _characters(wire: Wire, step: Step) -> int:
+    """Characters of all tokens of a step; a token of a few bytes may stand for a long text, and be there many times."""
+    tokens = Counter(step.emitted)
+    if step.draft is not None:
+        tokens.update(step.draft.tokens)
+    if step.tops is not None:
+        tokens.update(step.tops.ids.ravel().tolist())
+    for part in (step.iteration, step.beams):
+        if part is not None:
+            tokens.update(part.tokens)
+    return sum(times * len(wire.text(token)) for token, times in tokens.items())
 
 
 def _run_of(path: Path) -> str:

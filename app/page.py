@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from . import controls
-from .play import Choice, Play, Refused, told
+from .play import MOST_NEW, Choice, Play, Refused, told
 from .presets import PRESETS, matching
 from .recipe import WAYS, as_json, from_json, opening, recipe, using
 from .shelf import roles
@@ -200,7 +200,7 @@ def _settings(
             return [gr.skip()] * (len(first) + len(knobs) + 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
             return [gr.skip()] * (len(first) + len(knobs) + 2)
-        numbers = [max(0, choice.seed), min(4096, max(1, choice.max_new))]
+        numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
         return [choice.prompt, *numbers, *table.put(choice), matching(choice) or OWN, gr.skip()]
 
     def wanted(text: str, *values: Any) -> Choice:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
-KEPT = 2 << 30  # bytes of traces; above, the oldest go
 STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
+UPLOAD = ".upload"  # a trace that is being brought to the page: .XXXXXXXXXXXXXXXX.upload
 NAME = ".name"  # beside a trace that its owner gave a name: RUN.dstrace.name
 
 
@@ -24,7 +25,15 @@ def traces(chosen: str | Path | None = None) -> Path:
     return data_folder(chosen) / "traces"
 
 
-def tidy(folder: Path, most: int = KEPT) -> list[Path]:
+def left_over(folder: Path, age_s: float) -> None:
+    """Remove what is left of uploads that broke off (their program ended) at least `age_s` seconds ago."""
+    for path in folder.glob("." + "?" * 16 + UPLOAD):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime >= age_s:
+                path.unlink()
+
+
+def tidy(folder: Path, most: int) -> list[Path]:
     """Remove the oldest sealed traces of `folder` until the rest takes at most `most` bytes; the ones removed.
 
     Starred traces stay and count; the newest one stays too, as do traces that are still being written.

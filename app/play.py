@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .events import Channel
 from .examples import examples
+from .limits import SEEDS, Limits
 from .memory import BYTES_A_TOKEN, Estimate, short
 from .places import tidy
 from .refusal import sentence
@@ -24,11 +25,8 @@ if TYPE_CHECKING:
     from ..engine.session import Session
     from ..engine.trace.events import Step
 
-LONGEST_S = 600.0  # of one run's computing
-FREE = 1 << 30  # bytes that must be left on the disk before a run begins
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
-SEEDS = (1 << 53) - 1  # the largest seed; larger numbers are not exact in every reader of a trace
 PROMPT = 1 << 20  # characters of a prompt
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -48,12 +46,12 @@ class Choice:
 class Play(Shelf):
     """Models, worker and runs behind the page.
 
-    folder: where traces go;  the other arguments are the Shelf's
+    folder: where traces go;  limits: what a run may take;  the other arguments are the Shelf's
     """
 
-    def __init__(self, target: str, draft: str | None, folder: Path, more: Path | None = None):
+    def __init__(self, target: str, draft: str | None, folder: Path, more: Path | None = None, limits: Limits | None = None):
         super().__init__(target, draft, more)
-        self.folder = folder
+        self.folder, self.limits = folder, limits or Limits()
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, Channel] = OrderedDict()
         self._jobs: dict[str, Job] = {}
@@ -118,17 +116,19 @@ class Play(Shelf):
         if not choice.prompt.strip():
             raise Refused("Write a prompt first: the text that the model goes on with.")
         if len(choice.prompt) > PROMPT:
-            raise Refused(f"The prompt has {len(choice.prompt)} characters; at most {PROMPT} are read.")
+            raise Refused(f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it.")
         if not 1 <= choice.max_new <= MOST_NEW:
-            raise Refused(f"New tokens = {choice.max_new}: must lie in [1, {MOST_NEW}].")
+            given = "a box without a whole number" if choice.max_new == -1 else choice.max_new
+            raise Refused(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")
         if not 0 <= choice.seed <= SEEDS:
-            raise Refused(f"Seed = {choice.seed}: must lie in [0, {SEEDS}].")
+            given = "a box without a whole number" if choice.seed == -1 else choice.seed
+            raise Refused(f"Seed = {given}: must lie in [0, {SEEDS}].")
         self._ready.wait(120)
         if not self.models:
             raise Refused(self.trouble or "The models are still being loaded; try again in a moment.")
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
-            if going is not None and not going.over:
+            if going is not None and going.going:
                 raise Refused(f"Your run is still going (step {going.count}): stop it first.")
             return self._start(choice, visitor)
 
@@ -139,7 +139,7 @@ class Play(Shelf):
             raise Refused(f"The method to compare with: {why}")
         beside = visitor and visitor + "+"
         going = self._channels.get(self._own.get(beside, ""))
-        if going is not None and not going.over:
+        if going is not None and going.going:
             raise Refused(f"The run beside yours is still going (step {going.count}): stop it first.")
         first = self.start(choice, visitor)
         try:
@@ -177,14 +177,11 @@ class Play(Shelf):
         from ..engine.run import LazyWriter, Tee
 
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(self.folder).free
-            if free < FREE:
-                raise Refused(f"The disk has {free >> 20} MiB left and a run needs {FREE >> 20} MiB: delete old traces first.")
+            self.has_disk()
             session = make()
             room = self.has_room(session)
             channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
-            session.sink = Tee(LazyWriter(channel.path), channel, _Tidy(self.folder))
+            session.sink = Tee(LazyWriter(channel.path), channel, _Tidy(self.folder, self.limits.keep))
             job = self._submit(session, aside)
         except Refused:
             raise
@@ -206,11 +203,22 @@ class Play(Shelf):
         from ..engine.runner import QueueFull, Runner
 
         if self._runner is None:
-            self._runner = Runner(longest_s=LONGEST_S)
+            advice = ": ask for fewer new tokens, or start the lab with a larger --minutes"
+            self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice)
         try:
             return self._runner.submit(session, aside=aside)
         except QueueFull as error:
-            raise Refused(sentence(error)) from None
+            raise Refused(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
+
+    def has_disk(self) -> None:
+        """Make the folder of the traces. Raises Refused if its disk is nearly full, OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        free, due = shutil.disk_usage(self.folder).free >> 20, self.limits.free
+        if free < due:
+            raise Refused(
+                f"The disk of the traces has {free} MiB left and {due} MiB must stay free: delete old traces; --free sets the "
+                "limit."
+            )
 
     def has_room(self, session: Session) -> Estimate:
         """What the run will take. Raises Refused if its caches do not fit; a policy that evicts counts with the prompt."""
@@ -239,10 +247,11 @@ class Play(Shelf):
             self._runner.jobs.pop(run, None)
 
     def let_go(self, run: str) -> None:
-        """Forget a run that is over, so that its trace is looked for anew. Raises Refused while it goes."""
+        """Forget a run that is over, so that its trace is looked for anew, also one that is still being read. Raises Refused
+        while it goes."""
         with self._lock:
             channel = self._channels.get(run)
-            if channel is not None and not channel.over:
+            if channel is not None and channel.going:
                 raise Refused("The run is still going: stop it first.")
             if channel is not None:
                 self._drop(run)
@@ -309,15 +318,15 @@ def drafts(method: Method) -> tuple[str, ...]:
 class _Tidy:
     """A sink that makes room in the folder when a run has ended."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, most: int):
+        self.folder, self.most = folder, most
 
     def write(self, record: Any) -> None:
         """Nothing: only the end matters."""
 
     def seal(self, end: Any = None) -> None:
         """The run's file has been sealed by now."""
-        tidy(self.folder)
+        tidy(self.folder, self.most << 20)
 
 
 __all__ = ["Choice", "Play", "Refused", "told"]

@@ -11,9 +11,11 @@ from typing import Any
 
 from ..engine.component import KINDS, registry
 from ..engine.method import Method
+from ..engine.policies.base import CachePolicy
 from ..engine.samplers.chain import Chain
 from ..engine.trace import open_trace
 from ..engine.trace.events import Header
+from ..lab.passes import spec_of
 from .examples import examples
 from .play import Choice, Refused, drafts
 from .presets import PRESETS, matching
@@ -157,14 +159,35 @@ def recorded(header: Header) -> Choice:
         stages = part.stages if isinstance(part, Chain) else [part]
         names[kind] = [x.name for x in stages] if kind == "sampler" else part.name
         settings |= {x.name if kind == "sampler" else kind: x.knobs() for x in stages}
+    if "policy" in settings:
+        settings["policy"] = _asked(method.policy, header)
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
     told = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
     return Choice(told.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens)
 
 
+def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
+    """The knobs of a policy as they were asked for. A budget that is a share of the prompt stands in a record as the entries
+    that it came to; where the usual numbers come to the same with this share, they are what was asked for, or as good."""
+    knobs = policy.knobs()
+    if not knobs.get("share"):
+        return knobs
+    usual = type(policy)(**{"share": knobs["share"]})
+    asked = usual.knobs()
+    try:
+        usual.begin(spec_of(header.model), len(header.prompt))
+    except (TypeError, ValueError):  # a header from elsewhere, of no model or of a share that none can have
+        return knobs
+    return asked if usual == policy else knobs
+
+
 def smaller(header: Header) -> list[dict[str, str]]:
-    """What to try with the same prompt after memory ran out: presets that hold less, title and settings."""
-    choice = recorded(header)
+    """What to try with the same prompt after memory ran out: presets that hold less, title and settings. Nothing for a
+    record from elsewhere whose method is none of ours."""
+    try:
+        choice = recorded(header)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return []
     found = []
     for name in SMALLER:
         names, settings = PRESETS[name].names, PRESETS[name].settings

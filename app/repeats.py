@@ -147,8 +147,10 @@ def _first(channel: Channel) -> list[int]:
 
 def _header(channel: Channel) -> Header:
     """The header of a run that is over. Raises Refused."""
-    if not channel.over or channel.wire is None:
+    if channel.going or channel.wire is None:
         raise Refused("One of these runs is still going: repeat them when all are over.")
+    if channel.reading:
+        raise Refused("The steps of one of these runs are still being read: repeat them when all are there.")
     header = channel.wire.header
     if not 1 <= header.max_new_tokens <= MOST_NEW:
         raise Refused(f"A run asked for {header.max_new_tokens} new tokens; runs of 1 to {MOST_NEW} are repeated here.")

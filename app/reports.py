@@ -52,9 +52,9 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         found: list[Channel] = []
         for name in names:
             channel = play.find(name)
-            if channel is None or (channel.over and not channel.path.is_file()):
+            if channel is None or not (channel.going or channel.path.is_file()):
                 return refused(404, GONE)
-            if not channel.over:
+            if channel.going:
                 return refused(409, GOING)
             found.append(channel)
         if sum(x.path.stat().st_size for x in found) > LARGEST:

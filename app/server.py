@@ -24,6 +24,7 @@ from . import caching, comparing, debugging, files, methods, pricing, reports
 from .events import BATCH, stream
 from .guard import Guard
 from .late import Late
+from .limits import Limits
 from .places import traces
 from .play import Play, Refused
 from .recipe import smaller
@@ -57,6 +58,11 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def unreadable(request: Request, error: Exception) -> Response:
         return refused(422, str(error))
 
+    @made.exception_handler(Exception)
+    def failed(request: Request, error: Exception) -> Response:
+        what = f"Something went wrong inside ({type(error).__name__})"
+        return refused(500, f"{what}: load the page again, and please report it if that does not help.")
+
     @made.get("/ds/web/{name}")
     def web(name: str) -> Response:
         if name not in FILES:
@@ -68,6 +74,14 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     @made.get("/ds/state")
     def state() -> Response:
         return answer(play.state())
+
+    @made.get("/ds/limits")
+    def limits() -> Response:
+        return answer({"limits": play.limits.rows()})
+
+    @made.post("/gradio_api/upload")
+    def upload() -> Response:
+        return refused(404, "Nothing is kept under this address: traces are added on the Library page.")
 
     @made.get("/ds/run/{run}")
     def status(run: str) -> Response:
@@ -218,6 +232,7 @@ def serve(
     open_browser: bool = True,
     allow_host: str | None = None,
     models: str | Path | None = None,
+    limits: Limits | None = None,
 ) -> None:
     """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work."""
     names = names_of(host, allow_host)
@@ -233,7 +248,7 @@ def serve(
     if token:
         address += f"?token={token}"
 
-    play = Play(model, draft, traces(data), folder)
+    play = Play(model, draft, traces(data), folder, limits)
 
     def build() -> FastAPI:
         try:
@@ -245,9 +260,8 @@ def serve(
             play.load()
 
     late = Late(build)
-    config = uvicorn.Config(
-        Guard(late, number, names, token), log_level="warning", server_header=False, timeout_graceful_shutdown=2
-    )
+    guard = Guard(late, number, names, token, play.limits.upload << 20)
+    config = uvicorn.Config(guard, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     threading.Thread(target=_announce, args=(server, address, open_browser), daemon=True).start()
     try:

@@ -118,7 +118,9 @@ class Shelf:
 
         found = [_offer(x["name"], x["name"], "shipped", Path(x["path"])) for x in shipped()]
         if self.more is not None and self.more.is_dir():
-            found += [_offer(str(x.resolve()), x.name, "folder", x) for x in sorted(self.more.iterdir())]
+            root = self.more.resolve()
+            inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]  # no link that leads out
+            found += [_offer(str(x.resolve()), x.name, "folder", x) for x in inside]
         found += [_offer(str(x), name, "hub", x) for name, x in _cached()]
         offers = [x for x in found if x is not None][:MOST_OFFERED]
         self._offered = {x.key: x for x in offers}

@@ -1,6 +1,6 @@
 """Measure the page: how much of a run is shown while it arrives, what a drawing costs, how long a jump takes.
 
-    python benchmarks/page.py [--parts live long export] [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
+    python benchmarks/page.py [--parts live slow long export] [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
 
 Runs of the shipped model with draft trees are recorded first.
 
@@ -8,6 +8,8 @@ live    replays them to the page at a fixed rate, as if they were being made; so
         With two panes two runs arrive at once, side by side in the Lab, with three or four on the Compare page. A tree outside
         the window is drawn when it is scrolled to, or when the run stands still; a large one is a picture until its step
         stands, and a seek ends with the picture.
+slow    the same with four runs at 60 steps a second, to a browser that has a sixth of the processor: whether it gets every
+        step, and how long after the server had it each step, or a later one, stands on the page.
 long    opens traces of --long steps: the steps of one recorded run over and over, each with its number, place and time,
         written by the engine's own writer; above 50,000 steps at the level "counts", so that the file stays small.
 export  writes a run as one HTML file and opens that.
@@ -63,6 +65,20 @@ WATCH = """(place) => { drawn.length = gaps.length = 0; shown = [0, 1, 2, 3].map
   const all = { subtree: true, childList: true, characterData: true };
   new MutationObserver(look).observe(document.querySelector(place), all);
 }"""
+RECEIVED = """window.received = {};
+const own = EventSource.prototype.addEventListener;
+EventSource.prototype.addEventListener = function (kind, f) { return own.call(this, kind, (event) => {
+  const i = /"i":([0-9]+)/.exec((event.data || '').slice(0, 60));
+  if (i) (received[kind] ||= new Set()).add(i[1]);
+  return f(event); }); };
+"""
+CLOCK = """(place) => { window.stood = [0, 1, 2, 3].map(() => new Map());
+  const look = () => document.querySelectorAll(place + ' h1').forEach((h, k) => {
+    const i = Number(h.textContent.split(' ')[1]);
+    if (!stood[k].has(i)) stood[k].set(i, Date.now()); });
+  const all = { subtree: true, childList: true, characterData: true };
+  new MutationObserver(look).observe(document.querySelector(place), all);
+}"""
 # One pane goes to a step; several go to a token, and wait for all steps that wrote it; the frame that shows it counts.
 SEEK = """async ([place, at, wanted]) => { const a = performance.now();
   const box = document.querySelector(place + ' input[type=range]');
@@ -85,6 +101,8 @@ JUMP = """async ([place, at]) => { const a = performance.now(), box = document.q
   await new Promise((f) => requestAnimationFrame(() => setTimeout(f, 0)));
   return performance.now() - a; }"""
 TIMEOUT_MS = 600_000
+SLOWED, SLOW_RATE, SLOW_PANES = 6, 60.0, 4  # of the part "slow": times, steps per second, runs
+PARTS = ("live", "slow", "long", "export")
 COUNTS = 50_000  # steps above which a long trace is recorded at the level "counts"
 
 
@@ -95,6 +113,7 @@ class Feed:
 
     def __init__(self, trace: Trace, channel: Channel, rate: float):
         self.trace, self.channel, self.rate = trace, channel, rate
+        self.written: list[float] = []  # when each step was there, s since the epoch
         channel.job = self
         channel.write(trace.header)
         assert trace.prefill is not None
@@ -106,6 +125,7 @@ class Feed:
         for i, step in enumerate(self.trace.steps):
             time.sleep(max(0.0, begin + i / self.rate - time.perf_counter()))
             self.channel.write(step)
+            self.written.append(time.time())
         self.channel.seal(self.trace.end)
         self.status = "done"
         return time.perf_counter() - begin
@@ -205,27 +225,75 @@ def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
     return [("bytes, and compressed (gzip)", f"{size:,}, {packed:,}"), ("open to first drawing, ms", _spread(sorted(times)))]
 
 
+def looked_at(page: Any, address: str, runs: list[str]) -> str:
+    """Open one or two runs in the Lab, more on the Compare page: the selector of their pictures."""
+    lab = len(runs) < 3
+    place = ".ds-places" if lab else "#ds-page-compare .runs"
+    page.goto(f"{address}/#run=" + "&with=".join(runs) if lab else f"{address}/#compare&runs=" + ",".join(runs))
+    page.wait_for_selector("#ds-run", state="visible" if lab else "attached")
+    page.wait_for_selector(place)
+    page.wait_for_timeout(2000)
+    return place
+
+
+def played(feeds: list[Feed]) -> float:
+    """Let all runs arrive at once; the seconds that it took."""
+    start = time.perf_counter()
+    threads = [threading.Thread(target=feed.play) for feed in feeds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - start
+
+
+def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tuple[str, str]]:
+    """Rows of the table, for a browser that is too slow for what arrives."""
+    feeds = [Feed(trace, channel, SLOW_RATE) for trace, channel in zip(traces, channels, strict=True)]
+    with served(play) as address, browser() as page:
+        page.add_init_script(RECEIVED)
+        place = looked_at(page, address, [x.run for x in channels])
+        page.evaluate(CLOCK, place)
+        throttle = page.context.new_cdp_session(page)
+        throttle.send("Emulation.setCPUThrottlingRate", {"rate": SLOWED})
+        begin = time.process_time()
+        took = played(feeds)
+        server = time.process_time() - begin
+        ended = f"document.querySelectorAll('{place} .outcome:not(:empty)').length == {len(feeds)}"
+        page.wait_for_function(ended, timeout=TIMEOUT_MS)
+        stood = [dict(x) for x in page.evaluate("stood.map((x) => [...x])")][: len(feeds)]
+        received = page.evaluate("Object.fromEntries(Object.entries(received).map(([kind, x]) => [kind, x.size]))")
+        throttle.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+        seeks = sorted(page.evaluate(SEEK, [place, *there]) for there in _places(traces))
+    pairs = [(feed, shown) for feed, shown in zip(feeds, stood, strict=True)]
+    late = sorted(  # of every step: until it, or a later one, stood on the page
+        min(at for k, at in shown.items() if k >= i) - 1000 * written
+        for feed, shown in pairs
+        for i, written in enumerate(feed.written)
+    )
+    last = max(shown[len(feed.written) - 1] - 1000 * feed.written[-1] for feed, shown in pairs)
+    lost = [len(trace.steps) - received.get(f"{k}-step", 0) for k, trace in enumerate(traces)]
+    return [
+        ("steps that did not come", " and ".join(map(str, lost))),
+        ("steps shown, per second", " and ".join(f"{len(x) / took:.1f}" for x in stood) + f" of {SLOW_RATE:g}"),
+        ("from the server to the page, ms", _spread(late)),
+        ("the last step, ms", f"{last:.0f}"),
+        ("then, unslowed: seek until trees stand, ms", _spread(seeks)),
+        ("server process, cores while streaming", f"{server / took:.2f}"),
+    ]
+
+
 def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float, down: bool) -> list[tuple[str, str]]:
     """Rows of the table, for one to four runs; down: with the window at the trees, below the clocks of a comparison."""
     feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
     with served(play) as address, browser() as page:
         page.add_init_script(COUNT)
-        lab, runs = len(channels) < 3, [x.run for x in channels]
-        place = ".ds-places" if lab else "#ds-page-compare .runs"
-        page.goto(f"{address}/#run=" + "&with=".join(runs) if lab else f"{address}/#compare&runs=" + ",".join(runs))
-        page.wait_for_selector("#ds-run", state="visible" if lab else "attached")
-        page.wait_for_selector(place)
-        page.wait_for_timeout(2000)
+        place = looked_at(page, address, [x.run for x in channels])
         if down:
             page.evaluate("place => document.querySelector(place + ' .host').scrollIntoView()", place)
         page.evaluate(WATCH, place)
-        before, begin, start = _browser_s(), time.process_time(), time.perf_counter()
-        threads = [threading.Thread(target=feed.play) for feed in feeds]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        took = time.perf_counter() - start
+        before, begin = _browser_s(), time.process_time()
+        took = played(feeds)
         server, after = time.process_time() - begin, _browser_s()
         page.wait_for_function(f"document.querySelectorAll('{place} .outcome:not(:empty)').length == {len(feeds)}")
         shown = page.evaluate("shown.map((x) => x.size)")[: len(feeds)]
@@ -291,7 +359,7 @@ def _spread(values: list[float]) -> str:
 def main() -> None:
     """Record, replay, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["live", "long", "export"], choices=("live", "long", "export"))
+    parser.add_argument("--parts", nargs="+", default=[*PARTS], choices=PARTS)
     parser.add_argument("--long", type=int, nargs="+", default=[10_000, 200_000], help="steps of the traces that are opened")
     parser.add_argument("--panes", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 3, 4), help="runs shown at once")
     parser.add_argument("--steps", type=int, default=300)
@@ -300,13 +368,19 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")
     args = parser.parse_args()
     tables = {}
-    for panes in args.panes if "live" in args.parts else []:
+    for part, panes in [*(("live", n) for n in args.panes), ("slow", SLOW_PANES)]:
+        if part not in args.parts:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             play = Play("lab", None, Path(folder))
             channels = [Channel(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)]
             traces = [record(args.steps, args.nodes, x.path, seed) for seed, x in enumerate(channels, 1)]
             play._channels.update((x.run, x) for x in channels)
-            tables[f"{panes} {'pane' if panes == 1 else 'panes'}"] = measured(traces, channels, play, args.rate, args.down)
+            title = f"{panes} {'pane' if panes == 1 else 'panes'}"
+            if part == "live":
+                tables[title] = measured(traces, channels, play, args.rate, args.down)
+            else:
+                tables[f"{title}, a browser {SLOWED} times slower"] = slowed(traces, channels, play)
     for steps in args.long if "long" in args.parts else []:
         with tempfile.TemporaryDirectory() as folder:
             level: Level = "counts" if steps > COUNTS else "decisions"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -147,10 +148,10 @@ class Job:
 class Runner:
     """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission. A paused job
     holds the worker, so that what is on screen is the state the device has; only forks go on beside it. `longest_s` bounds a
-    run's computing."""
+    run's computing; `advice` is what its last sentence says then to do."""
 
-    def __init__(self, queue: int = 16, longest_s: float | None = None):
-        self.queue, self.longest_s = queue, longest_s
+    def __init__(self, queue: int = 16, longest_s: float | None = None, advice: str = ""):
+        self.queue, self.longest_s, self.advice = queue, longest_s, advice
         self.jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._news = threading.Condition()
@@ -218,16 +219,18 @@ class Runner:
             self._serve(job)
 
     def _serve(self, job: Job) -> None:
-        session = job.session
+        session, spent = job.session, 0.0  # seconds of computing: a run that is paused may stand as long as it likes
         try:
             while session.end is None:
                 if not job._allowed(lambda: self._closing, self._aside):
                     session.finish("stopped_by_user")
                     break
+                began = time.perf_counter()
                 step = session.step()
+                spent += time.perf_counter() - began
                 job._made(step)
-                if self.longest_s is not None and session.end is None and step.t_us > self.longest_s * 1e6:
-                    session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s.")
+                if self.longest_s is not None and session.end is None and spent > self.longest_s:
+                    session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}.")
         except EngineFault as fault:
             job._set("failed", str(fault))
         except Exception as error:  # a fault ends one run, not the lab: the session has recorded it

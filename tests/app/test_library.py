@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import shutil
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from decodescope.app import library as shelves
+from decodescope.app.events import stream
 from decodescope.app.examples import examples
 from decodescope.app.library import BIN, Library
 from decodescope.app.places import NAME, STAR, tidy
 from decodescope.app.play import Play
 from decodescope.app.shelf import Refused
-from decodescope.engine.trace import disk, open_trace
+from decodescope.engine.trace import TraceWriter, disk, open_trace
+from decodescope.engine.trace.events import DraftTree, End, Step
 from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, speculative, toy_play
 
@@ -260,26 +263,61 @@ def test_a_hostile_file_is_refused_in_one_sentence_and_leaves_nothing(play: Play
     assert not list(play.folder.iterdir())
 
 
-def test_a_file_above_the_limit_is_refused_before_it_is_kept(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = client.post("/ds/library", headers={"content-length": str((64 << 20) + 1)})
-    assert answer.status_code == 413 and "64 MiB" in answer.json()["error"]
-    import decodescope.app.files as files
-    from decodescope.engine.trace import Limits
+def written(play: Play, many: int, piece: str, steps: int = 1) -> bytes:
+    """A trace of well-formed steps of `many` accepted nodes, each the same token, which stands for `piece`."""
+    source = open_trace(finished(play, max_new=4).path)
+    path = play.folder / "made.dstrace"
+    writer = TraceWriter(path, replace(source.header, run="f" * 16, pieces={**source.header.pieces, "1": piece}))
+    writer.write(source.prefill)
+    draft, n = DraftTree([1] * many, list(range(-1, many - 1)), [1.0] * many), len(source.header.prompt)
+    for i in range(steps):
+        one = {"emitted": [1] * (many + 1), "origins": ["accepted"] * many + ["bonus"], "path": list(range(many))}
+        writer.write(Step(i, n, i * 10.0, 1.0, **one, drafted=many, accepted=many, draft=draft))
+        n += many + 1
+    writer.seal(End("max_new_tokens", [1] * (many + 1) * steps, steps))
+    source.close()
+    data = path.read_bytes()
+    for one in play.folder.iterdir():
+        one.unlink()
+    return data
 
-    monkeypatch.setattr(files, "UPLOADED", Limits("uploaded traces", 1000, 1000, 1000))
-    assert sent(client, b"x" * 2000).status_code == 413
+
+@pytest.mark.parametrize(
+    ("many", "piece", "steps", "says"),
+    [
+        (600, "x" * 4000, 1, "step 0 would be shown with 4,804,000 characters of text, and at most 1,048,576 are."),
+        (100_000, "x", 1, "bytes on the page, and at most 5,242,880 are shown."),
+        (100, "x" * 4000, 90, "its steps hold more than 67,108,864 characters of text, which is the limit."),
+    ],
+)
+def test_a_small_file_that_would_fill_the_memory_is_refused(
+    play: Play, client: TestClient, many: int, piece: str, steps: int, says: str
+) -> None:
+    """Every record keeps to its limit, and yet one token of a long text is there thousands of times."""
+    data = written(play, many, piece, steps)
+    assert len(data) < 4 << 20
+    answer = sent(client, data)
+    assert answer.status_code == 422 and answer.json()["error"].endswith(says)
     assert not list(play.folder.iterdir())
 
 
-def test_a_full_disk_takes_no_file(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    import decodescope.app.files as files
+def test_what_is_sent_at_once_is_bounded(play: Play, client: TestClient) -> None:
+    assert sent(client, written(play, 100, "x" * 4000, 60)).status_code == 200
+    channel = play.find("f" * 16)
 
-    usage = shutil.disk_usage(play.folder)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage._replace(free=1 << 20))
-    answer = sent(client, examples()[0].path.read_bytes())
-    assert answer.status_code == 422 and "1 MiB left" in answer.json()["error"]
+    async def parts() -> list[bytes]:
+        return [part async for part in stream(channel)]
+
+    found = asyncio.run(parts())
+    assert max(map(len, found)) < 6 << 20 < sum(map(len, found)), "the test needs more than is sent at once"
+    assert b"".join(found).count(b"\nid: ") == 60
+    assert len(client.get(f"/ds/run/{channel.run}/range?from=0&to=60").content) < 6 << 20
+
+
+def test_a_file_above_the_limit_is_refused_before_it_is_kept(play: Play, client: TestClient) -> None:
+    answer = client.post("/ds/library", headers={"content-length": str((64 << 20) + 1)})
+    assert answer.status_code == 413 and "64 MiB" in answer.json()["error"]
+    assert not list(play.folder.iterdir())
 
 
 # ---- saved in other forms

@@ -27,8 +27,8 @@ from decodescope.app.guard import Guard
 from decodescope.app.play import Play, Refused
 from decodescope.app.server import STREAMS, app
 from decodescope.engine.session import Session
-from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace import TraceWriter, open_trace
+from decodescope.engine.trace.events import End, Step
 from toylab import ToyPlay, finished, speculative
 
 BUSY = 2 * RING  # steps that are made while nobody reads
@@ -109,6 +109,48 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
     numbers = [int(x[4:]) for x in read.split(b"\n") if x.startswith(b"id: ")]
     assert numbers[-1] == RING + BUSY - 1 and numbers == sorted(set(numbers)), "the newest step, and none twice"
     print(f"{RING + BUSY} steps, a reader that stood still for {BUSY} of them: {grown / 2**20:.1f} MiB more")
+
+
+def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
+    play: Play, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More steps than memory holds, to a reader of a few KB at a time: what it comes too late for is in the trace."""
+    monkeypatch.setattr(events, "RING", 64)
+    channel, made = busy(play, tmp_path)
+    stored, found = channel._stored, []
+    monkeypatch.setattr(channel, "_stored", lambda first, last: found.append(first) or stored(first, last))
+    play._channels[channel.run] = channel
+    header, count, read = channel.wire.header, 3000, bytearray()  # type: ignore[union-attr] # it has begun
+    writer = TraceWriter(channel.path, header)
+    n, waited = len(header.prompt), []
+    with socket.create_connection(address, timeout=60) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+        for i in range(count):
+            step = _at(made, i)
+            step = replace(step, n=n, cache=[replace(x, held=n) for x in step.cache])
+            n += len(step.emitted)
+            writer.write(step)
+            begin = time.perf_counter()
+            channel.write(step)
+            waited.append(time.perf_counter() - begin)
+            if i % 200 == 0:
+                read += slow.recv(1 << 12)
+        end = End("stopped_by_user", [], count)
+        writer.seal(end)
+        channel.seal(end)
+        channel.job.status = "done"  # type: ignore[union-attr, misc]
+        while b"event: end" not in read[-4096:]:
+            part = slow.recv(1 << 14)
+            assert part, "the stream broke off"
+            read += part
+    numbers = [int(x[4:]) for x in bytes(read).split(b"\n") if x.startswith(b"id: ")]
+    assert found, "the test needs a reader that is behind what memory holds"
+    assert numbers == list(range(count)), "every step, in order, none twice"
+    assert max(waited) < 0.5 and sorted(waited)[count // 2] < 0.005, "the run waits for no reader"
+    trace = open_trace(channel.path)
+    assert len(trace.steps) == count and not trace.damage
+    trace.close()
 
 
 def test_a_writer_waits_for_no_reader(play: Play, address: tuple[str, int], tmp_path: Path) -> None:
@@ -276,6 +318,19 @@ def test_ten_gigabytes_are_refused_unread(address: tuple[str, int]) -> None:
     answer = asked(address, "/ds/library?name=x.dstrace", "POST", headers={"content-length": str(10 << 30)})
     assert answer.status == 413 and "64 MiB, which is the limit" in json.loads(answer.read())["error"]
     assert asked(address, "/ds/state").status == 200
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(play: Play, address: tuple[str, int]) -> None:
+    head = "POST /ds/library?name=x.dstrace HTTP/1.1\r\nHost: {0}:{1}\r\nOrigin: http://{0}:{1}\r\nContent-Length: 5000\r\n\r\n"
+    with socket.create_connection(address, timeout=30) as made:
+        made.sendall(head.format(*address).encode() + b"x" * 100)
+        until = time.monotonic() + 30
+        while not list(play.folder.iterdir()):
+            assert time.monotonic() < until, "the test needs an upload that has begun"
+            time.sleep(0.01)
+    while list(play.folder.iterdir()):
+        assert time.monotonic() < until, "what came of it is still there"
+        time.sleep(0.01)
 
 
 def test_headers_that_never_end_hold_nobody_up(address: tuple[str, int]) -> None:

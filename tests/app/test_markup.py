@@ -1,16 +1,20 @@
-"""Sixty texts that would be something else than text if anything let them: as tokens, prompt and name, on every page of the
-app. None runs, none is drawn as an element, and what hides or turns text is made visible."""
+"""Sixty texts that would be something else than text if anything let them: as tokens, prompt, name, model, file and refusal,
+on every page of the app and in what it writes. None runs, none is drawn as an element, and what hides or turns text is made
+visible."""
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Lab, served
 from decodescope.app.guard import Guard
 from decodescope.app.server import app
-from toylab import HOSTILE, speculative, toy_play
+from toylab import HOSTILE, finished, speculative, toy_play
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TRAP = "window.trap=1"
@@ -68,17 +72,28 @@ THEIRS = "marquee, video, audio, embed, object, image, math, iframe, base, meta,
 NAME = """([run, value]) => fetch(`/ds/library/${run}/name`, {method: 'POST', body: JSON.stringify({value})})
   .then((answer) => answer.status)"""
 WORDS = [" ".join(PAYLOADS[i::13]) for i in range(13)]  # the toy's vocabulary
+NAMES = [" ".join(PAYLOADS[i : i + 5]) for i in (13, 31)]  # of its models
+DROP = """(name) => {
+  const data = new DataTransfer();
+  data.items.add(new File(["no trace"], name));
+  document.querySelector('#ds-page-library .told').textContent = '';
+  for (const kind of ["dragenter", "dragover", "drop"])
+    document.body.dispatchEvent(new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
 
 
 @pytest.fixture(scope="module")
 def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     play = toy_play(tmp_path_factory.mktemp("markup"), WORDS)
+    for k, model in enumerate(play.models.values()):  # what a folder of a model is called, and its config says
+        model.name, model.spec = NAMES[k], replace(model.spec, name=NAMES[k])
     with served(lambda port: Guard(app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
         play.close()
     assert not made.troubles, made.troubles
-    assert not [url for url in made.requests if "evil" in url or url.startswith("data:text/javascript")]
+    away = [url for url in made.requests if not url.startswith(address)]
+    assert not [url for url in away if "evil" in url or url.startswith("data:text/javascript")]
 
 
 def harmless(page: Any) -> None:
@@ -123,3 +138,45 @@ def test_as_a_prompt_on_the_page_they_are_read_as_they_are(hostile: Lab) -> None
     page.click("#ds-run")
     page.wait_for_selector(".ds .outcome", timeout=60_000)
     harmless(page)
+
+
+def test_as_names_of_files_they_are_refused_as_text(hostile: Lab) -> None:
+    page = hostile.open("/#library", ready=False)
+    page.wait_for_selector("#ds-page-library .card")
+    for text in PAYLOADS:
+        page.evaluate(DROP, text)
+        page.wait_for_function("document.querySelector('#ds-page-library .told').textContent.includes('was not taken')")
+    harmless(page)
+
+
+def test_in_a_refusal_they_are_said_as_text(hostile: Lab) -> None:
+    page = hostile.open(f"/#debugger&run={finished(hostile.play, max_new=12).run}", ready=False)
+    box = page.locator("#ds-page-debugger .breaks form input")
+    box.wait_for()
+    said = "document.querySelector('#ds-page-debugger .breaks .ds-refusal')?.textContent"
+    for text in (x for x in PAYLOADS if x.isprintable()):
+        box.fill("first reject")
+        page.wait_for_function(f"!{said}")
+        box.fill(text + " first reject")
+        page.wait_for_function(f"({said} || '').length > 10")
+    harmless(page)
+
+
+@pytest.mark.parametrize("what", ["run/{}/export.html", "report.html?runs={}"])
+def test_in_a_file_that_is_taken_along_they_stay_text(hostile: Lab, what: str, tmp_path: Path) -> None:
+    run = finished(hostile.play, max_new=150).run
+    path = tmp_path / "taken.html"
+    with urllib.request.urlopen(f"{hostile.address}/ds/{what.format(run)}") as answer:
+        path.write_bytes(answer.read())
+    page = hostile.driver.new_context(offline=True).new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("h1")
+    for x in page.locator("details:not([open]) > summary").all():
+        x.click()
+    page.wait_for_timeout(500)  # what a handler would do, it does soon
+    assert page.evaluate("window.trap") is None and page.url == path.as_uri()
+    assert page.locator(f":is({THEIRS.replace('base, meta, ', '')}), a[href^='javascript' i]").count() == 0
+    assert all(url == path.as_uri() or url.startswith(("blob:", "data:image/")) for url in asked), asked
+    assert sum(x[:20] in page.locator("html").inner_text() for x in PAYLOADS if x.startswith("<")) > 5, "they are there"

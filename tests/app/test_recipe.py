@@ -6,12 +6,14 @@ import contextlib
 import io
 import json
 import shlex
+from typing import Any
 
 import pytest
+import toys
 from decodescope.app.cli import main
 from decodescope.app.play import Choice, Refused
 from decodescope.app.presets import PRESETS, matching
-from decodescope.app.recipe import WAYS, as_json, from_json, recipe
+from decodescope.app.recipe import WAYS, as_json, from_json, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
 from decodescope.engine.params import ParamError
 from decodescope.engine.prompts import PROMPTS
@@ -115,4 +117,34 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
         budget = sum(parts["policy"].get(knob, 0) for knob in ("sinks", "heavy", "recent"))
         assert {x.cache[0].held for x in steps} == {budget} and budget == len(header.prompt) // 4
     assert matching(Choice("x", preset.names, preset.settings)) == name
+    settled = name == "recycling"  # its nodes are as many as this machine has been measured for
+    assert matching(recorded(header)) == (None if settled else name), "also by the record, which holds a share's entries"
     assert matching(Choice("x", {"policy": "window"})) is None and matching(Choice("x", {"drafter": "?"})) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "back"),
+    [
+        ({"share": 0.25}, {"heavy": 64, "recent": 64, "share": 0.25}),
+        ({"heavy": 10, "recent": 30, "share": 0.25}, None),  # divided otherwise: the entries that it came to
+        ({"heavy": 7, "recent": 9, "share": 0.25}, None),  # so is 7 to 9
+        ({"heavy": 12, "recent": 12}, None),
+    ],
+)
+def test_a_share_comes_back_as_it_was_asked_for_and_makes_the_same_again(asked: dict[str, float], back: Any) -> None:
+    method = Method.named({"policy": "h2o"}, {"policy": asked})
+    header = toys.decode(method, toys.prompts(1, 200)[0], count=2).header
+    found = recorded(header)
+    knobs = {k: v for k, v in header.method["policy"].items() if k != "name"}
+    assert found.settings["policy"] == (back or knobs)
+    again = Method.named(found.names, found.settings)
+    assert toys.decode(again, toys.prompts(1, 200)[0], count=2).header.method == header.method
+
+
+def test_a_header_of_no_model_leaves_a_share_as_it_is_recorded() -> None:
+    method = Method.named({"policy": "window"}, {"policy": {"share": 0.5}})
+    header = toys.decode(method, toys.prompts(1, 40)[0], count=2).header
+    header.model = {"name": "none of ours"}
+    assert recorded(header).settings["policy"] == {"size": 20, "share": 0.5}
+    header.method["policy"] = {"name": "no such policy"}
+    assert smaller(header) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ ORIGINS = [
     f"ftp://127.0.0.1:{PORT}",
     None,
 ]
+NAMES = (f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}")
+READS = ("GET", "HEAD")
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -81,6 +84,32 @@ def test_a_request_of_another_page_changes_nothing(play: Play, origin: str | Non
         if origin:
             assert client.get("/ds/state", headers=headers).status_code == 403
     assert play._jobs[channel.run].wait(300) and channel.end.reason == "max_new_tokens"
+
+
+def test_no_route_that_changes_anything_answers_another_page(play: Play) -> None:
+    """Every one that there is, with every foreign origin, on every name of this server, and under a name that is none."""
+    channel, guard = finished(play), guarded(play)
+    there = sorted(play.folder.iterdir())
+    routes = [(x.path, method) for x in guard.app.routes for method in getattr(x, "methods", ()) if method not in READS]
+    assert len({path for path, _ in routes}) > 12, "the test needs the routes"
+    asked = [({"host": host} | ({"origin": x} if x else {})) for host in NAMES for x in ORIGINS]
+    asked += [{"host": "evil.example", "origin": "http://evil.example"}, {"host": f"evil.example:{PORT}", "origin": HERE}]
+    with TestClient(guard, base_url=HERE) as client:
+        for path, method in routes:
+            filled = re.sub(r"{action}", "delete", re.sub(r"{run}", channel.run, path))
+            for headers in asked:
+                answer = client.request(method, re.sub(r"{[^}]*}", "x", filled), headers=headers, content=b"{}")
+                assert answer.status_code == 403 and "error" in answer.json(), (method, path, headers)
+    assert sorted(play.folder.iterdir()) == there and list(play._jobs) == [channel.run]
+
+
+def test_what_goes_wrong_inside_is_told_without_a_stack_trace(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "state", lambda: 1 / 0)
+    with TestClient(guarded(play), base_url=HERE, raise_server_exceptions=False) as client:
+        answer = client.get("/ds/state")
+    assert answer.status_code == 500 and "Traceback" not in answer.text
+    assert answer.json()["error"].startswith("Something went wrong inside (ZeroDivisionError): load the page again")
+    assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_a_websocket_needs_its_own_page_too(client: TestClient) -> None:
@@ -341,6 +370,7 @@ REFUSALS = [
     (Choice(" "), "Write a prompt"),
     (Choice("a", max_new=0), "New tokens"),
     (Choice("a" * 600), "shorten the prompt"),
+    (Choice("a" * ((1 << 20) + 1)), "has 1048577 characters and at most 1048576 are read: shorten it"),
     (Choice("a", {"drafter": "nothing"}), "drafter is called"),
     (Choice("a", {"strategy": "beam", "drafter": "prompt_lookup"}), "uses no drafter"),
     (Choice("a", settings={"drafter": {"lenght": 3}}), "has no knob"),

@@ -13,6 +13,7 @@ import pytest
 from decodescope.app import examples as shown
 from decodescope.app import memory
 from decodescope.app.examples import examples
+from decodescope.app.limits import Limits
 from decodescope.app.places import tidy
 from decodescope.app.play import Choice, Play
 from decodescope.app.shelf import Refused
@@ -39,6 +40,19 @@ def test_shipped_models_and_those_of_the_folder_are_offered(tmp_path: Path) -> N
     assert {"lab", "lab-draft", "mine"} <= offers.keys() and not {"empty", "broken"} & offers.keys()
     assert "M" in offers["lab"].label and "(folder)" in offers["mine"].label
     assert offers["mine"].size >= offers["mine"].spec.params * 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> None:
+    root, other = tmp_path / "models", tmp_path / "other"
+    shutil.copytree(SHIPPED / "lab-draft", root / "mine")
+    shutil.copytree(SHIPPED / "lab-draft", other)
+    (root / "out").symlink_to(other)
+    (root / "in").symlink_to(root / "mine")
+    play = Play("lab", None, tmp_path, more=root)
+    assert {x.name for x in play.offers() if x.source == "folder"} == {"mine", "in"}
+    with pytest.raises(Refused, match="not offered here"):
+        play.choose(str(other))
 
 
 def test_another_model_is_loaded_in_the_place_of_the_present_one(tmp_path: Path) -> None:
@@ -180,10 +194,10 @@ def test_the_oldest_unstarred_traces_go(tmp_path: Path) -> None:
     ]
 
 
-def test_room_is_made_when_a_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_made_when_a_run_ends(tmp_path: Path) -> None:
     play = toy_play(tmp_path)
     first = finished(play)
-    monkeypatch.setattr("decodescope.app.places.tidy.__defaults__", (1,))
+    play.limits = Limits(keep=0)
     second = finished(play)
     assert not first.path.exists() and second.path.exists()
     play.close()

@@ -1,0 +1,110 @@
+"""A run belongs to the server: a page that is loaded again, closed, left and come back to, or asleep finds every step; two
+tabs see the same, and clicks without end make one run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from browser import STEP, Lab
+from decodescope.app.events import Channel
+from toylab import speculative
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+LAST = "Number(document.querySelector('.ds .scrub').max)"
+SHOWN = "[...new Set([...document.querySelectorAll('.ds .tok[data-step]')].map((x) => Number(x.dataset.step)))].length"
+TIMES = 3  # that each page is left
+
+
+def stepped(lab: Lab, channel: Channel, times: int) -> None:
+    """Let a paused run make so many steps."""
+    for _ in range(times):
+        made = channel.count
+        lab.play.act(channel, "step")
+        until = time.monotonic() + 60
+        while channel.count == made:
+            assert time.monotonic() < until, "the run makes no step"
+            time.sleep(0.01)
+    assert lab.play._jobs[channel.run].status in ("paused", "running")
+
+
+def away(lab: Lab, page: Any, channel: Channel, way: str) -> Any:
+    """Leave the page in this way while the run makes steps, and come back: the page."""
+    address = f"/#run={channel.run}"
+    if way == "asleep":
+        session = page.context.new_cdp_session(page)
+        session.send("Page.setWebLifecycleState", {"state": "frozen"})
+        stepped(lab, channel, 4)
+        session.send("Page.setWebLifecycleState", {"state": "active"})
+        return page
+    if way == "closed":
+        page.context.close()
+        stepped(lab, channel, 4)
+        return lab.open(address)
+    if way == "reloaded":
+        stepped(lab, channel, 1)
+        page.reload()
+        stepped(lab, channel, 3)
+        return page
+    page.goto("about:blank")
+    stepped(lab, channel, 4)
+    page.go_back()
+    return page
+
+
+@pytest.mark.parametrize("way", ["reloaded", "closed", "back", "asleep"])
+def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
+    channel = paused.play.start(speculative(max_new=100))
+    stepped(paused, channel, 3)
+    page = paused.open(f"/#run={channel.run}")
+    for _ in range(TIMES):
+        page = away(paused, page, channel, way)
+        page.wait_for_function(f"{STEP} == {channel.count - 1} && {LAST} == {channel.count - 1}")
+        assert page.evaluate(SHOWN) == channel.count
+    paused.play.act(channel, "resume")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    assert page.evaluate(SHOWN) == channel.count == channel.end.steps  # type: ignore[union-attr] # it is over
+    assert page.evaluate(LAST) == channel.count - 1
+
+
+def test_two_tabs_see_the_same_and_either_stops_the_run(paused: Lab) -> None:
+    channel = paused.play.start(speculative(max_new=100))
+    one, two = (paused.open(f"/#run={channel.run}") for _ in range(2))
+    stepped(paused, channel, 5)
+    for page in (one, two):
+        page.wait_for_function(f"{STEP} == {channel.count - 1}")
+    texts = [page.locator(".ds .text").inner_text() for page in (one, two)]
+    assert texts[0] == texts[1] and len(texts[0]) > 5
+    two.click(".ds-button.stop")
+    for page in (one, two):
+        page.wait_for_selector(".ds .outcome >> text=Stopped.")
+        assert page.evaluate(SHOWN) == channel.count
+    assert channel.end.reason == "stopped_by_user"  # type: ignore[union-attr] # it is over
+
+
+def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
+    first = paused.open()
+    first.click("#ds-run")
+    first.wait_for_selector(".ds-button.pause >> text=Go on")
+    second = paused.open()
+    second.click("#ds-run")
+    second.wait_for_selector(".ds .veil >> text=1 run before yours")
+    first.click(".ds-button.stop")
+    first.wait_for_selector(".ds .outcome >> text=Stopped.")
+    second.wait_for_selector(".ds-button.pause >> text=Go on")
+    second.click(".ds-button.stop")
+    second.wait_for_selector(".ds .outcome >> text=Stopped.")
+
+
+def test_a_hundred_clicks_make_one_run(paused: Lab) -> None:
+    page = paused.open()
+    before = len(paused.play._jobs)
+    page.get_by_label("New tokens").fill("300")
+    page.evaluate("() => { for (let i = 0; i < 100; i++) document.querySelector('#ds-run').click(); }")
+    page.wait_for_selector(".ds-button.pause >> text=Go on")
+    page.click("#ds-run")
+    page.wait_for_selector(".ds-refusal >> text=still going")
+    assert len(paused.play._jobs) == before + 1
+    page.click(".ds-button.stop")
+    page.wait_for_selector(".ds-button.stop[aria-disabled=true]")
