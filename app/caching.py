@@ -23,7 +23,7 @@ from ..lab.needle import LONGEST, fate, places
 from .alike import Headers
 from .events import BATCH, Channel
 from .forks import no_files
-from .play import MOST_NEW, Play, Refused, drafts
+from .play import GONE, MOST_NEW, Play, Refused, drafts
 from .pricing import answer
 from .refusal import is_refusal
 from .shelf import told
@@ -84,7 +84,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
     async def asked_of(run: str, work: Callable[[Channel, Lives], Any], begun: bool = True) -> Response:
         channel = await asyncio.to_thread(play.find, run)
         if channel is None:
-            return refused(404, "This run is not here any more.")
+            return refused(404, GONE)
         if channel.wire is None or (begun and not channel.count):
             return refused(409, "The run has made no step yet: there is nothing to show of its cache.")
         try:

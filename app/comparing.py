@@ -13,9 +13,9 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from .body import body_of
 from .events import Channel, stream
-from .files import FRESH, GONE
+from .files import FRESH
 from .lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
-from .play import PROMPT, Play, Refused
+from .play import GONE, PROMPT, Play, Refused
 from .presets import PRESETS
 from .pricing import answer
 from .recipe import opening

@@ -18,12 +18,11 @@ from .examples import Example, examples
 from .guard import TOO_LARGE
 from .library import Library
 from .places import UPLOAD
-from .play import Play
+from .play import GONE, Play
 from .recipe import as_json, recorded
 from .tours import tours
 
 LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
-GONE = "This run is not here any more."
 GOING = "The run is still going: stop it, or wait for its end."
 
 
@@ -191,7 +190,7 @@ def _report(channel: Channel) -> str:
             "prompt": f"{len(header.prompt)} tokens",
             "new tokens": header.max_new_tokens,
             "seed": header.seed,
-            "device": f"{header.device}, {header.dtype}, {header.threads} threads",
+            "device": header.where,
             "torch": header.torch,
             "schema": header.schema,
         }

@@ -29,6 +29,7 @@ REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
 PROMPT = 1 << 20  # characters of a prompt
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
+GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -329,4 +330,4 @@ class _Tidy:
         tidy(self.folder, self.most << 20)
 
 
-__all__ = ["Choice", "Play", "Refused", "told"]
+__all__ = ["GONE", "Choice", "Play", "Refused", "told"]

@@ -17,7 +17,7 @@ from ..engine.params import ParamError
 from ..engine.spec import ModelSpec
 from ..lab.elsewhere import SHAPES, STEPS, Pricer, Run
 from .events import Channel
-from .play import Play, Refused
+from .play import GONE, Play, Refused
 from .shelf import told
 
 OWN = "own"  # the device whose figures are given with the question
@@ -74,7 +74,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
     async def asked_of(run: str, request: Request, work: Callable[[Channel], Any]) -> Response:
         channel = await asyncio.to_thread(play.find, run)
         if channel is None:
-            return refused(404, "This run is not here any more.")
+            return refused(404, GONE)
         if channel.wire is None:
             return refused(409, "The run has not begun: there is nothing to price yet.")
         try:

@@ -13,8 +13,8 @@ from fastapi.responses import Response
 
 from ..engine.trace import Trace, open_trace
 from .events import Channel
-from .files import FRESH, GOING, GONE, LARGEST
-from .play import Play, Refused
+from .files import FRESH, GOING, LARGEST
+from .play import GONE, Play, Refused
 from .refusal import is_refusal, sentence
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         for name in names:
             channel = play.find(name)
             if channel is None or not (channel.going or channel.path.is_file()):
-                return refused(404, GONE)
+                return refused(404, f"{GONE} Choose others above.")
             if channel.going:
                 return refused(409, GOING)
             found.append(channel)

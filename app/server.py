@@ -26,7 +26,7 @@ from .guard import Guard
 from .late import Late
 from .limits import Limits
 from .places import traces
-from .play import Play, Refused
+from .play import GONE, Play, Refused
 from .recipe import smaller
 
 WEB = Path(__file__).resolve().parent.parent / "lab" / "web"
@@ -58,6 +58,10 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def unreadable(request: Request, error: Exception) -> Response:
         return refused(422, str(error))
 
+    @made.exception_handler(404)
+    def missing(request: Request, error: Exception) -> Response:
+        return refused(404, "Nothing is kept under this address: open the lab at its first page, /.")
+
     @made.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> Response:
         what = f"Something went wrong inside ({type(error).__name__})"
@@ -87,7 +91,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def status(run: str) -> Response:
         channel = play.find(run)
         if channel is None:
-            return refused(404, "This run is not here any more.")
+            return refused(404, GONE)
         found = {**channel.state(), "ahead": play.ahead(channel)}
         if channel.end is not None and channel.end.reason == "out_of_memory" and channel.wire is not None:
             found |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
@@ -98,7 +102,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         nonlocal open_streams
         channel = await asyncio.to_thread(play.find, run)
         if channel is None:
-            return refused(404, "This run is not here any more.")
+            return refused(404, GONE)
         after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
         if not NUMBER.fullmatch(after):
             return refused(400, "The number of the last step is not a number.")
@@ -121,7 +125,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     async def steps(run: str, request: Request) -> Response:
         channel = await asyncio.to_thread(play.find, run)
         if channel is None:
-            return refused(404, "This run is not here any more.")
+            return refused(404, GONE)
         asked = [request.query_params.get(x, "") for x in ("from", "to")]
         if not all(NUMBER.fullmatch(x) and x[0] != "-" for x in asked):
             return refused(400, "Ask for steps as ?from=0&to=16, with whole numbers.")
@@ -139,7 +143,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def act(run: str, action: str) -> Response:
         channel = play.find(run)
         if channel is None:
-            return refused(404, "This run is not here any more.")
+            return refused(404, GONE)
         if action not in ("stop", "pause", "resume", "step"):
             return refused(404, "A run can be stopped, paused, resumed and stepped.")
         if not play.act(channel, action):

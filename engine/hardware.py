@@ -37,8 +37,8 @@ __all__ = [
     "verify_curve",
 ]
 
-_VIEWER = "carried over from LLM-Viewer, hardwares/hardware_params.py"
-_SHEET = "vendor: NVIDIA H100 data sheet, dense (sparse / 2)"
+_VIEWER = "LLM-Viewer, hardwares/hardware_params.py"
+_SHEET = "NVIDIA H100 data sheet, dense (sparse / 2)"
 
 
 def _device(

@@ -53,7 +53,7 @@ def measure(
             used = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
-    where = machine(device) + (f", {used} threads" if device.type == "cpu" else "")
+    where = machine(device) + (f", {used} thread{'' if used == 1 else 's'}" if device.type == "cpu" else "")
     return HardwareProfile(
         name=f"{where}, {_word(dtype)}",
         peak_flops={_word(dtype): peak},

@@ -93,7 +93,7 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
             yield from ((f"{stage.get('name')}.{k}", str(v)) for k, v in stage.items() if k not in ("name", "stages"))
     yield "prompt", f"{len(h.prompt)} tokens: {' '.join(shown_id(int(x), trace.pieces, 12) for x in h.prompt[-6:])}"
     yield "seed", str(h.seed)
-    yield "type, device", f"{h.dtype} on {h.device}, {h.threads} threads"
+    yield "type, device", h.where
     yield "new tokens, at most", str(h.max_new_tokens)
     yield "recorded", h.levels[-1]
 

@@ -280,8 +280,9 @@ class Case:
         if x is None:
             raise TraceError(f"Step {step.step} has no token of the target's own" + self._why_not())
         place = step.path[-1] if step.path else ROOT
-        status = {"bonus": "bonus", "target": "target"}.get(x.origin, "resample")
-        title = {"bonus": "Bonus token", "target": "The target's token", "resample": "Drawn again"}[status]
+        status = x.origin if x.origin in ("bonus", "target") else "resample"
+        again = status == "resample" and x.u is not None
+        title = "Bonus token" if status == "bonus" else "Drawn again" if again else "The target's token"
         made = Explanation(status, title, shown_id(x.token, self.trace.pieces), self._after(place), self._rule_name())
         rows = laws(self.trace, step, place, plain=self.greedy and x.u is None)
         if x.u is None:
@@ -296,8 +297,7 @@ class Case:
             words = f"{guesses(len(refused))} refused at this place. The token comes from what is left of the target's law."
             made.lines.append(Line(words))
             left, total = left_over(self.trace, step, refused[-1])
-            made.rows = left or rows
-            made.rows_title = "What was left" if left else "Both laws at this place"
+            made.rows, made.rows_title = (left, "What was left") if left else (rows, "Both laws at this place")
             if total is not None:
                 made.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",)))
         elif x.origin == "residual" and self.rule in ("leniency", "spectr"):

@@ -124,7 +124,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         method=_method(head.method),
         sampler=_told(head.method, "sampler"),
         lossless=head.lossless,
-        device=f"{head.dtype} on {head.device}, {head.threads} threads",
+        device=head.where,
         tokens=tally.tokens,
         steps=tally.steps,
         passes=tally.passes,

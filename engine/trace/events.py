@@ -79,6 +79,11 @@ class Header:
     fork: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
 
+    @property
+    def where(self) -> str:
+        """Type, device and threads, in words."""
+        return f"{self.dtype} on {self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
 
 @dataclass
 class Pass:

@@ -81,8 +81,8 @@ class TraceFile:
             raise
 
     def _begin(self) -> None:
-        if (magic := self._read(0, len(MAGIC))) != MAGIC:
-            raise TraceError(f"{self.path} is not a DecodeScope trace: it begins with {magic!r}, not with {MAGIC!r}.")
+        if self._read(0, len(MAGIC)) != MAGIC:
+            raise TraceError(f"{self.path} is not a DecodeScope trace, which begins with {MAGIC!r}: choose a file of a run.")
         self.vocab = 0
         self.refresh()
         if not self._at:

@@ -1,7 +1,7 @@
 /* cache: the target's cache entry by entry: what each layer and head keeps, how long an entry lived and why it went, where
  * a piece of the text was lost, what two runs keep alike, and what a step looked at. The server counts; this draws. */
 import { grouped, h, icon, methodName, plural, s, size, spoken, toggle } from "./scope.js";
-import { ask, example, heard, open, panes, stepped } from "./runs.js";
+import { ask, example, heard, open, panes, stepped, told as sentence, without } from "./runs.js";
 import { current, fragment } from "./tabs.js";
 import { grid, paints, unpacked } from "./grids.js";
 
@@ -68,7 +68,7 @@ export function page(element) {
       h("h2", null, "Find tokens"), search, foundSaid, foundWays, foundOut,
       h("h2", null, "Heavy hitters"), heavyOf, heavyOut, heavyNote),
     h("div", { class: "steps" }, step("previous step", "prev", () => seek(view().at - 1)), step("next step", "next", () => seek(view().at + 1)), where, slider, lost));
-  const nothing = h("p", { class: "nothing" }, "No run is shown: start one in the Lab, or open one of the Library.");
+  const nothing = h("p", { class: "nothing", role: "status" });
   element.replaceChildren(h("h1", { class: "unseen" }, "Cache"), nothing, opened);
   twin.hidden = true;
 
@@ -111,7 +111,7 @@ export function page(element) {
         const got = await ask(mine);
         if (mine === last) take(got);
       } catch (error) {
-        if (mine === last) take(null, error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message));
+        if (mine === last) take(null, sentence(error));
       }
       if (path() !== last) tick();
     };
@@ -156,7 +156,7 @@ export function page(element) {
   function draw() {
     if (current() !== "cache") return;
     const some = looked();
-    nothing.hidden = some;
+    nothing.textContent = some ? "" : without();
     opened.hidden = !some;
     if (!some) return;
     const count = store().count;

@@ -1,11 +1,12 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock, one table. */
 import { grouped, h, milli, pair, plural, two } from "./scope.js";
-import { ask, ended, fill, open, panes as inLab, shown } from "./runs.js";
+import { ask, ended, fill, open, panes as inLab, shown, told as sentence, away, example, GONE } from "./runs.js";
 import { current, fragment, go } from "./tabs.js";
 import { lineup } from "./lineup.js";
 import { picker } from "./picker.js";
 import { forms, saving, viewsOf } from "./save.js";
 import { standings } from "./standings.js";
+import { note, waiting } from "./waiting.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
@@ -13,6 +14,13 @@ const FRESH = 3000; // ms between two looks at the figures of runs that go on
 const NAMED = /(?:^#|&)runs=([^&]*)/, RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
 const VIEWS = [["tree, text", ["tree", "text"]], ["tree, text, cache", ["tree", "text", "cache"]], ["cache, text", ["cache", "text"]], ["text", ["text"]]];
 const EMPTY = "No step of this run has come yet.";
+
+/** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */
+function alike() {
+  const all = shown.examples, as = (x) => (({ prompt, seed, names }) => JSON.stringify([prompt, seed, names?.sampler]))(JSON.parse(x.settings));
+  const first = all.find((x) => all.some((y) => y !== x && as(x) === as(y))) || all[0], second = all.find((y) => y !== first && as(y) === as(first)) || all.find((y) => y !== first);
+  return [first, second].filter(Boolean);
+}
 
 const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
 
@@ -28,12 +36,12 @@ export function page(element) {
 
   const baseline = h("select", { "aria-label": "baseline" }), seen = h("select", { "aria-label": "what each pane shows" }, VIEWS.map(([word], i) => h("option", { value: i }, word)));
   const told = h("p", { class: "told", role: "status" }), aloud = h("p", { class: "unseen", "aria-live": "polite" });
-  const chips = h("ul", { class: "chips" }), examples = button("Compare two examples", () => choose(shown.examples.slice(0, 2).map((x) => x.run)), { class: "ds-button go" });
+  const chips = h("ul", { class: "chips" }), examples = button("Compare two examples", () => choose(alike().map((x) => x.run)), { class: "ds-button go" });
   const none = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."), h("p", { class: "quiet" }, "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The examples need no model."), chips, examples);
   const host = h("div", { class: "runs" }), switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
   const adding = picker({ add: (id) => choose([...runs.map((x) => x.id), id]), letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
   const starting = lineup({ begin: (ids) => choose(ids), refuse: (error) => refuse(error) });
-  const table = standings({ refuse: (error) => refuse(error), changed: () => (both?.against(), figures()) });
+  const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k), changed: () => (both?.against(), figures()) });
   const opens = (word, panel) => {
     const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
     panel.button = one;
@@ -54,12 +62,13 @@ export function page(element) {
     }
     panel?.shown(focus);
   }
+  const queue = waiting(() => runs.some((run) => run.status === "queued" && !run.end), (id) => (open(id), go("lab")));
   const measured = h("label", null, h("span", { class: "quiet" }, "baseline"), baseline), showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
-  element.replaceChildren(h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing, h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))), told, none, adding.element, starting.element, host, table.element, aloud);
+  element.replaceChildren(h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing, h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))), told, none, adding.element, starting.element, queue.element, host, table.element, aloud);
   baseline.addEventListener("change", () => ((base = Number(baseline.value)), both?.against(base), figures(), address()));
   seen.addEventListener("change", () => ((views = VIEWS[Number(seen.value)][1]), build(runs.map((x) => x.id))));
 
-  const refuse = (error) => ((told.className = "told ds-refusal"), told.replaceChildren(error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message || error)));
+  const refuse = (error) => ((told.className = "told ds-refusal"), told.replaceChildren(sentence(error)));
   const say = (words) => ((told.className = "told"), told.replaceChildren(words));
 
   // ---- which runs
@@ -86,10 +95,10 @@ export function page(element) {
     const enough = runs.length >= FEWEST;
     none.hidden = enough;
     host.hidden = table.element.hidden = measured.hidden = showing.hidden = !enough;
-    chips.replaceChildren(...(enough ? [] : runs).map((run, k) => h("li", null, h("b", null, LETTERS[k]), ` run ${run.id.slice(0, 8)} `, button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))));
+    chips.replaceChildren(...(enough ? [] : runs).map((run, k) => h("li", null, h("b", null, LETTERS[k]), ` ${example(run.id)?.title || `run ${run.id.slice(0, 8)}`} `, button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))));
     adding.drawn();
     if (!enough) return runs.forEach((run) => (run.view = null)), starting.element.hidden && show(adding, false);
-    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools, ratio, why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved, onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
+    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools, ratio: (k) => runs[k] && ratio(k), why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved, onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
     both.root.lastElementChild.before(switcher);
     for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off"); // one speaks for all
     switcher.replaceChildren(...runs.map((run, k) => button(LETTERS[k], () => (front(k), run.view.root.focus({ preventScroll: true })), { "aria-pressed": "false" })));
@@ -107,11 +116,20 @@ export function page(element) {
   function tools(k) {
     const run = runs[k], stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), { "aria-label": `stop run ${LETTERS[k]}` });
     run.stop = stop;
+    run.origin = h("p", { class: "quiet origin" });
     stop.hidden = ended(run);
     const views = () => [...viewsOf(both.root, `of ${runs.map((one) => one.id.slice(0, 8)).join(" ")}`), ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
     const save = saving(views, () => forms(run.id, ended(run)), "Save");
     save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
-    return h("div", { class: "tools" }, stop, save, button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }), button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), { "aria-label": `remove run ${LETTERS[k]}` }));
+    return h("div", { class: "tools" }, stop, save, button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }), button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), { "aria-label": `remove run ${LETTERS[k]}` }), run.origin);
+  }
+  /** Of a fork: which run it goes on from, where, and what it was called. */
+  function origins() {
+    for (const run of runs) {
+      const fork = run.view?.store.head?.fork, k = fork ? runs.findIndex((x) => x.id === fork.of) : -1;
+      const said = fork ? `fork of ${k < 0 ? `run ${String(fork.of).slice(0, 8)}` : LETTERS[k]} from step ${fork.step}${fork.name ? `: ${fork.name}` : ""}` : "";
+      if (run.origin && run.origin.textContent !== said) run.origin.textContent = said;
+    }
   }
   /** Of panes that do not fit beside each other this one is seen. */
   function front(k) {
@@ -125,10 +143,15 @@ export function page(element) {
   const heads = (k) => [runs[base], runs[k]].map((run) => run.view?.store.head);
   const prompts = new WeakMap(); // head -> its prompt in one string
   const promptOf = (head) => prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
+  /** Whether a run goes on from another prompt than the baseline. */
+  function apart(k) {
+    const [a, b] = heads(k);
+    return a && b && promptOf(a) !== promptOf(b);
+  }
   /** How many times as fast as the baseline: by the repeats, else pair's own figure of one run each. */
   function ratio(k) {
-    const [a, b] = heads(k), again = table.ratio(runs[base].id, runs[k].id);
-    if (a && b && promptOf(a) !== promptOf(b)) return ["", "another prompt: no ratio"];
+    const again = table.ratio(runs[base].id, runs[k].id);
+    if (apart(k)) return ["", "another prompt: no ratio"];
     return again ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`] : null;
   }
   /** What is known of the token at which two texts part. */
@@ -140,13 +163,16 @@ export function page(element) {
     return known.due === "same" && known.tied !== null ? `${apart}: ${known.tied ? "a numerical tie" : "no tie"}.` : `${apart}.`;
   }
 
-  let asked = "", timer = 0, last = -Infinity, spoken = 0;
+  let asked = "", timer = 0, soon = false, last = -Infinity, spoken = 0;
   /** Ask for the figures when steps have come: at once when all is there, else now and then. */
   function figures() {
     if (!both || current() !== "compare") return;
+    origins();
     const over = runs.every((run) => run.end), as = runs.map((run) => `${run.id} ${run.view.store.count} ${run.status}`).join();
     speak();
+    if (timer && over && !soon) timer = clearTimeout(timer) || 0; // all is there now
     if (as === asked || timer) return table.draw(summary, base);
+    soon = over;
     timer = setTimeout(async () => {
       timer = 0;
       last = performance.now();
@@ -193,6 +219,8 @@ export function page(element) {
         run.view.expect(state.of || 0);
         run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
         run.stop.hidden = ended(run);
+        if (run.status === "paused") note(run.id);
+        queue.look();
         table.runs(runs, base);
       });
       on("end", (end) => {
@@ -209,7 +237,7 @@ export function page(element) {
     mine.onerror = () => {
       if (mine !== source || going.every((run) => run.end)) return;
       mine.close();
-      for (const run of going) if (!run.end) run.view.note(run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`);
+      for (const run of going) if (!run.end) run.view.note(wait > 4 * WAIT ? GONE : run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`);
       setTimeout(reopen, wait, mine);
       wait = Math.min(2 * wait, 15000);
     };
@@ -218,9 +246,13 @@ export function page(element) {
   async function reopen(mine) {
     const there = await Promise.all(runs.map((run) => ask(`/ds/run/${run.id}`).then(() => true, (error) => error)));
     if (mine !== source) return;
-    const lost = there.flatMap((x, k) => (x === true || x instanceof TypeError ? [] : [`Run ${LETTERS[k]}: ${x.message}`]));
-    if (lost.length) build(runs.filter((run, k) => there[k] === true || there[k] instanceof TypeError).map((run) => run.id)), refuse(lost.join(" ")), address();
-    else if (there.some((x) => x instanceof TypeError)) setTimeout(reopen, wait, mine), (wait = Math.min(2 * wait, 15000)); // no server
+    const lost = there.flatMap((x, k) => (x === true || away(x) ? [] : [`Run ${LETTERS[k]}: ${x.message}`]));
+    if (lost.length) build(runs.filter((run, k) => there[k] === true || away(there[k])).map((run) => run.id)), refuse(lost.join(" ")), address();
+    else if (there.some((x) => x !== true)) {
+      for (const run of runs) if (!run.end) run.view.note(GONE);
+      setTimeout(reopen, wait, mine);
+      wait = Math.min(2 * wait, 15000);
+    }
     else connect();
   }
 

@@ -1,7 +1,7 @@
 /* debugger: the run that is shown, stopped where a condition holds: how it was decided there, how it would have been
  * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is never changed. */
 import { firstOf, h, methodName, mount } from "./scope.js";
-import { ask, ended, heard, panes, stepped, told } from "./runs.js";
+import { NONE, ask, ended, heard, panes, stepped, told, without } from "./runs.js";
 import { here as address } from "./landing.js";
 import { current, fragment } from "./tabs.js";
 import { add, breakpoints, changed, enabled, list, numbered, remove, turn } from "./breaks.js";
@@ -11,7 +11,6 @@ import { whatif } from "./whatif.js";
 
 const KEYS = [["F8", "c", "continue to the next breakpoint; with Shift back"], ["F10", "n", "next step"], ["F11", "d", "next decision; with Shift the one before"], ["F9", "b", "breakpoint at this decision"]];
 const SETTLE = 150; // ms without a move after which the address names the step
-const EMPTY = "No run is shown: press Run in the Lab, or open a trace of the Library.";
 
 export function page(element) {
   let pane = null, stop = null, met = null, timer = 0, following = false, written = [];
@@ -33,7 +32,7 @@ export function page(element) {
     h("div", { class: "desk" }, h("div", { class: "left" }, points.element, looks.element, keys), host),
   );
 
-  const mine = mount(host, { views: ["tree", "card", "text", "time"], label: "the run under the debugger", empty: EMPTY, pace: "1/s", keys: KEYS.map(([key, letter, word]) => [`${key} ${letter}`, word]), onGap: () => {}, onSeek: sought, onSelect: (selection) => following || (theirs()?.select(selection), settle()), onMove: draw });
+  const mine = mount(host, { views: ["tree", "card", "text", "time"], label: "the run under the debugger", empty: NONE, pace: "1/s", keys: KEYS.map(([key, letter, word]) => [`${key} ${letter}`, word]), onGap: () => {}, onSeek: sought, onSelect: (selection) => following || (theirs()?.select(selection), settle()), onMove: draw });
   const card = mine.root.querySelector(".decision"), side = h("div", { class: "side" });
   const tries = whatif(otherPath(mine.root).show), nothing = mine.root.querySelector(".empty");
   card.replaceWith(side);
@@ -130,7 +129,7 @@ export function page(element) {
   }
   async function onward(way) {
     tell("");
-    if (!pane?.id) return tell(EMPTY);
+    if (!pane?.id) return tell(NONE);
     const texts = enabled().map((one) => one.text);
     if (live() && way > 0 && (mine.following || mine.at >= store().count - 1)) {
       if (pane.status !== "paused") return tell(texts.length ? "The run is going: it pauses at the next breakpoint." : "The run is going, and no breakpoint is on: it goes to its end.");
@@ -170,7 +169,7 @@ export function page(element) {
   }
   async function next() {
     tell("");
-    if (!pane?.id) return tell(EMPTY);
+    if (!pane?.id) return tell(NONE);
     if (live() && mine.at >= store().count - 1) {
       if (pane.status !== "paused") return tell("The run is going: pause it first, or let it come to a breakpoint.");
       leave();
@@ -183,7 +182,7 @@ export function page(element) {
   const decided = (one) => (!one?.verdict ? [] : [...new Set([...one.verdict.tried, ...(one.verdict.extra ? [one.nodes.length - 1] : [])])]);
   async function decide(way) {
     tell("");
-    if (!pane?.id || mine.at < 0) return tell(EMPTY);
+    if (!pane?.id || mine.at < 0) return tell(NONE);
     const run = pane;
     try {
       let i = mine.at;
@@ -203,7 +202,7 @@ export function page(element) {
     tell("");
     const held = document.activeElement?.closest?.(".breaks li")?.dataset.text;
     if (held) return turn(held, !list.find((one) => one.text === held)?.on);
-    if (mine.at < 0) return tell(EMPTY);
+    if (mine.at < 0) return tell(NONE);
     const row = store().steps[mine.at]?.nodes?.[chosen()], text = `step == ${mine.at}` + (row && row[0] >= 0 ? ` and token in {${row[2]}}` : "");
     if (numbered(text)) remove(text), tell(`The breakpoint at “${text}” is gone.`);
     else add(text), tell(`Breakpoint ${numbered(text)}: ${text}.`);
@@ -225,7 +224,7 @@ export function page(element) {
     const { head } = store(), i = mine.at;
     const state = live() ? pane.status : "recorded", begun = store().count || !live();
     named.textContent = !pane.id ? "" : [...(head ? [methodName(head), head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
-    nothing.textContent = !pane.id || begun ? [pane.trouble, EMPTY].filter(Boolean).join(" ") : state === "paused" ? "The run is paused before its first step: press Continue, or Step." : "The run has made no step yet.";
+    nothing.textContent = !pane.id || begun ? without() : state === "paused" ? "The run is paused before its first step: press Continue, or Step." : "The run has made no step yet.";
     const number = stop ? numbered(stop.text) : 0, shown = stop && stop.step === i && pane.id;
     banner.hidden = !shown;
     const said = shown ? [`Stopped at ${number ? `breakpoint ${number}` : "a breakpoint"}: `, h("code", null, stop.text), h("span", null, `, step ${stop.step}. ${stop.why || ""}`)] : [];

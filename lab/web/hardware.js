@@ -1,7 +1,7 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured is
  * filled, what the cost model says is hollow, and no line joins the two. */
 import { grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
-import { ask, heard, panes, stepped } from "./runs.js";
+import { ask, heard, panes, stepped, told, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./tabs.js";
 import { drawn, marked, time } from "./roofline.js";
@@ -16,7 +16,7 @@ export function page(element) {
   // ---- the parts
 
   const title = h("h1"), lead = h("span", { class: "lead" });
-  const legend = h("span", { class: "legend" }, marked("verify", true), "measured", marked("other", true), "other steps", marked("verify", false), "modelled");
+  const kind = (phase, measured, word) => h("span", null, marked(phase, measured), word), legend = h("span", { class: "legend" }, kind("verify", true, "measured"), kind("other", true, "other steps"), kind("verify", false, "modelled"));
   const chart = h("div", { class: "chart" }), note = h("p", { class: "quiet" });
   const passes = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "the passes" }), ops = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "the operators" }), opNote = h("p", { class: "quiet" });
   const surface = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "the speed-up" }), surfaceNote = h("p", { class: "quiet" });
@@ -46,13 +46,13 @@ export function page(element) {
   const section = (word, told, ...parts) => h("section", null, h("header", null, h("h2", null, word), told), ...parts);
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
-      h("section", { class: "roofline" }, h("header", null, title, lead, legend, saving(() => [["Roofline", chart, `Roofline ${panes[0].id.slice(0, 8)} step ${view().at}`], ["Passes", passes.firstElementChild, `Passes ${panes[0].id.slice(0, 8)}`]], () => [], "Save")), chart, note),
+      h("section", { class: "roofline" }, h("header", null, title, lead, h("span", { class: "end" }, legend, saving(() => [["Roofline", chart, `Roofline ${panes[0].id.slice(0, 8)} step ${view().at}`], ["Passes", passes.firstElementChild, `Passes ${panes[0].id.slice(0, 8)}`]], () => [], "Save"))), chart, note),
       section("Passes", h("span", { class: "quiet" }, "of the whole run, the mean of each kind"), passes),
       section("Bytes and FLOP by operator", lanes, opNote, ops),
       section("When drafting pays", h("span", { class: "quiet" }, "speed over one token at a time, by the model"), surfaceNote, surface)),
     h("aside", { "aria-label": "the same run elsewhere" }, h("h2", null, "The same run on"), device, own, h("h2", null, "with"), h("label", null, h("span", null, "target"), target), h("label", null, h("span", null, "draft"), draft), why, priced),
     h("div", { class: "steps" }, move("previous step", "prev", -1), move("next step", "next", 1), where, slider));
-  const nothing = h("p", { class: "nothing" }, "No run is shown: start one in the Lab, or open one of the Library.");
+  const nothing = h("p", { class: "nothing", role: "status" });
   element.replaceChildren(h("h1", { class: "unseen" }, "Hardware"), nothing, opened);
 
   const view = () => panes[0]?.view, store = () => view()?.store;
@@ -70,7 +70,7 @@ export function page(element) {
   }, (error) => refuse(error));
   const refuse = (error) => {
     why.className = error ? "ds-refusal" : "";
-    why.textContent = error ? String(error.message || error) : "";
+    why.textContent = error ? told(error) : "";
   };
   const asked = () => {
     const words = new URLSearchParams(Object.entries(wanted).filter(([, x]) => x));
@@ -117,7 +117,7 @@ export function page(element) {
   function draw() {
     if (current() !== "hardware") return;
     const here = store(), i = view()?.at ?? -1, step = here?.steps[i];
-    nothing.hidden = !!step;
+    nothing.textContent = step ? "" : without();
     opened.hidden = !step;
     if (!step || !here.head) return;
     const machine = here.head.machine, own = (x) => x.lane === "target" && x.phase === "verify";
@@ -129,12 +129,12 @@ export function page(element) {
     Object.assign(slider, { max: Math.max(0, here.count - 1), value: i });
     slider.setAttribute("aria-valuetext", where.textContent);
     const there = found?.run === panes[0].id ? found.there : null, home = found?.run === panes[0].id ? found.here : null;
-    const wide = chart.clientWidth, as = JSON.stringify([panes[0].id, i, here.count, wide, !!step.passes, !!home, there?.name, there?.token, asked()]);
+    const wide = chart.clientWidth, type = parseFloat(getComputedStyle(element).getPropertyValue("--t-sm")), as = JSON.stringify([panes[0].id, i, here.count, wide, type, !!step.passes, !!home, there?.name, there?.token, asked()]);
     if (as !== drawnAs && wide) {
       drawnAs = as;
       const others = (found?.run === panes[0].id ? found.checks : []).map(([x, y]) => ({ x, y }));
       const hollow = (there?.rows || []).map((x) => ({ ...x, x: x.flops / x.bytes, y: x.flops / x.model }));
-      chart.replaceChildren(machine || there ? drawn({ wide, high: wide < 560 ? 320 : 440, machine, there, rows: [...prompt, ...present], others, last, hollow }) : "");
+      chart.replaceChildren(machine || there ? drawn({ wide, high: wide < 560 ? 320 : 440, type, machine, there, rows: [...prompt, ...present], others, last, hollow }) : "");
     }
     note.textContent = !machine ? "Peak and bandwidth of the machine that made this run are not recorded, so its own roof is not drawn; choose a device to see the model's." : `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s${machine.cache_bandwidth ? `; dotted: its cache, ${scaled(machine.cache_bandwidth)}B/s` : ""}. ${there ? `Dashed: ${there.name}, ${scaled(there.bandwidth)}B/s, ${scaled(there.peak)}FLOP/s in ${there.dtype}, ${there.kind}.` : ""}`;
     drawPriced(home, there);
@@ -197,6 +197,7 @@ export function page(element) {
   heard(update);
   stepped(update);
   new ResizeObserver(draw).observe(chart);
+  window.addEventListener("resize", draw); // the type may have another size
   element.addEventListener("keydown", (event) => {
     if (event.target.closest("input, select, button, summary, .scroll") || event.ctrlKey || event.metaKey || event.altKey) return;
     const by = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1 }[event.key];

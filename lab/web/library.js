@@ -1,6 +1,6 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add, save. */
 import { grouped, h, icon, methodName, plural, size, two } from "./scope.js";
-import { ask, example, open } from "./runs.js";
+import { ask, example, open, told as sentence } from "./runs.js";
 import { current, fragment, go, panel } from "./tabs.js";
 import { guide } from "./tour.js";
 
@@ -42,7 +42,7 @@ export function page(element) {
   }
   function refuse(error) {
     told.className = "told ds-refusal";
-    told.replaceChildren(String(error.message || error));
+    told.replaceChildren(sentence(error));
   }
   const post = (path, value) => ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
   const find = (run) => rows.find((row) => row.run === run);
@@ -73,7 +73,7 @@ export function page(element) {
       draw();
       if (found.more && current() === "library") setTimeout(() => mine === turn && read(), AGAIN);
     } catch (error) {
-      if (mine === turn) refuse(error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : error);
+      if (mine === turn) refuse(error);
     }
   }
   /** Do something to a trace, then look again; the focus goes back to where it was in the table, or to `after`. */
@@ -188,7 +188,13 @@ export function page(element) {
     const link = (word, path) => h("a", { href: `/ds/run/${row.run}/${path}`, download: "" }, word);
     const more = h("details", { class: "more" }, h("summary", { "aria-label": `more for ${named(row)}` }, "More"),
       h("div", null, button("Rename", () => ((renaming = row.run), draw(), body.querySelector("input")?.select()), { class: "item" }), button("Delete", () => remove(row), { class: "item" }), h("span", { class: "quiet" }, "Save as"), link("trace", "trace"), link("HTML page", "export.html"), link("Perfetto events", "perfetto.json")));
-    more.addEventListener("toggle", () => more.open && element.querySelectorAll("details.more[open]").forEach((one) => one !== more && (one.open = false)));
+    more.addEventListener("toggle", () => {
+      more.classList.remove("up");
+      if (!more.open) return;
+      const box = more.lastElementChild.getBoundingClientRect();
+      more.classList.toggle("up", box.bottom > innerHeight && more.getBoundingClientRect().top > box.height); // where there is room
+      element.querySelectorAll("details.more[open]").forEach((one) => one !== more && (one.open = false));
+    });
     more.addEventListener("focusout", (event) => event.relatedTarget && !more.contains(event.relatedTarget) && (more.open = false));
     const comparing = choosing(row);
     const note = row.trouble || row.damage;

@@ -6,6 +6,7 @@ import { h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
 import { pages, panel, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
+import { note, waiting } from "./waiting.js";
 
 const THEME = "decodescope-theme";
 const SIZE = "decodescope-size";
@@ -56,7 +57,7 @@ function picture() {
   const places = begin();
   landing();
   if (kept(BREAKS)) import("./breaks.js"); // they act on every run that goes, whichever page is looked at
-  return (frame = h("div", null, line(), tour(), nothing(), trouble(), places));
+  return (frame = h("div", { class: "ds-frame" }, line(), tour(), nothing(), trouble(), queue(), places));
 }
 
 /** The examples, and what can be taken from the run that is shown. */
@@ -124,6 +125,13 @@ function nothing() {
     filled = shown.examples;
     rows.replaceChildren(...filled.map((x) => h("li", null, button(x.title, () => choose(x), "bare"), h("span", null, x.about))));
   });
+  return element;
+}
+
+/** What a run of this page waits for, where that is one of this browser's own that is paused. */
+function queue() {
+  const { element, look } = waiting(() => panes.some((pane) => pane.status === "queued"), (id) => open(id));
+  heard(() => (panes.filter((pane) => pane.status === "paused").forEach((pane) => note(pane.id)), look()));
   return element;
 }
 

@@ -1,6 +1,6 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
 import { grouped, h, methodName, plural } from "./scope.js";
-import { ask, shown as lab } from "./runs.js";
+import { ask, shown as lab, told } from "./runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 
@@ -34,7 +34,7 @@ export function picker({ add, letter, full }) {
       drawn();
       if (found.more && !element.hidden) setTimeout(() => element.hidden || read(), 500);
     } catch (error) {
-      note.textContent = error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : error.message;
+      note.textContent = told(error);
     }
   }
   filter.addEventListener("input", () => ((words = filter.value), drawn()));

@@ -1,14 +1,16 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes the tables. */
 import { h, methodName, plural, s } from "./scope.js";
-import { ask, panes } from "./runs.js";
+import { ask, panes, told as sentence } from "./runs.js";
 import { current, fragment } from "./tabs.js";
 
 const MOST = 64; // runs of one report
 const WIDE = 140, HIGH = 10; // px of a bar
+const LONG = 24; // letters of a cell that may be broken into lines
+const TOKENS = ["drafted", "came", "behind"]; // columns that hold text of the run, where the first one does
 const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 
 export function page(element) {
-  let turn = 0, shown = "";
+  let turn = 0, shown = "", marks = [];
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
   const told = h("p", { class: "told", role: "status" });
   element.replaceChildren(
@@ -18,7 +20,7 @@ export function page(element) {
 
   const refuse = (error) => {
     told.className = "told ds-refusal";
-    told.replaceChildren(error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message || error));
+    told.replaceChildren(sentence(error));
   };
   const say = (words) => ((told.className = "told"), told.replaceChildren(words));
 
@@ -36,6 +38,7 @@ export function page(element) {
       if (mine !== turn) return;
       const by = new Map();
       for (const row of found.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
+      marks = [];
       groups.replaceChildren(...[...by.values()].map(group));
       if (!by.size) say("There is no recorded run that drafts: make one in the Lab first.");
       if (found.more && current() === "report") setTimeout(() => mine === turn && read(), 400);
@@ -52,15 +55,18 @@ export function page(element) {
       return box;
     });
     const go = h("button", { type: "button", class: "ds-button" }, "Report");
+    const ticked = () => boxes.filter((box) => box.checked).map((box) => box.value), mark = () => go.setAttribute("aria-current", ticked().join() === shown);
     const label = () => {
-      const n = boxes.filter((box) => box.checked).length;
+      const n = ticked().length;
       go.disabled = !n || n > MOST;
+      mark();
       go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${methodName(rows[0])}`);
       count.textContent = n === rows.length ? plural(n, "run") : `${n} of ${plural(rows.length, "run")}`;
     };
     const count = h("span", { class: "quiet" });
     boxes.forEach((box) => box.addEventListener("change", label));
-    go.addEventListener("click", () => report(boxes.filter((box) => box.checked).map((box) => box.value), true));
+    go.addEventListener("click", () => report(ticked(), true));
+    marks.push(mark);
     label();
     const list = h("ul", null, rows.map((row, i) => h("li", null, h("label", null, boxes[i], named(row), row.steps === undefined ? null : h("span", { class: "quiet" }, plural(row.steps, "step"))))));
     return h("div", { class: "group" }, go, h("details", { open: here && wanted.size < rows.length }, h("summary", null, h("b", null, methodName(rows[0])), h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")), count), list));
@@ -78,6 +84,7 @@ export function page(element) {
   async function report(runs, jump = false) {
     const mine = runs.join(",");
     shown = mine;
+    marks.forEach((mark) => mark());
     say("Counting…");
     try {
       const found = await ask("/ds/report?runs=" + mine);
@@ -91,11 +98,12 @@ export function page(element) {
       if (shown === mine) out.replaceChildren(), refuse(error);
     }
   }
-  const bar = (share) => (share === null ? null : s("svg", { class: "bar", width: WIDE, height: HIGH, "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }), s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
+  const bar = (share) => (share === null ? null : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }), s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
   function table({ title, about, head, rows, bars, below }) {
-    const line = (row, i) => h("tr", null, row.map((word, k) => h(k ? "td" : "th", k ? null : { scope: "row" }, word)), bars.length ? h("td", null, bar(bars[i])) : null);
+    const as = (word, k) => [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ").trim() || null;
+    const line = (row, i) => h("tr", null, row.map((word, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: as(word, k) }, word)), bars.length ? h("td", null, bar(bars[i])) : null);
     const made = h("table", null, h("thead", null, h("tr", null, head.map((word) => h("th", { scope: "col" }, word)), bars.length ? h("td") : null)), h("tbody", null, rows.map(line)));
-    return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null, h("div", { class: "wide" }, made), below.map((words) => h("p", { class: "quiet" }, words)));
+    return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null, h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, made), below.map((words) => h("p", { class: "quiet" }, words)));
   }
 
   return {

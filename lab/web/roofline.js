@@ -20,8 +20,8 @@ const mark = (phase, x, y, r, measured) => {
 /** A mark for a legend or a row of a table. */
 export const marked = (phase, measured) => s("svg", { class: "key", width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" }, mark(phase, 0, 0, 4.5, measured));
 
-/** The picture: {wide, high, machine, there, rows, others, last, hollow}; machine or there may be missing. */
-export function drawn({ wide, high, machine, there, rows, others, last, hollow }) {
+/** The picture: {wide, high, type: px of a name's letters, machine, there, rows, others, last, hollow}; machine or there may be missing. */
+export function drawn({ wide, high, type, machine, there, rows, others, last, hollow }) {
   const left = 56, top = 12, right = 16, bottom = 40, span = wide - left - right, tall = high - top - bottom;
   const roofs = [machine, there].filter(Boolean), points = [...rows, ...others, ...hollow];
   const low = Math.floor(Math.log10(Math.min(0.5, ...points.map((p) => 0.8 * p.x)))), far = Math.ceil(Math.log10(Math.max(100, ...roofs.map((m) => (2 * m.peak) / m.bandwidth), ...points.map((p) => 1.5 * p.x))));
@@ -43,15 +43,16 @@ export function drawn({ wide, high, machine, there, rows, others, last, hollow }
   for (const p of hollow) front.append(mark(kindOf(p), at(p.x), to(p.y), 5.5, false));
   for (const p of rows) front.append(mark(kindOf(p), at(p.x), to(p.y), 5.5, true));
   if (last) front.append(s("circle", { class: "ring", cx: at(last.x), cy: to(last.y), r: 11 }));
-  // names beside the marks where they touch none, the ringed one first
+  // names beside the marks where they touch none, the ringed one first; what is told stands under its name
+  const under = 1.17 * type;
   const taken = [...rows, ...hollow].map((p) => [at(p.x) - 9, to(p.y) - 9, 18, 18]);
   const named = [...(last ? [last] : []), ...rows.filter((p) => p !== last), ...hollow];
   for (const p of named) {
-    const name = passWord(p), told = hollow.includes(p) ? `${time(p.model / p.n)} modelled` : `${scaled(p.y)}FLOP/s`, long = 6.4 * Math.max(name.length, told.length), x = at(p.x), y = to(p.y);
-    const spot = [[x + 15, y + 4], [x + 15, y - 14], [x - 15 - long, y + 4], [x - 15 - long, y - 14], [x - long / 2, y + 24], [x - long / 2, y - 30]].find(([a, b]) => a > left && a + long < left + span && b > top + 12 && b + 16 < top + tall && !taken.some(([c, d, w, t]) => a < c + w && a + long > c && b - 11 < d + t && b + 17 > d));
+    const name = passWord(p), told = hollow.includes(p) ? `${time(p.model / p.n)} modelled` : `${scaled(p.y)}FLOP/s`, long = 0.53 * type * Math.max(name.length, told.length), x = at(p.x), y = to(p.y);
+    const spot = [[x + 15, y + 4], [x + 15, y - under], [x - 15 - long, y + 4], [x - 15 - long, y - under], [x - long / 2, y + 24], [x - long / 2, y - 16 - under]].find(([a, b]) => a > left && a + long < left + span && b > top + 12 && b + under + 2 < top + tall && !taken.some(([c, d, w, t]) => a < c + w && a + long > c && b - type < d + t && b + under + 3 > d));
     if (!spot) continue;
-    taken.push([spot[0], spot[1] - 11, long, 28]);
-    front.append(word(name, ...spot, { class: "name" }), word(told, spot[0], spot[1] + 14, { class: "told" }));
+    taken.push([spot[0], spot[1] - type, long, type + under + 3]);
+    front.append(word(name, ...spot, { class: "name" }), word(told, spot[0], spot[1] + under, { class: "told" }));
   }
   const said = (m, what) => (m ? `${what}: ${m.name}, ${scaled(m.bandwidth)}B/s, ${scaled(m.peak)}FLOP/s` : "");
   const label = [said(machine, "roof"), said(there, "modelled roof"), ...rows.map((p) => `${passName(p)}, measured: ${p.x.toFixed(2)} FLOP per byte, ${scaled(p.y)}FLOP/s`), ...hollow.map((p) => `${passWord(p)}, modelled: ${scaled(p.y)}FLOP/s`)].filter(Boolean).join("; ");

@@ -10,7 +10,11 @@ const ALONE = ["strip", "tree", "card", "text", "cache", "time", "roof"];
 const BESIDE = ["tree", "text"];
 const GOOD = ["stop_token", "max_new_tokens", "stopped_by_user"];
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
-const READ = 4000; // ms that the first decision of an example stands still
+const READ = 10000; // ms that the first decision of an example stands still
+/** What stands over a run whose server has been away for some seconds. */
+export const GONE = "The server does not answer: start it again, and this page goes on by itself.";
+/** What a page without a run says to do. */
+export const NONE = "No run is shown: press Run in the Lab, or open a trace of the Library.";
 const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
 
 /** Be told whenever something about the runs has changed, and now. */
@@ -36,18 +40,24 @@ export const player = () => shown.both || panes[0]?.view;
 export async function ask(path, options) {
   const answer = await fetch(path, options);
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.error || `The server answered ${answer.status}.`);
+  if (!answer.ok) throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
   return body;
 }
 
+/** Whether a question went wrong because no server is there, or it is still starting. */
+export const away = (error) => error instanceof TypeError || error.status === 503;
 /** What went wrong with a question, as a sentence. */
 export const told = (error) => (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message || error));
+
+/** What a page says that has no step to show: why, such as that the run which the address names is gone, and what to do next. */
+export const without = () => (panes[0]?.id ? `This run has made no step${ended(panes[0]) ? "" : " yet"}.` : [panes[0]?.trouble, NONE].filter(Boolean).join(" "));
 
 /** Make the place of the pictures, and open the run that the address names, else the first example. */
 export function begin() {
   panes.push(pane(null));
   window.addEventListener("hashchange", remembered);
   remembered();
+  if (!panes[0].id && /(?:^#|&)run=/.test(location.hash)) panes[0].trouble = "The run of this link cannot be read, it takes a number of 16 digits: copy the link again from the page that made it.";
   offered();
   return places;
 }
@@ -141,7 +151,7 @@ function connect(pane) {
   });
   source.onerror = () => {
     if (!panes.includes(pane) || ended(pane)) return;
-    view.note(pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
+    view.note(pane.wait > 4 * WAIT ? GONE : pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
     if (source.readyState === EventSource.CLOSED) setTimeout(reopen, pane.wait, pane);
     pane.wait = Math.min(2 * pane.wait, 15000);
   };
@@ -152,7 +162,8 @@ function connect(pane) {
 function play(pane) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let touched = false;
-  for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (touched = true), { once: true });
+  for (const kind of ["pointerdown", "keydown", "wheel", "touchmove"]) document.addEventListener(kind, () => (touched = true), { once: true, passive: true });
+  places.addEventListener("pointermove", () => (touched = true), { once: true }); // read with the pointer
   setTimeout(() => panes[0] === pane && current() === "lab" && !still && !touched && !/[#&]step=/.test(location.hash) && pane.view.at === 0 && pane.view.play(true), READ);
 }
 
@@ -163,7 +174,10 @@ async function reopen(pane) {
     if (panes.includes(pane)) connect(pane);
   } catch (error) {
     if (!panes.includes(pane)) return;
-    if (error instanceof TypeError) return setTimeout(reopen, (pane.wait = Math.min(2 * pane.wait, 15000)), pane); // no server
+    if (away(error)) {
+      pane.view.note(GONE);
+      return setTimeout(reopen, (pane.wait = Math.min(2 * pane.wait, 15000)), pane);
+    }
     Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
     history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));
     pane.view.note("");

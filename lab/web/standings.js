@@ -7,15 +7,15 @@ const LETTERS = "ABCD", LOOK = 500; // ms between two looks at repeats that go o
 const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "trials accepted", "tokens/s, one run", "against the baseline", "KV held", "text"];
 const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the same so far"], tied: ["≈", "parted at a numerical tie"], differs: ["✗", "differs and must not"], unknown: ["?", "parted where no law was recorded"], free: ["–", "need not be the same"] };
 
-/** options: refuse(error), changed() when ratios came. */
-export function standings({ refuse, changed }) {
+/** options: refuse(error), changed() when ratios came, apart(k) whether a run has another prompt than the baseline. */
+export function standings({ refuse, changed, apart }) {
   let runs = [], base = 0, drawn = null, rounds = null, timer = 0;
   const body = h("tbody"), list = h("ul", { class: "checks" });
   const csv = h("a", { download: "" }, "CSV"), json = h("a", { download: "" }, "JSON");
   const times = h("input", { type: "number", min: 3, max: 40, value: 5, "aria-label": "repeats" });
   const again = h("button", { type: "button", class: "ds-button" }, "Repeat"), stop = h("button", { type: "button", class: "ds-button", hidden: "" }, "Stop");
   const note = h("p", { class: "quiet note", role: "status" });
-  const repeating = h("div", { class: "repeat" }, h("label", null, again, times, h("span", { class: "quiet" }, "times each, in turns, unrecorded")), stop);
+  const repeating = h("div", { class: "repeat" }, h("span", { class: "times" }, again, times, h("span", { class: "quiet" }, "times each, in turns, unrecorded")), stop);
   const element = h("section", { class: "standings", hidden: "" },
     h("header", null, h("h2", null, "Summary"), repeating, h("span", { class: "save" }, "Save as ", csv, json)), note,
     h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "summary table" }, h("table", null, h("caption", { class: "unseen" }, "Figures of the compared runs"), h("thead", null, h("tr", null, HEADS.map((word) => h("th", { scope: "col" }, word)))), body)),
@@ -60,7 +60,7 @@ export function standings({ refuse, changed }) {
     if (k === base) return "baseline";
     const found = ratio(first.run, row.run);
     if (found) return [h("b", null, `× ${two(found.median)}`), h("small", null, `95 % ${two(found.interval[0])} to ${two(found.interval[1])}, n = ${found.n}`)];
-    return "repeat to see";
+    return apart(k) ? "another prompt: no ratio" : "repeat to see";
   }
   function text(pair) {
     if (!pair) return "";

@@ -88,9 +88,12 @@ async function fill(tab) {
     setTimeout(() => at === tab.name && !tab.loading && fill(tab), tab.wait); // a server that is starting answers soon
     const again = h("button", { type: "button", class: "ds-button" }, "Try again");
     again.addEventListener("click", () => fill(tab));
-    tab.panel.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: ${error.message}`), again);
+    tab.panel.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: ${(await answers()) ? error.message : "the server does not answer. Start it again, and the page comes by itself."}`), again);
   }
 }
+
+/** Whether the server is there. */
+const answers = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.ok, () => false);
 
 /** Load the sheet of a page behind the others, so that what is drawn has its styles. */
 function sheet(name) {

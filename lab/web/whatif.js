@@ -113,8 +113,9 @@ export function whatif(found) {
       verdict.classList.add(answer.kind === "refused" ? "ds-refusal" : "rerun");
       return verdict.replaceChildren(...(answer.kind === "rerun" ? [h("b", null, "Needs a re-run. ")] : []), answer.why);
     }
-    const { node, flips, emitted, missing } = answer, status = node?.status || "unreached";
-    verdict.replaceChildren(glyph(status, 6), h("b", { class: status }, capital(WORDS[status] || status)), flips ? h("strong", null, "the verdict flips") : h("span", { class: "quiet" }, "as it was"));
+    const { node, flips, emitted, missing } = answer, status = node?.status || "unreached", was = here.step.nodes[here.node]?.[6];
+    const open = missing && !flips && status === "unreached" && was !== status; // the path breaks off before this node
+    verdict.replaceChildren(glyph(status, 6), h("b", { class: status }, open ? "Not known" : capital(WORDS[status] || status)), flips ? h("strong", null, "the verdict flips") : h("span", { class: "quiet" }, status === was && !open ? "as it was" : `it was ${WORDS[was] || was}`));
     lines.replaceChildren(...[...answer.lines, missing].filter(Boolean).map((one) => h("li", null, one)));
     texts.replaceChildren(h("dt", null, "recorded"), h("dd", null, tokens(here.step.made.map(([, text]) => text))), h("dt", null, "then"), h("dd", null, tokens(emitted.map(([, text]) => text)), missing ? " …" : null));
   }

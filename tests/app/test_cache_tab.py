@@ -310,6 +310,19 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .seen tbody tr")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
 
+    def test_the_steps_stay_at_the_bottom_of_the_window(self, lab: Lab) -> None:
+        page = self.opened(lab, ran(lab.play, H2O).run, 5)
+        bar = page.locator(f"{PAGE} .steps").bounding_box()
+        assert page.evaluate("document.documentElement.scrollHeight") > 1000 and 895 <= bar["y"] + bar["height"] <= 901
+
+    def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
+        page = lab.open(f"/#cache&run={'0' * 14}ee&step=3", ready=False)
+        page.wait_for_selector(f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab")
+        assert page.evaluate("location.hash") == "#cache" and page.locator(f"{PAGE} .open").is_hidden()
+        page.evaluate(f"location.hash = 'cache&run={examples()[1].run}'")
+        page.wait_for_selector(f"{PAGE} .map canvas:visible")
+        assert page.locator(f"{PAGE} .nothing").is_hidden()
+
     def test_hostile_tokens_are_text(self, driver: Any, tmp_path: Path) -> None:
         from browser import served
         from decodescope.app.guard import Guard

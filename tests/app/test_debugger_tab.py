@@ -121,6 +121,15 @@ def test_the_verdict_flips_under_another_draw_or_rule_and_the_record_stays(lab: 
     assert "the trace stays as it is" in page.inner_text(f"{PAGE} .whatif header")
 
 
+def test_a_verdict_that_the_record_cannot_tell_is_called_not_known(lab: Lab) -> None:
+    page = opened(lab, EXAMPLE.run)
+    page.locator(f"{PAGE} .node[data-node='7']").click()
+    page.wait_for_selector(f"{PAGE} .whatif select[aria-label=rule] option[value=typical]", state="attached")
+    page.select_option(f"{PAGE} .whatif select[aria-label=rule]", "typical")
+    page.wait_for_selector(f"{PAGE} .whatif .lines >> text=fork from here")
+    assert page.locator(f"{PAGE} .whatif .verdict > *").all_inner_texts()[-2:] == ["Not known", "it was rejected"]
+
+
 def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> None:
     found: list[Any] = []
     page = opened(lab, EXAMPLE.run)
@@ -243,6 +252,7 @@ def test_a_fork_with_a_forced_verdict_opens_beside_its_run(lab: Lab) -> None:
     fork = re.search(r",([0-9a-f]{16})", page.evaluate("location.hash")).group(1)
     assert lab.play._jobs[fork].wait(300)
     assert run.path.read_bytes() == before
+    page.wait_for_selector(f"#ds-page-compare .origin >> text=fork of A from step {step}: what if it had stayed")
     page.evaluate("hash => { location.hash = hash; }", f"#debugger&run={run.run}&step={step}")
     page.wait_for_selector(f"{PAGE} .forks li >> text=what if it had stayed")
     page.click(f"{PAGE} .forks li >> text=Open")

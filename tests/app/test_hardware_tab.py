@@ -235,6 +235,27 @@ class TestThePage:
         slow = page.locator(f"{PAGE} .surface .slow").evaluate_all("all => all.map((x) => Number(x.textContent))")
         assert slow and max(slow) <= 1
 
+    def test_the_legend_and_the_menu_stay_in_one_row(self, lab: Lab) -> None:
+        page = self.opened(lab, width=1280)
+        legend, menu = (page.locator(f"{PAGE} .roofline .{name}").bounding_box() for name in ("legend", "ds-save"))
+        assert abs(legend["y"] + legend["height"] / 2 - menu["y"] - menu["height"] / 2) < 2
+        assert legend["x"] + legend["width"] < menu["x"] < menu["x"] + menu["width"] <= 1280 - 360 - 24
+
+    def test_the_steps_stay_at_the_bottom_of_the_window(self, lab: Lab) -> None:
+        page = self.opened(lab)
+        for down in (0, 300):
+            page.evaluate(f"scrollTo(0, {down})")
+            bar = page.locator(f"{PAGE} .steps").bounding_box()
+            assert page.evaluate("scrollY") == down and 895 <= bar["y"] + bar["height"] <= 901
+
+    def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
+        page = lab.open(f"/#hardware&run={'0' * 14}ee", ready=False)
+        page.wait_for_selector(f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab")
+        assert page.evaluate("location.hash") == "#hardware" and page.locator(f"{PAGE} .open").is_hidden()
+        page.evaluate(f"location.hash = 'hardware&run={examples()[0].run}'")
+        page.wait_for_selector(f"{PAGE} .chart svg:visible")
+        assert page.locator(f"{PAGE} .nothing").is_hidden()
+
     @pytest.mark.parametrize("width", [900, 390])
     def test_on_a_narrow_page_nothing_is_cut_off(self, lab: Lab, width: int) -> None:
         page = self.opened(lab, width=width)

@@ -210,6 +210,21 @@ def test_a_trace_is_saved_in_three_forms(library: tuple[Lab, list[str]]) -> None
             page.click(f"{PAGE} .count")
 
 
+@pytest.mark.parametrize("height", [700, 320])
+def test_the_menu_of_the_last_row_can_be_reached_whole(library: tuple[Lab, list[str]], height: int) -> None:
+    lab, runs = library
+    page = opened(lab, width=1920, height=height)
+    page.locator(f"{PAGE} [data-run='{runs[-1]}'] summary").scroll_into_view_if_needed()
+    page.click(f"{PAGE} [data-run='{runs[-1]}'] summary")
+    last = page.locator(f"{PAGE} [data-run='{runs[-1]}'] details a").last
+    box = last.bounding_box()
+    assert height < 500 or 0 <= box["y"] < box["y"] + box["height"] <= height, "it opens to the side that has room"
+    page.mouse.wheel(0, 4000)
+    page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 2")
+    box = last.bounding_box()
+    assert box["y"] + box["height"] <= height, "the page reaches down to its end"
+
+
 @pytest.mark.parametrize("width", [900, 390])
 def test_on_a_narrow_page_every_row_keeps_its_controls(library: tuple[Lab, list[str]], width: int) -> None:
     lab, runs = library

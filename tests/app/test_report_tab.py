@@ -101,6 +101,45 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
 
 
 @browsed
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) -> None:
+    page = lab.open(f"/#report&of={examples()[0].run}", ready=False, width=width)
+    page.wait_for_selector("#ds-page-report .out table")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    cells = page.locator("#ds-page-report .out tbody :is(th, td)")
+    lines = cells.evaluate_all(
+        """all => all.map((x) => {
+            const range = document.createRange();
+            range.selectNodeContents(x);
+            return [x.textContent.length, new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size];
+        })"""
+    )
+    assert len(lines) > 200 and {rows for length, rows in lines if 0 < length <= 24} == {1}
+    assert max(rows for _, rows in lines) <= 3
+    for table in page.locator("#ds-page-report .wide").all():  # what is wider than the window is reached by keys
+        assert table.get_attribute("tabindex") == "0" and table.get_attribute("aria-label")
+    bars = page.locator("#ds-page-report .bar").evaluate_all(
+        "all => [...new Set(all.map((x) => x.getBoundingClientRect().width))]"
+    )
+    assert len(bars) == 1 and bars[0] >= 48, "one scale for all shares"
+    sides = page.locator("#ds-page-report .out > section:not(.lead)").evaluate_all(
+        "all => new Set(all.map((x) => Math.round(x.getBoundingClientRect().left))).size"
+    )
+    assert sides == (2 if width == 1440 else 1)
+
+
+@browsed
+def test_the_method_that_is_reported_is_marked(lab: Lab) -> None:
+    page = lab.open(f"/#report&of={examples()[0].run}", ready=False)
+    page.wait_for_selector("#ds-page-report .out table")
+    marked = page.locator("#ds-page-report .group [aria-current=true]")
+    assert marked.get_attribute("aria-label") == "report on 1 run of draft model + temperature"
+    page.get_by_role("button", name="report on 1 run of kangaroo + greedy", exact=True).click()
+    page.wait_for_selector("#ds-page-report .group [aria-current=true][aria-label*=kangaroo]")
+    assert marked.count() == 1
+
+
+@browsed
 def test_runs_are_chosen_with_ticks_and_what_is_refused_is_said(lab: Lab) -> None:
     first, second = (finished(lab.play, prompt=x, max_new=16) for x in ("one", "two"))
     page = lab.open("/#report", ready=False)

@@ -92,6 +92,52 @@ def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> 
     page.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
+def test_a_run_that_waits_for_a_paused_one_of_a_page_that_was_closed_says_what_can_be_done(paused: Lab) -> None:
+    first = paused.open()
+    first.click("#ds-run")
+    first.wait_for_selector(".ds-button.pause >> text=Go on")
+    run = first.evaluate("location.hash").removeprefix("#run=")
+    context = first.context
+    first.close()
+    paused.play.pausing = False
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(paused.address)
+    paused.ready(page)
+    page.get_by_label("New tokens").fill("8")
+    page.click("#ds-run")
+    page.wait_for_selector(f".ds-trouble >> text=Run {run[:8]} is paused and keeps its place")
+    page.click(".ds-trouble >> text=Stop it")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    page.wait_for_function("![...document.querySelectorAll('.ds-trouble')].some((x) => x.checkVisibility())")
+    channel = paused.play.find(run)
+    assert channel is not None and channel.over, "the one that was in the way has ended"
+
+
+def test_a_server_that_stays_away_is_named_with_what_to_do(paused: Lab) -> None:
+    page = paused.open()
+    page.click("#ds-run")
+    page.wait_for_selector(".ds-button.pause >> text=Go on")
+    page.route("**/ds/run/*/events*", lambda route: route.abort())
+    paused.cut.on = True  # type: ignore[attr-defined] # of this file's labs
+    try:
+        page.click(".ds-button.step")
+        page.wait_for_selector(".ds .veil >> text=The server does not answer: start it again")
+    finally:
+        paused.cut.on = False  # type: ignore[attr-defined] # of this file's labs
+        page.unroute("**/ds/run/*/events*")
+    page.wait_for_function(f"{STEP} == 0")
+    page.click(".ds-button.stop")
+    page.wait_for_selector(".ds .outcome >> text=Stopped.")
+
+
+def test_a_link_whose_run_is_no_number_says_so(lab: Lab) -> None:
+    page = lab.open("/#run=nonsense")
+    page.wait_for_selector(".ds-none .ds-refusal >> text=cannot be read")
+    page.get_by_role("button", name="Run the example").click()
+    page.wait_for_selector(".ds .node:visible")
+
+
 @pytest.mark.parametrize("reason", ["out_of_memory", "device_lost"])
 def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(lab: Lab, monkeypatch: pytest.MonkeyPatch, reason: Any) -> None:
     run, calls = Executor.run, 0

@@ -1,5 +1,5 @@
 /* Several runs at one place: by the token that a step wrote, or by the clock. No elements. */
-import { grouped } from "./numbers.js";
+import { grouped, plural } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
 /** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt are
@@ -86,7 +86,7 @@ function settings(head) {
   made.set("seed", String(head.seed));
   made.set("new tokens, at most", String(head.max_new));
   if (head.levels) made.set("recorded", head.levels.at(-1));
-  if (head.device) made.set("type, device", `${head.dtype} on ${head.device}, ${head.threads} threads`);
+  if (head.device) made.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
   return made;
 }
 

@@ -64,7 +64,7 @@ export function cardView(context) {
     const { before, after, fixed } = step.iteration, agrees = rederives(step, ""), made = { agrees, recorded: fixed, again: fixedOf(step) };
     return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", made),
       agrees === false ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${made.again}.`) : null,
-      h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col" }, x)))),
+      h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
         h("tbody", null, after.map(([, text], k) => h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)), h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"), h("td", { class: "word" }, tokenOf(text, 10)), h("td", { class: k < fixed ? "yes" : "" }, k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final") : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))))),
       h("p", { class: "line" }, "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come out as they went in are final, and so is the token after them.")];
   }

@@ -1,6 +1,7 @@
 /* What the card says of one node, from the record alone. */
 import { blockOf, exact, judged, planOf, rederives } from "./judge.js";
 import { lawsAt } from "./laws.js";
+import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 import { spoken } from "./tokens.js";
 
@@ -109,6 +110,9 @@ export function decision(step, rule, id, method = {}) {
   if (node.u !== null) {
     made.numbers.push(["draw", "u", node.u]);
     made.test = [`u < ${name} / q`, node.u, node.u * node.q < node.r ? "<" : "≥", node.q ? node.r / node.q : Infinity];
+    const owes = before.length ? "still owes it" : "gives it", share = Math.round((100 * node.r) / node.q);
+    made.lines.push(node.r >= node.q ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
+      : `The draft gave it ${prob(node.q)}, the target ${owes} ${prob(node.r)}: it stays in ${share || "less than one"} of 100 draws, and this draw was ${again ? "" : "not "}among them.`);
   } else made.test = [`${name} > 0`, node.r, node.r > 0 ? ">" : "=", 0];
   made.box = { ink: node.r, box: node.q, u: node.u, name };
   if (before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the target's law still owes.`);
@@ -121,7 +125,7 @@ export function decision(step, rule, id, method = {}) {
 function extraOf(step, rule, node, made, refused) {
   const [u, low, high] = step.verdict.extra || [null, 0, 1];
   made.form = "extra";
-  made.title = { bonus: "Bonus token", resample: "Drawn again", target: "The target's token" }[node.status];
+  made.title = { bonus: "Bonus token", resample: u === null ? "The target's token" : "Drawn again", target: "The target's token" }[node.status];
   const residual = node.status === "resample" && rule === "lossless" && refused.length;
   made.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
