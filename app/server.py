@@ -58,10 +58,6 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def unreadable(request: Request, error: Exception) -> Response:
         return refused(422, str(error))
 
-    @made.exception_handler(404)
-    def missing(request: Request, error: Exception) -> Response:
-        return refused(404, "Nothing is kept under this address: open the lab at its first page, /.")
-
     @made.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> Response:
         what = f"Something went wrong inside ({type(error).__name__})"
