@@ -85,7 +85,8 @@ class Hands:
             active = self.page.locator(f"{box} [role=option].active")
             if active.count() and active.inner_text().removeprefix("✓").strip() == name:
                 self.press("Enter")
-                self.page.wait_for_function(f"document.querySelector('{box} input').value == {json.dumps(name)}")  # a Tab within 5 ms of Enter undoes it
+                # a Tab within 5 ms of Enter undoes the choice
+                self.page.wait_for_function(f"document.querySelector('{box} input').value == {json.dumps(name)}")
                 return
         raise AssertionError(f"{name} cannot be chosen")
 
