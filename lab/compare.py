@@ -96,6 +96,9 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
     yield "type, device", h.where
     yield "new tokens, at most", str(h.max_new_tokens)
     yield "recorded", h.levels[-1]
+    if h.fork is not None:
+        name = h.fork.get("name")
+        yield "fork", f"of run {str(h.fork.get('of'))[:8]} from step {h.fork.get('step')}" + (f": {name}" if name else "")
 
 
 def _figures(a: Trace, b: Trace) -> list[Difference]:

@@ -59,19 +59,6 @@ def test_a_run_is_seen_arriving_step_by_step_and_stopped(paused: Lab) -> None:
     page.wait_for_selector(".ds .agrees >> text=re-derived")
 
 
-def test_a_double_click_makes_one_run(paused: Lab) -> None:
-    page = paused.open()
-    before = len(paused.play._jobs)
-    page.get_by_label("New tokens").fill("300")
-    page.dblclick("#ds-run")
-    page.wait_for_selector(".ds-button.pause >> text=Go on")
-    page.click("#ds-run")
-    page.wait_for_selector(".ds-refusal >> text=still going")
-    assert len(paused.play._jobs) == before + 1
-    page.click(".ds-button.stop")
-    page.wait_for_selector(".ds-button.stop[aria-disabled=true]")
-
-
 def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
     page = lab.open()
     page.click("#ds-acceptance input")

@@ -97,11 +97,12 @@ def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
     second.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
-def test_a_hundred_clicks_make_one_run(paused: Lab) -> None:
+@pytest.mark.parametrize("clicks", [2, 100])
+def test_many_clicks_make_one_run(paused: Lab, clicks: int) -> None:
     page = paused.open()
     before = len(paused.play._jobs)
     page.get_by_label("New tokens").fill("300")
-    page.evaluate("() => { for (let i = 0; i < 100; i++) document.querySelector('#ds-run').click(); }")
+    page.evaluate("n => { for (let i = 0; i < n; i++) document.querySelector('#ds-run').click(); }", clicks)
     page.wait_for_selector(".ds-button.pause >> text=Go on")
     page.click("#ds-run")
     page.wait_for_selector(".ds-refusal >> text=still going")

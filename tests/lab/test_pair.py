@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import copy
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
 from decodescope.lab.bundle import WEB
+from decodescope.lab.compare import differences
 from decodescope.lab.wire import encode
 
 from .drawn import Drawn, answer, told
@@ -126,7 +129,7 @@ def test_two_streams_that_arrive_are_followed_and_then_held(drawn: Drawn, plain:
     one, two = told(plain), told(guessed)
     push = "(which, told) => told.forEach((one) => both.views[which].push(one))"
     drawn.run(push, 0, one[:9])
-    assert steps(drawn) == [7] and drawn.text(".run .quiet").endswith(", running")
+    assert steps(drawn) == [7] and drawn.text(".run .quiet").endswith(", not ended yet")
     drawn.run(push, 1, two[:4])
     assert steps(drawn) == [7, 2], "each shows its newest step"
     drawn.run("() => both.seek({ token: 30 })")
@@ -272,6 +275,15 @@ def test_any_run_can_be_what_the_others_are_measured_against(drawn: Drawn, plain
     assert much.nth(2).inner_text() == "baseline" and drawn.page.locator(".parted").count() == 3
     head = drawn.page.locator(".differs thead").text_content().strip()
     assert head == "ABC"
+
+
+def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> None:
+    forked = copy(plain)
+    forked.header = replace(plain.header, run="f" * 16, fork={"of": "a" * 16, "step": 3, "name": "what if"})
+    open_pair(drawn, plain, forked)
+    assert "1 setting differs: fork" in drawn.text(".differs summary")
+    assert "of run aaaaaaaa from step 3: what if" in drawn.text(".differs table")
+    assert ("fork", "–", "of run aaaaaaaa from step 3: what if") in [(x.what, x.a, x.b) for x in differences(plain, forked)]
 
 
 # Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.

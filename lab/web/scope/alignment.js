@@ -86,6 +86,7 @@ function settings(head) {
   made.set("seed", String(head.seed));
   made.set("new tokens, at most", String(head.max_new));
   if (head.levels) made.set("recorded", head.levels.at(-1));
+  if (head.fork) made.set("fork", `of run ${String(head.fork.of).slice(0, 8)} from step ${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}`);
   if (head.device) made.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
   return made;
 }

@@ -202,7 +202,7 @@ export function pair(element, options = {}) {
     see(one.element, store.head);
     if (!store.head) return;
     say(one.name, methodName(store.head));
-    say(one.about, `${store.head.model.name}${store.end ? "" : store.count ? ", running" : ", waiting"}`);
+    say(one.about, `${store.head.model.name}${store.end ? "" : store.count ? ", not ended yet" : ", waiting"}`);
     const ratio = rate(store) / rate(stores[base]), known = Number.isFinite(ratio) && ratio > 0;
     const [much, under] = k === base ? ["baseline", ""] : options.ratio?.(k) || (known ? [`× ${two(ratio)}`, `tokens/s of ${letters[base]}${ended() ? ", one run each" : " so far"}`] : ["", ""]);
     say(one.ratio, much);
