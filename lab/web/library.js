@@ -1,6 +1,6 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add, save. */
 import { grouped, h, icon, methodName, plural, size, two } from "./scope.js";
-import { ask, example, open, told as sentence } from "./runs.js";
+import { ask, example, open, shown, told as sentence } from "./runs.js";
 import { current, fragment, go, panel } from "./tabs.js";
 import { guide } from "./tour.js";
 
@@ -91,6 +91,7 @@ export function page(element) {
 
   function show(run, other = null) {
     open(run, { other });
+    if (!other && example(run)) shown.put?.(example(run).settings); // Run repeats it
     go("lab");
     document.querySelector(".ds-places .ds")?.focus({ preventScroll: true });
   }

@@ -102,12 +102,11 @@ const takes = () => [h("div", { class: "row" }, h("span", null, "This step"), co
 /** Show an example, and put what it was made with into the controls: Run repeats it. */
 function choose({ run, settings }) {
   open(run);
-  put?.(settings);
+  shown.put?.(settings);
 }
 
-let put = null; // puts settings into the controls, once they are there
 export function setter(set) {
-  put = set;
+  shown.put = set;
 }
 
 /** What is offered while no run is shown. */
@@ -144,7 +143,7 @@ function trouble() {
     if (panes[0]?.id !== id) return;
     const room = found.estimate ? h("p", null, `The estimate before the run was ${found.estimate}.`) : null;
     const report = h("div", { class: "ds-report" });
-    const ways = (found.smaller || []).map((x) => button(x.title, () => put?.(x.settings)));
+    const ways = (found.smaller || []).map((x) => button(x.title, () => shown.put?.(x.settings)));
     element.replaceChildren(...[room, h("div", { class: "ways" }, ways.length ? h("span", null, "Try instead:") : null, ways, button("Copy report", () => give(report, `/ds/run/${id}/report`))), report].filter(Boolean));
   }
   async function give(host, path) {
@@ -247,7 +246,7 @@ export function more(element) {
   one.setAttribute("aria-expanded", "false");
   document.getElementById("ds-right").addEventListener("input", () => (said.textContent = ""));
   place(element).className = "ds-browse";
-  const browse = button("All methods…", () => import("./catalogue.js").then(({ show }) => show((text) => put?.(text), (sentence) => (said.textContent = sentence))), "ds-button browse");
+  const browse = button("All methods…", () => import("./catalogue.js").then(({ show }) => show((text) => shown.put?.(text), (sentence) => (said.textContent = sentence))), "ds-button browse");
   browse.setAttribute("aria-haspopup", "dialog");
   place(element).replaceChildren(browse, one, said);
 }

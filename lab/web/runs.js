@@ -3,7 +3,7 @@ import { h, mount, pair } from "./scope.js";
 import { current, fragment } from "./tabs.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
-export const shown = { both: null, mine: null, own: [], examples: [], align: "token" }; // the pair of two; the last run of one's own, and all
+export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null }; // the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there
 const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
 const ALONE = ["strip", "tree", "card", "text", "cache", "time", "roof"];

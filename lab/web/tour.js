@@ -29,14 +29,15 @@ function arrive() {
   view.select({ step, node });
   seen(at, 50);
 }
-/** As soon as the chosen node is drawn: where it stands beyond the edge of the screen, scroll until it is in view, below the
- * tour, which stays at the top of a small screen. It is looked for some seconds at most. */
+/** As soon as the chosen node is drawn: scroll until it is in view, below the tour, where it stands beyond the edge of the
+ * screen, or the screen is small and the tour stays at its top. It is looked for some seconds at most. */
 function seen(i, left) {
   requestAnimationFrame(() => {
     if (at !== i || !left) return;
     const box = document.querySelector(".ds .node[aria-selected=true]")?.getBoundingClientRect();
     if (!box?.height) return void setTimeout(() => seen(i, left - 1), 100);
-    if (box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0 && box.bottom <= innerHeight) return;
+    const stays = getComputedStyle(line).position === "sticky";
+    if (!stays && box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0 && box.bottom <= innerHeight) return;
     line.scrollIntoView({ block: "start" });
     const over = document.querySelector(".ds .node[aria-selected=true]").getBoundingClientRect().bottom + 16 - innerHeight;
     if (over > 0) scrollBy(0, over);

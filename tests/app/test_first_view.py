@@ -102,6 +102,15 @@ def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None
         assert got.value.suggested_filename == name and Path(got.value.path()).stat().st_size > 500
 
 
+def test_an_example_of_the_library_puts_its_prompt_into_the_controls(bare: Lab) -> None:
+    page = bare.open()
+    due = page.evaluate("fetch('/ds/examples').then((x) => x.json()).then((all) => JSON.parse(all[3].settings).prompt)")
+    assert page.input_value("#ds-prompt textarea") != due
+    page.click("#ds-tab-library")
+    page.locator("#ds-page-library .examples li").nth(3).locator(".card").click()
+    page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
+
+
 def test_settings_survive_a_reload(bare: Lab) -> None:
     page = bare.open()
     option(page, "#ds-policy", "H2O (heavy-hitter oracle)")
