@@ -102,7 +102,10 @@ def test_the_server_takes_the_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_full_queue_names_its_limit_and_takes_no_more(limited: Any) -> None:
     play = limited(queue=2)
     play.pausing = True
-    going = [play.start(speculative()) for _ in range(3)]  # one goes, two wait
+    going = [play.start(speculative())]
+    while going[0].status == "queued":  # until the worker has taken it
+        time.sleep(0.01)
+    going += [play.start(speculative()) for _ in range(2)]
     with pytest.raises(Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"):
         play.start(speculative())
     play.pausing = False
