@@ -80,10 +80,12 @@ class Hands:
             self.page.get_by_role("option", name=name, exact=True).click()
             return
         self.go(f"{box} input")
-        for _ in range(20):
+        active = f"document.querySelector('{box} [role=option].active')?.innerText.replace('✓', '').trim() ?? null"
+        for _ in range(60):
+            before = self.page.evaluate(active)
             self.press("ArrowDown")
-            active = self.page.locator(f"{box} [role=option].active")
-            if active.count() and active.inner_text().removeprefix("✓").strip() == name:
+            self.page.wait_for_function(f"before => ({active}) !== before", arg=before)
+            if self.page.evaluate(active) == name:
                 self.press("Enter")
                 # a Tab within 5 ms of Enter undoes the choice
                 self.page.wait_for_function(f"document.querySelector('{box} input').value == {json.dumps(name)}")
