@@ -1,10 +1,9 @@
 /* The tree as a picture: a large one is painted while its steps go by, in the inks and types that the sheet gives its elements. */
 import { h, s, sheet } from "./elements.js";
 import { GAP_TEXT } from "./layout.js";
-import { outline, radius } from "./marks.js";
+import { outline, radius, WORDS } from "./marks.js";
 
-const EDGES = ["unreached", "reject", "accept", "root", "target", "resample", "bonus", "core"]; // what was decided lies over what was not
-const DOUBLE = new Set(["target", "resample", "bonus"]); // drawn as two lines, the core between them
+const STATUSES = Object.keys(WORDS);
 
 export function brush() {
   const element = h("canvas", { class: "tree-picture", "aria-hidden": "true" });
@@ -20,23 +19,23 @@ export function brush() {
       made[name] = { stroke, fill, wide: parseFloat(strokeWidth), dash: (strokeDasharray.match(/[\d.]+/g) || []).map(Number), font: `${fontWeight} ${fontSize} ${fontFamily}` };
       return node;
     };
-    for (const kind of EDGES) look("edge " + kind, s("path", { class: "edge " + kind }));
+    for (const kind of [...STATUSES, "core"]) look("edge " + kind, s("path", { class: "edge " + kind }));
     for (const kind of ["", "unreached", "reject"]) {
       const node = place.appendChild(s("g", { class: "node " + kind })), label = look("label " + kind, s("text", { class: "label" }), node);
       for (const part of ["ws", "more"]) look(`${part} ${kind}`, s("tspan", { class: part }), label);
       look("sub " + kind, s("text", { class: "sub" }), node);
     }
-    for (const kind of EDGES.slice(0, -1)) look("mark " + kind, s("path", { class: "mark " + kind }));
+    for (const kind of STATUSES) look("mark " + kind, s("path", { class: "mark " + kind }));
     look("ring", s("circle", { class: "ring" }));
     place.remove();
     return made;
   }
 
   /** Everything of one kind is one path. */
-  function shapes(pen, laid, route) {
+  function shapes(pen, lines) {
     const paths = new Map(), add = (kind, d) => paths.set(kind, (paths.get(kind) || "") + d);
-    for (const kind of EDGES) for (const edge of laid.edges) if (edge.to.node.status === kind || (kind === "core" && DOUBLE.has(edge.to.node.status))) add("edge " + kind, route(edge));
-    for (const { node, x, y } of laid.items) add("mark " + node.status, outline(node.status, radius(node), x, y));
+    for (const [kind, d] of lines) add("edge " + kind, d);
+    for (const { node, x, y } of items) add("mark " + node.status, outline(node.status, radius(node), x, y));
     for (const [kind, d] of paths) {
       const path = new Path2D(d), { fill, stroke, wide, dash } = styles[kind];
       pen.setLineDash(dash);
@@ -56,14 +55,14 @@ export function brush() {
   return {
     element,
     restyle: () => (styles = null),
-    /** Paint a laid tree. route(edge) -> path; words(item) -> [[text, class or null], ...], its label; numbers(item) -> {text, x,
+    /** Paint a laid tree. lines: [[kind, path], ...], its edges, the last on top; words(item) -> [[text, class or null], ...], its label; numbers(item) -> {text, x,
      *  y, end} or null, the line of numbers; chosen: the ringed node. */
-    paint(laid, { wide, high, route, words, numbers, chosen }) {
+    paint(laid, { wide, high, lines, words, numbers, chosen }) {
       styles = styles || read();
       items = laid.items;
       const pen = sheet(element, wide, high);
       element.style.width = wide + "px";
-      shapes(pen, laid, route);
+      shapes(pen, lines);
       for (const item of items) {
         const kind = item.node.status === "unreached" || item.node.status === "reject" ? item.node.status : "";
         let x = item.x + GAP_TEXT;

@@ -1,5 +1,6 @@
 /* The draft tree, and its legend. */
 import { brush } from "./brush.js";
+import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { glyph, outline, radius, tokenOf, WORDS } from "./marks.js";
@@ -8,6 +9,7 @@ import { chainOf } from "./store.js";
 import { spoken } from "./tokens.js";
 
 const LARGE = 40; // nodes above which a tree is a picture at first
+const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 }; // what was decided lies over what was not
 const STILL = 200; // ms for which a step must stand until its nodes become elements
 
 /** What a view of one tried node says under its label. */
@@ -84,6 +86,12 @@ export function treeView(context) {
     return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} ${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
   }
 
+  /** The edges of a tree as [[kind, path], ...], the last on top; to a token of the target's own lead two lines. */
+  const strokes = ({ edges, kind }) => [...edges].sort((a, b) => ORDER[a.to.node.status] - ORDER[b.to.node.status]).flatMap((edge) => {
+    const { status } = edge.to.node, d = route(edge, kind);
+    return OWN.has(status) ? [[status, d], ["core", d]] : [[status, d]];
+  });
+
   function table(nodes, step) {
     const parents = new Map(nodes.map((n) => [n.id, n]));
     twin.replaceChildren(grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
@@ -136,17 +144,11 @@ export function treeView(context) {
       if (!text || (beside && end + small(text) + 12 >= width)) return null;
       return beside ? { text, x: width - 2, y: y + 4, end: true } : { text, x: x + GAP_TEXT, y: y + 17, end: false };
     };
-    if (brief) return void ((shown = laid.items.map((item) => item.node)), painted.paint(laid, { wide, high, route: (edge) => route(edge, laid.kind), words, numbers, chosen }));
+    if (brief) return void ((shown = laid.items.map((item) => item.node)), painted.paint(laid, { wide, high, lines: strokes(laid), words, numbers, chosen }));
     set(svg, { width: wide, height: high, "aria-label": `draft tree of step ${i}` });
-    // what was decided lies over what was not
-    const order = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
-    let used = 0;
-    for (const edge of [...laid.edges].sort((a, b) => order[a.to.node.status] - order[b.to.node.status])) {
-      const status = edge.to.node.status, d = route(edge, laid.kind), twin = status === "bonus" || status === "resample" || status === "target";
-      set(lines.at(used++), { class: "edge " + status, d });
-      if (twin) set(lines.at(used++), { class: "edge core", d });
-    }
-    lines.trim(used);
+    const drawn = strokes(laid);
+    drawn.forEach(([kind, d], k) => set(lines.at(k), { class: "edge " + kind, d }));
+    lines.trim(drawn.length);
     const held = nodeLayer.contains(document.activeElement);
     const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
     shown = laid.items.map((item) => item.node);
