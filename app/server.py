@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,50 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
-from ..lab.bundle import bundle
-from . import caching, comparing, debugging, files, methods, pricing, reports
-from .events import BATCH, stream
-from .guard import Guard
-from .late import Late
+from decodescope.app.http.guard import Guard
+from decodescope.app.http.late import Late
+from decodescope.app.routes import (
+    cache as caching,
+)
+from decodescope.app.routes import (
+    catalogue as methods,
+)
+from decodescope.app.routes import (
+    compare as comparing,
+)
+from decodescope.app.routes import (
+    debugger as debugging,
+)
+from decodescope.app.routes import (
+    hardware as pricing,
+)
+from decodescope.app.routes import (
+    library as files,
+)
+from decodescope.app.routes import (
+    report as reports,
+)
+from decodescope.app.runs.channel import BATCH, stream
+from decodescope.app.runs.play import GONE, Play
+from decodescope.app.runs.recipe import smaller
+from decodescope.engine.core.refusal import Refusal
+from decodescope.lab.views.bundle import bundle
+
 from .limits import Limits
 from .places import traces
-from .play import GONE, Play, Refused
-from .recipe import smaller
+from .refusal import Refused
 
 WEB = Path(__file__).resolve().parent.parent / "lab" / "web"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
-FILES = {x.name: KINDS[x.suffix] for x in WEB.glob("*.*") if x.suffix in KINDS} | {"scope.js": KINDS[".js"]}
+# address below /ds/web/ -> kind; the folder `scope` is handed out as one script
+FILES = {x.relative_to(WEB).as_posix(): KINDS[x.suffix] for x in WEB.rglob("*.*") if x.suffix in KINDS}
+FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")} | {"scope.js": KINDS[".js"]}
 NUMBER = re.compile(r"-?[0-9]{1,11}")
 STREAMS = 200  # open event streams in all
 PORT = 7860
 
 
-class ServeError(ValueError):
+class ServeError(Refusal):
     """The server cannot be started like this. One sentence."""
 
 
@@ -63,7 +89,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         what = f"Something went wrong inside ({type(error).__name__})"
         return refused(500, f"{what}: load the page again, and please report it if that does not help.")
 
-    @made.get("/ds/web/{name}")
+    @made.get("/ds/web/{name:path}")
     def web(name: str) -> Response:
         if name not in FILES:
             return refused(404, "There is no such file.")
@@ -160,10 +186,10 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     if page:
         import gradio as gr
 
-        from .head import Head
-        from .page import STYLES
-        from .page import page as layout
-        from .theme import theme
+        from decodescope.app.page.head import Head
+        from decodescope.app.page.layout import STYLES
+        from decodescope.app.page.layout import page as layout
+        from decodescope.app.page.theme import theme
 
         gr.mount_gradio_app(
             made,
@@ -233,6 +259,7 @@ def serve(
     allow_host: str | None = None,
     models: str | Path | None = None,
     limits: Limits | None = None,
+    further: Mapping[str, str] | None = None,
 ) -> None:
     """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work."""
     names = names_of(host, allow_host)
@@ -248,7 +275,7 @@ def serve(
     if token:
         address += f"?token={token}"
 
-    play = Play(model, draft, traces(data), folder, limits)
+    play = Play(model, draft, traces(data), folder, limits, further)
 
     def build() -> FastAPI:
         try:

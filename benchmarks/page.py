@@ -38,18 +38,19 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from decodescope.app.events import Channel
-from decodescope.app.guard import Guard
-from decodescope.app.play import Play
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.play import Play
 from decodescope.app.server import app
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, Tee, encode
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, TraceWriter
 from decodescope.engine.trace.events import Level
-from decodescope.lab.export import export_html
-from decodescope.lab.wire import Wire
-from decodescope.lab.wire import encode as as_json
+from decodescope.lab.views.export import export_html
+from decodescope.lab.wire.wire import Wire
+from decodescope.lab.wire.wire import encode as as_json
 
 PROMPT = "def read(path):\n    with open(path) as file:\n        return file.read()\n\n\ndef write("
 COUNT = """

@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.catalog import BOOK
-from decodescope.app.speculation import (
+from labbench import table
+
+from decodescope.app.commands.bench_speculation import (
     COLUMNS,
     GOALS,
     by_kind,
@@ -32,9 +33,9 @@ from decodescope.app.speculation import (
     heading,
     quickest,
 )
-from decodescope.engine.component import registry
-from decodescope.engine.specresult import VERSION
-from labbench import table
+from decodescope.app.runs.parts import BOOK
+from decodescope.engine.bench.speculation_figures import VERSION
+from decodescope.engine.core.component import registry
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- speculation: written by benchmarks/speculation.py -->", "<!-- speculation: end -->"

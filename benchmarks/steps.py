@@ -24,15 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decodescope.app.refusal import Refusal, is_refusal, sentence
-from decodescope.app.report import table
-from decodescope.app.speculation import chosen
+
+from decodescope.app.commands.bench_speculation import chosen
+from decodescope.app.commands.output import table
+from decodescope.app.refusal import sentence
 from decodescope.engine import Method, load
-from decodescope.engine.headclock import HeadClock, watching
-from decodescope.engine.labbench import QUESTIONS, Bench
-from decodescope.engine.questions import Question, read_questions
+from decodescope.engine.bench.answers import QUESTIONS, Bench
+from decodescope.engine.bench.head_clock import HeadClock, watching
+from decodescope.engine.bench.questions import Question, read_questions
+from decodescope.engine.bench.speculation_figures import VERSION
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session import Session
-from decodescope.engine.specresult import VERSION
 from decodescope.engine.trace.events import Step
 
 SLOWEST = 3
@@ -161,9 +163,7 @@ def main() -> None:
         bench = Bench(load(args.model, args.dtype), methods, load(args.draft, args.dtype))
         for name, method in methods.items():
             print(told(name, *profiled(bench, method, question, args.new_tokens, args.overhead), args.rows) + "\n")
-    except Exception as error:
-        if not is_refusal(error):
-            raise
+    except Refusal as error:
         sys.exit(sentence(error))
 
 

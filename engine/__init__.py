@@ -14,10 +14,11 @@ if __name__ == "engine":
     raise ImportError("import decodescope.engine, not engine: the plain name would make a second copy of every class.")
 
 if TYPE_CHECKING:
+    from decodescope.engine.core.params import ParamError as ParamError
+
     from .load import load as load
     from .method import Method as Method
     from .method import MethodError as MethodError
-    from .params import ParamError as ParamError
     from .run import Run as Run
     from .run import run as run
     from .session import Session as Session
@@ -26,7 +27,7 @@ _HOME = {
     "load": "load",
     "Method": "method",
     "MethodError": "method",
-    "ParamError": "params",
+    "ParamError": "core.params",
     "Run": "run",
     "run": "run",
     "Session": "session",

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from .configs import spec_from_config
-from .decoder import Decoder
-from .execute import EngineFault, guarded
-from .folder import LoadError, eos_ids, read_json
-from .heads.files import folders, read_heads
-from .linear import can_pack
-from .spec import ModelSpec
-from .tokenizer import Tokenizer
-from .weights import Weights, files
+from decodescope.engine.checkpoint.config import spec_from_config
+from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
+from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.checkpoint.weights import Weights, files
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.heads.files import folders, read_heads
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.executor import EngineFault, guarded
+from decodescope.engine.model.matrix import can_pack
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "models"
 DTYPES = {str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}

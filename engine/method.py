@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
-from .acceptance.base import AcceptanceRule
-from .acceptance.lossless import Lossless
-from .component import KINDS, Component, build
-from .depth.all_layers import AllLayers
-from .depth.base import Depth
-from .drafters.base import Drafter
-from .drafters.none import NoDraft
-from .params import nearest
-from .policies.base import CachePolicy
-from .policies.keep_all import KeepAll
-from .probe import Needs
-from .samplers.base import Sampler
-from .samplers.chain import Chain
-from .samplers.greedy import Greedy
-from .schedules.base import Schedule
-from .schedules.fixed import Fixed
-from .spec import ModelSpec
-from .strategies.base import Strategy
-from .strategies.draft_verify import DraftVerify
+from decodescope.engine.core.component import KINDS, Component, build, recorded
+from decodescope.engine.core.params import nearest
+from decodescope.engine.core.probe import Needs, union
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import DRAFTS, words
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.acceptance import AcceptanceRule
+from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.depth.all_layers import AllLayers
+from decodescope.engine.methods.drafters.none import NoDraft
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.methods.samplers.chain import chained
+from decodescope.engine.methods.samplers.greedy import Greedy
+from decodescope.engine.methods.schedules.fixed import Fixed
+from decodescope.engine.methods.strategies.draft_verify import DraftVerify
 
 
-class MethodError(ValueError):
+class MethodError(Refusal):
     """The parts of a method do not fit together, or do not fit the model. One sentence: who, why, and the way out."""
 
 
@@ -62,7 +64,7 @@ class Method:
                 stages = [chosen] if isinstance(chosen, str) else list(chosen)
                 knobs = settings.pop("sampler", {}) if len(stages) == 1 else {}
                 built = [build("sampler", stage, {**knobs, **settings.pop(stage, {})}) for stage in stages]
-                parts[kind] = built[0] if len(built) == 1 else Chain(stages=built)  # type: ignore[arg-type] # samplers, by kind
+                parts[kind] = chained(cast(list[Sampler], built))
             elif chosen is not None or kind in settings:
                 default = getattr(cls(), kind).name
                 parts[kind] = build(kind, str(chosen or default), settings.pop(kind, {}))
@@ -79,25 +81,18 @@ class Method:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Mapping[str, Any]]) -> Method:
-        """The method of a trace's header."""
-        parts: dict[str, Any] = {}
-        for kind, part in record.items():
-            knobs = {k: v for k, v in part.items() if k not in ("name", "stages")}
-            if part["name"] == "chain":
-                stages = [_from(stage) for stage in part["stages"]]
-                parts[kind] = Chain(stages=stages)  # type: ignore[arg-type] # samplers, by kind
-            else:
-                parts[kind] = build(kind, part["name"], knobs)
+        """The method of a trace's header. Raises ParamError where that names none of ours."""
+        parts: dict[str, Any] = {kind: recorded(kind, part) for kind, part in record.items()}
         return cls(**parts)
 
     def record(self) -> dict[str, dict[str, Any]]:
         """kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages"."""
-        made: dict[str, dict[str, Any]] = {}
-        for kind, part in self.parts().items():
-            made[kind] = {"name": part.name, **part.knobs()}
-            if isinstance(part, Chain):
-                made[kind]["stages"] = [{"name": stage.name, **stage.knobs()} for stage in part.stages]
-        return made
+        return {kind: part.record() for kind, part in self.parts().items()}
+
+    def said(self) -> dict[str, dict[str, Any]]:
+        """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
+        usual = Method().parts()
+        return {kind: {"usual": x.name == usual[kind].name, **x.says()} for kind, x in self.parts().items()}
 
     def parts(self) -> dict[str, Component]:
         """kind -> part."""
@@ -106,22 +101,33 @@ class Method:
     @property
     def needs(self) -> Needs:
         """What the parts together ask of the target's passes."""
-        union = Needs()
-        for part in self.parts().values():
-            union = union | part.needs
-        return union
+        return union(part.needs for part in self.parts().values())
+
+    @property
+    def used(self) -> dict[str, Component]:
+        """kind -> part, of the strategy and of what it uses."""
+        return {kind: part for kind, part in self.parts().items() if kind in ("strategy", *self.strategy.uses)}
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The further models that it reads, by role: those that the parts in use ask for; no role twice."""
+        return tuple(dict.fromkeys(role for part in self.used.values() for role in part.lanes))
+
+    def lane_needs(self, role: str) -> Needs:
+        """What the parts that ask for this model ask of its passes."""
+        return union(part.lane_needs for part in self.used.values() if role in part.lanes)
 
     @property
     def lossless(self) -> bool:
         """Whether the text has the target's own law under this sampler: nothing in the method changes it."""
         parts = self.strategy.lossless and self.policy.lossless and self.depth.exact
         exact = self.acceptance.lossless or (self.acceptance.matches and self.sampler.greedy)
-        return parts and (exact or isinstance(self.drafter, NoDraft))
+        return parts and (exact or (not self.drafter.drafts and self.acceptance.draws))
 
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""
         for kind, part in self.parts().items():
-            if kind not in ("strategy", *self.strategy.uses) and not _is_default(kind, part):
+            if kind not in self.used and not _is_default(kind, part):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
                     f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out, or choose "
@@ -137,23 +143,23 @@ class Method:
         self._check_schedule()
         self._check_proposal()
         given = set(roles)
-        for role in self.drafter.lanes:
-            if role not in given:
+        for part in self.used.values():
+            for role in (x for x in part.lanes if x not in given):
                 raise MethodError(
-                    f"{self.drafter.name} needs a model in the role {role!r}: give --{role} NAME (Python: "
-                    f"models={{{role!r}: model}}), e.g. the shipped lab-draft."
+                    f"{part.name} needs a model in the role {role!r}: give {' '.join(words(role))} (Python: "
+                    f"models={{{role!r}: model}}), e.g. the shipped {'lab-draft' if role in DRAFTS else 'lab'}."
                 )
 
-    def check_drafts(self, drafts: Mapping[str, ModelSpec]) -> None:
-        """Raise MethodError if a draft model, given by role, lacks what the drafter or the schedule needs of it."""
-        for spec in drafts.values():
-            reason = self.drafter.lacks(spec) or self.schedule.lacks(spec)
-            if reason:
-                raise MethodError(reason)
+    def check_models(self, specs: Mapping[str, ModelSpec]) -> None:
+        """Raise MethodError if a further model, given by role, lacks what a part needs of it."""
+        for role, spec in specs.items():
+            for part in self.used.values():
+                if role in part.lanes and (reason := part.lacks(role, spec)):
+                    raise MethodError(reason)
 
     def _check_schedule(self) -> None:
         """Only a drafter that asks it may be given a schedule: any other would draft as if it were not there."""
-        if isinstance(self.schedule, Fixed) or self.drafter.scheduled:
+        if not self.schedule.adapts or self.drafter.scheduled:
             return
         why = "drafts a tree, as set" if self.drafter.branches else "does not ask how long to draft"
         raise MethodError(
@@ -163,7 +169,7 @@ class Method:
 
     def _check_proposal(self) -> None:
         """A rule must be exact for the kind of draft that comes, and able to read its shape."""
-        if isinstance(self.drafter, NoDraft) or "acceptance" not in self.strategy.uses:
+        if not self.drafter.drafts or "acceptance" not in self.strategy.uses:
             return
         if self.acceptance.chain_only and self.drafter.branches:
             raise MethodError(
@@ -179,10 +185,6 @@ class Method:
                 f"{self.acceptance.name} is exact for drafts that are {exact}; those of {self.drafter.name} are {kind}. "
                 "Choose the acceptance lossless."
             )
-
-
-def _from(stage: Mapping[str, Any]) -> Component:
-    return build("sampler", stage["name"], {k: v for k, v in stage.items() if k != "name"})
 
 
 def _is_default(kind: str, part: Component) -> bool:

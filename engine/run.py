@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodescope.engine.trace import Trace, TraceWriter
+from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.trace.summary import Summary, summarise
+
 from .method import Method, MethodError
 from .session import Session
-from .trace import Trace, TraceWriter
-from .trace.events import Level, Step
-from .trace.summary import Summary, summarise
 
 if TYPE_CHECKING:
     from .load import Model

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from .execute import EngineFault
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace.events import End, EndReason, Step
+
 from .session import Session
-from .trace.events import End, EndReason, Step
 
 Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from .chance import Chance
-from .execute import EngineFault, Executor
-from .hardware import load_profile
-from .lane import Lane
-from .measure import profile_key
+from decodescope.engine.core.component import declared
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.cost.hardware import load_profile
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.record import Recorder
+from decodescope.engine.decoding.state import State, Stop
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.executor import EngineFault, Executor
+from decodescope.engine.timing.measure import profile_key
+from decodescope.engine.trace.events import End, EndReason, Header, Level, Prefill, Step
+
 from .method import Method, MethodError
-from .policies.keep_all import KeepAll
-from .record import Recorder
-from .state import State, Stop
-from .trace.events import End, EndReason, Header, Level, Prefill, Step
+from .pairing import context, paired, vocabulary
 
 if TYPE_CHECKING:
     from .load import Model
@@ -62,24 +66,18 @@ class Session(State):
         layers: Sequence[int] | None = None,
         asked: int | None = None,
     ):
-        models = dict(models or {})
         self.method = m = copy.deepcopy(method)
         spec = model.spec
-        m.check(spec, models)
-        used = {role: models[role] for role in m.drafter.lanes} if "drafter" in m.strategy.uses else {}
-        m.check_drafts({role: x.spec for role, x in used.items()})
-        self._models = {"target": model, **used}
-        vocab = self._common_vocabulary()
-        self._cut = vocab < model.decoder.vocab  # the target loses ids that the draft does not have: its law is another
-        limit = self._limit(model, used, m, prompt, max_new_tokens, vocab)
+        self._models = used = paired(m, model, models or {})
+        vocab = vocabulary(used)
+        self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
+        limit = self._limit(prompt, max_new_tokens, vocab)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         executor = Executor(model.decoder.device)
         stops = model.stop_tokens if stop_tokens is None else stop_tokens
         pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
         if stop_texts and pieces is None:
             raise MethodError(f"{spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
-        if m.drafter.reads_text and model.tokenizer is None:
-            raise MethodError(f"{spec.name} has no tokenizer, so {m.drafter.name} cannot read its text; leave the text out.")
         super().__init__(
             tokens=list(prompt),
             prompt=len(prompt),
@@ -94,8 +92,9 @@ class Session(State):
                 executor=executor,
             ),
             lanes={
-                role: Lane(role, x.decoder.limited(vocab), KeepAll(), needs=m.schedule.draft_needs, executor=executor)
+                role: Lane(role, x.decoder.limited(vocab), KeepAll(), needs=m.lane_needs(role), executor=executor)
                 for role, x in used.items()
+                if role != TARGET
             },
             drafter=m.drafter,
             schedule=m.schedule,
@@ -120,10 +119,7 @@ class Session(State):
         self._header: Header | None = None
         self._started = 0.0
 
-    @staticmethod
-    def _limit(
-        model: Model, used: Mapping[str, Model], m: Method, prompt: Sequence[int], max_new: int, vocab: int
-    ) -> int:
+    def _limit(self, prompt: Sequence[int], max_new: int, vocab: int) -> int:
         """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
         if not prompt:
             raise MethodError("the prompt has no tokens: give at least one.")
@@ -131,14 +127,9 @@ class Session(State):
             raise MethodError(f"max_new_tokens = {max_new}: must be at least 1.")
         bad = next((x for x in prompt if not 0 <= x < vocab), None)
         if bad is not None:
-            names = " and ".join(x.spec.name for x in (model, *used.values()))
+            names = " and ".join(x.spec.name for x in self._models.values())
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
-        limit = 1 << 40
-        for role, x in {"target": model, **used}.items():
-            if role == "target" and m.policy.bounded:
-                continue
-            if x.spec.max_positions < limit:
-                limit, tightest = x.spec.max_positions, x.spec.name
+        limit, tightest = context(self._models, self.method.policy.bounded)
         if len(prompt) >= limit:
             raise MethodError(
                 f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included: shorten the "
@@ -146,46 +137,25 @@ class Session(State):
             )
         return limit
 
-    def _common_vocabulary(self) -> int:
-        """How many ids all models have; what one of them has beyond is padding. Raises MethodError if ids differ."""
-        models = list(self._models.values())
-        for role, other in self._models.items():
-            first = models[0].tokenizer
-            if (first is None) != (other.tokenizer is None):
-                raise MethodError(
-                    f"{models[0].name} and {other.name} cannot be compared, since one of them has no tokenizer; add its "
-                    "tokenizer.json."
-                )
-            if other.tokenizer is not None and first is not None and other.tokenizer is not first:
-                differs = first.same_ids(other.tokenizer)
-                if differs is not None:
-                    raise MethodError(
-                        f"{other.name} cannot be the {role} model of {models[0].name}: their tokenizers differ at id "
-                        f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."
-                    )
-        return min(x.decoder.vocab for x in models)
-
     @property
     def header(self) -> Header:
         """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
         if self._header is None:
             from importlib.metadata import version
 
-            target = self._models["target"]
+            target = self._models[TARGET]
             self._header = Header(
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 method=self.method.record(),
+                parts=self.method.said(),
                 prompt=torch.tensor(self.tokens[: self._begin], dtype=torch.int32).numpy(),
                 seed=self._seed,
                 project=version("decodescope"),
                 run=self.run_id,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
-                lanes={
-                    role: {**x.spec.record(), "fingerprint": x.fingerprint}
-                    for role, x in self._models.items()
-                    if role != "target"
-                },
+                lanes=further(self._models),
                 lossless=self.method.lossless and not self._cut,
+                tellings={self.method.acceptance.name: self.method.acceptance.telling},
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=torch.get_num_threads(),
@@ -198,12 +168,13 @@ class Session(State):
                 pieces=self.recorder.pieces(self.tokens[: self._begin]),
                 parent=self._parent,
                 machine=self._machine(),
+                tells=declared(self.method.record()),
             )
         return self._header
 
     def _machine(self) -> dict[str, Any] | None:
         """What was measured of the target's device before; None if nothing was."""
-        target = self._models["target"].decoder
+        target = self._models[TARGET].decoder
         kept = load_profile(profile_key(target.dtype, target.device))
         return None if kept is None else kept.record()
 
@@ -300,6 +271,11 @@ class Session(State):
         return made
 
 
+def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
+    """Role -> what a trace's header tells of the model, of all but the target."""
+    return {role: {**x.spec.record(), "fingerprint": x.fingerprint} for role, x in models.items() if role != TARGET}
+
+
 class _Faults:
     """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
 
@@ -321,7 +297,7 @@ class _Faults:
         elif isinstance(error, KeyboardInterrupt):
             s.finish("stopped_by_user")
         elif isinstance(error, Exception):
-            from .trace import StorageFull
+            from decodescope.engine.trace import StorageFull
 
             if isinstance(error, StorageFull):
                 s.finish("storage_full", str(error))

@@ -6,8 +6,6 @@ The names of a notebook are loaded on first use, so that the page's server need 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,25 +15,26 @@ if TYPE_CHECKING:
     from .notebook import explain as explain
     from .notebook import export_html as export_html
     from .notebook import export_perfetto as export_perfetto
+    from .notebook import frame as frame
     from .notebook import open_trace as open_trace
     from .notebook import report as report
     from .notebook import show as show
 
-__all__ = ["Scope", "compare", "decisions", "explain", "export_html", "export_perfetto", "open_trace", "report", "show"]
+__all__ = [
+    "Scope",
+    "compare",
+    "decisions",
+    "explain",
+    "export_html",
+    "export_perfetto",
+    "frame",
+    "open_trace",
+    "report",
+    "show",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"decodescope.lab has no {name!r}; it offers {', '.join(__all__)}")
     return getattr(importlib.import_module(".notebook", __name__), name)
-
-
-class _Lab(ModuleType):
-    """`compare`, `explain` and `report` are functions here and files beside, which an import would put in their place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        own = name in __all__ and isinstance(value, ModuleType)
-        super().__setattr__(name, getattr(value, name) if own else value)
-
-
-sys.modules[__name__].__class__ = _Lab

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..engine.cost import pass_cost
-from ..engine.hardware import HardwareProfile
-from ..engine.prompts import PROMPTS
-from ..engine.spec import ModelSpec
+from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.hardware import HardwareProfile
 
 if TYPE_CHECKING:
     from pandas import DataFrame

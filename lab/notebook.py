@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..engine.hardware import HardwareProfile
-from ..engine.trace import SUFFIX, Trace, TraceError
-from ..engine.trace import open_trace as open_file
-from .compare import Comparison, compare
-from .explain import Explanation, decisions, explain
-from .export import export_html
-from .perfetto import export_perfetto
-from .report import Report, report
-from .scope import VIEWS, Scope
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import SUFFIX, Trace, TraceError, frame
+from decodescope.engine.trace import open_trace as open_file
+from decodescope.lab.decision.explain import Explanation, decisions, explain
+from decodescope.lab.reports.report import Report
+from decodescope.lab.reports.shown import report
+from decodescope.lab.views.compare import Comparison, compare
+from decodescope.lab.views.export import export_html
+from decodescope.lab.views.perfetto import export_perfetto
+from decodescope.lab.views.scope import VIEWS, Scope
 
 __all__ = [
     "Comparison",
@@ -25,6 +26,7 @@ __all__ = [
     "explain",
     "export_html",
     "export_perfetto",
+    "frame",
     "open_trace",
     "report",
     "show",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+FRAMES = 12  # that a page which has settled stays as it is
 LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
 STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
 # a refusal, which the page answers; and what the page library says when a page is left or reloaded while it asks: its
@@ -92,11 +93,15 @@ class Lab:
         self.requests: list[str] = []
         self.troubles: list[str] = []
 
-    def open(self, path: str = "/", width: int = 1440, height: int = 900, ready: bool = True, **more: Any) -> Any:
+    def open(
+        self, path: str = "/", width: int = 1440, height: int = 900, ready: bool = True, clock: bool = False, **more: Any
+    ) -> Any:
         """A page of a new visitor, whose inputs answer, unless they are not looked at (ready=False). Examples stand still
-        unless `reduced_motion` says otherwise."""
+        unless `reduced_motion` says otherwise. clock: page.clock can let time pass on it that nobody waits for."""
         settings = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **more}
         page = self.driver.new_context(**settings).new_page()
+        if clock:
+            page.clock.install()
         page.set_default_timeout(LONG)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("pageerror", lambda error: self._heard(str(error)))
@@ -115,6 +120,25 @@ class Lab:
         page.wait_for_selector(".ds-button.stop", state="attached")
         page.wait_for_selector("#ds-view .ds", state="attached")
         page.wait_for_selector("#ds-run")
+
+
+def settled(page: Any) -> None:
+    """Wait until nothing of the page has changed for FRAMES frames, and an image that cannot be drawn has been given up: one
+    that was asked for before it too."""
+    page.evaluate(
+        """async (frames) => {
+            const image = new Image(), given = new Promise((done) => { image.onerror = done; });
+            image.src = 'data:image/png,';
+            await given;
+            let left = frames;
+            const all = { subtree: true, childList: true, attributes: true, characterData: true };
+            const watch = new MutationObserver(() => { left = frames; });
+            watch.observe(document, all);
+            while (left-- > 0) await new Promise(requestAnimationFrame);
+            watch.disconnect();
+        }""",
+        FRAMES,
+    )
 
 
 def seek(page: Any, i: int) -> None:

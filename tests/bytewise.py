@@ -9,12 +9,13 @@ from typing import Any
 import tokenizers
 import torch
 import toys
-from decodescope.engine.decoder import Decoder, Layer
-from decodescope.engine.load import Model
-from decodescope.engine.questions import Question
-from decodescope.engine.spec import ModelSpec
-from decodescope.engine.tokenizer import Tokenizer
 from tokenizers import decoders, models, pre_tokenizers
+
+from decodescope.engine.bench.questions import Question
+from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.load import Model
+from decodescope.engine.model.decoder import Decoder, Layer
 
 END = 256
 LAST = "{{ messages[-1]['content'] }}"

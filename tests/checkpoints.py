@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decodescope.engine.configs import spec_from_config
-from decodescope.engine.weights import shapes
 from safetensors.torch import load_file, save_file
+
+from decodescope.engine.checkpoint.config import spec_from_config
+from decodescope.engine.checkpoint.weights import shapes
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 import toys
+
 from decodescope.engine import Session
-from decodescope.engine.cache import LayerStore
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.base import Drafter
-from decodescope.engine.feed import Feed
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.heads.eagle3 import fused_layers
-from decodescope.engine.probe import Needs, Probe
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.feed import Feed
 
 
 def feature_of(text: list[int], places: tuple[int | str, ...] = ("final",)) -> torch.Tensor:

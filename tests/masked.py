@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from decodescope.engine.decoder import Decoder
 from torch import Tensor
+
+from decodescope.engine.model.decoder import Decoder
 
 # (positions still kept, their mass by position float32 [n], tokens read) -> positions kept from now on
 Keep = Callable[[list[int], Tensor, int], list[int]]

@@ -15,16 +15,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-AWAY = shutil.ignore_patterns(".*", "build", "dist", "runs", "tests", "benchmarks", "docs", "__pycache__", "*.egg-info")
+NEVER = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+NOT_BESIDE_THE_ROOMS = {"build", "dist", "runs", "tests", "benchmarks", "docs"}
 
 pytestmark = pytest.mark.xdist_group("package")  # one process builds the wheel for all of these tests
+
+
+def away(folder: str, names: list[str]) -> set[str]:
+    """What of a folder is not copied: a room may be called as a folder beside the rooms."""
+    return NEVER(folder, names) | (NOT_BESIDE_THE_ROOMS & set(names) if Path(folder) == ROOT else set())
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy so that no build folder is left in the tree."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, folder / "source", ignore=AWAY)
+    shutil.copytree(ROOT, folder / "source", ignore=away)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
     if importlib.util.find_spec("setuptools"):
         command.append("--no-build-isolation")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import toys
-from decodescope.app.events import Channel
-from decodescope.app.guard import Guard
-from decodescope.app.play import Choice, Play
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.play import Choice, Play
 from decodescope.app.server import app
+from decodescope.engine import Session
 
 PORT = 7860
 HERE = f"http://127.0.0.1:{PORT}"
@@ -52,15 +55,16 @@ class Words:
 
 
 class ToyPlay(Play):
-    """pausing: whether a run is paused as soon as it is started, so that a test can look at it while it goes."""
+    """pausing: whether a run is paused before its first step, so that a test can look at it while it goes."""
 
     pausing = False
 
-    def start(self, choice: Choice, visitor: str = "") -> Channel:
-        """As the page's, or paused."""
-        channel = super().start(choice, visitor)
-        if self.pausing:
-            self.act(channel, "pause")
+    def _launch(self, make: Callable[[], Session], visitor: str, aside: bool = False) -> Channel:
+        if not self.pausing or aside:
+            return super()._launch(make, visitor, aside)
+        with self._worker()._news:  # held: it takes no run that has not been paused yet
+            channel = super()._launch(make, visitor)
+            self._jobs[channel.run].pause()
         return channel
 
 

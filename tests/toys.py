@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from entries import entry
+
 from decodescope.engine import Method, Session
-from decodescope.engine.cache import KVCache
-from decodescope.engine.component import registry
-from decodescope.engine.decoder import Decoder, Layer
-from decodescope.engine.feed import Feed
+from decodescope.engine.core.component import registry
+from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.files import GATES, NETS
-from decodescope.engine.lane import Lane
 from decodescope.engine.load import Model
-from decodescope.engine.spec import ModelSpec, Rope
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Trace
 
 torch.set_num_threads(1)  # a toy's products are too small to share
@@ -141,8 +143,13 @@ def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
 
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")  # ids: what the lively target wrote, and noise
 
-# Settings under which a component does something on a toy; without an entry it is tested as it comes.
+# Settings under which a component does something on a toy; [{}]: as it comes. One without knobs needs no entry.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "aggressive": [{}],
+    "anpd": [{}],
+    "blockwise": [{}],
+    "chains": [{}],
+    "llma": [{}],
     "draft_model": [dict(length=3), dict(length=8), dict(length=3, width=3)],
     "layer_skip": [dict(ratio=0.5, stop=0.0), dict(ratio=0.9, stop=0.3, length=6), dict(skip="a1", siblings=True)],
     "medusa": [dict(nodes=8), dict(nodes=1)],
@@ -170,6 +177,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "online": [dict(length=3, every=1, rate=0.01), dict(length=6, every=3, keep=4, window=16, loss="jsd")],
     "staged": [dict(length=5, guess=3), dict(length=4, guess=2, table="lookup", ngram=2), dict(length=3, guess=0)],
     "rsd_s": [dict(width=3, length=3), dict(width=1, length=4)],
+    "leniency": [{}],
+    "typical": [{}],
     "judge": [dict(threshold=0.7), dict(threshold=0.5), dict(threshold=1.0)],
     "heuristic": [dict(), dict(grow=4, shrink=2, most=6)],
     "confidence": [dict(threshold=0.6, most=6), dict(threshold=0.3, tune=False)],
@@ -187,17 +196,23 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "top_p": [dict(p=0.7)],
     "min_p": [dict(share=0.2)],
     "mirostat": [dict(target=1.5, rate=0.3)],
+    "repetition_penalty": [{}],
 }
+
+
+def settings_of(kind: str, name: str) -> list[dict[str, Any]]:
+    """The settings above of one component; without knobs there is only one."""
+    return entry(SETTINGS, name, "SETTINGS of tests/toys.py") if registry(kind)[name].params() else [{}]
 
 
 def variants(kind: str) -> list[tuple[str, dict[str, Any]]]:
     """(name, settings) of every registered component of `kind`, in every setting above."""
-    return [(name, settings) for name in registry(kind) for settings in SETTINGS.get(name, [{}])]
+    return [(name, settings) for name in registry(kind) for settings in settings_of(kind, name)]
 
 
 def representatives(kind: str) -> list[tuple[str, dict[str, Any]]]:
     """(name, settings) of every registered component of `kind`, in the first setting above."""
-    return [(name, SETTINGS.get(name, [{}])[0]) for name in registry(kind)]
+    return [(name, settings_of(kind, name)[0]) for name in registry(kind)]
 
 
 def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:

@@ -150,7 +150,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
         models["lab"],
         method,
         encode(models["lab"], prompt, chat),
-        models={role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.drafter.lanes},
+        models={role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.lanes},
         max_new_tokens=what["new"],
         seed=what["seed"],
         chat=chat,

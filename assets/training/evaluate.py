@@ -18,15 +18,16 @@ import acceptance
 import data
 import torch
 from data import ROOT
-from decodescope.engine.contest import ours
-from decodescope.engine.load import load
-from decodescope.engine.method import Method
-from decodescope.engine.score import score
 from losses import token_loss
 from net import Net, size
 from tokenizers import Tokenizer
 from torch import Tensor
 from train import MIXTURE, MODELS, RECORDS
+
+from decodescope.engine.bench.contest import ours
+from decodescope.engine.bench.score import score
+from decodescope.engine.load import load
+from decodescope.engine.method import Method
 
 BENCH = ROOT / "assets" / "bench" / "labbench.jsonl"
 NAMES = ("lab", "lab-draft", "lab-draft-plain")

@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from net import Net
+from safetensors.torch import load_file
+from torch import Tensor
+
 from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.eagle3 import Eagle3Layer, fused_layers, spread
 from decodescope.engine.heads.files import HEADS, write
 from decodescope.engine.heads.shift import Shift, shifts
-from net import Net
-from safetensors.torch import load_file
-from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD, MODELS = ROOT / "build" / "training", ROOT / "assets" / "models"

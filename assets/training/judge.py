@@ -27,11 +27,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from data import END, answers
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.judge import JudgeHead
 from heads import MODELS, ROWS
 from net import Net
 from torch import Tensor
+
+from decodescope.engine.heads.files import write
+from decodescope.engine.heads.judge import JudgeHead
 
 LENGTH = 256  # tokens of a conversation at most
 LIKELY, UNLIKELY = 0.2, 0.05  # of the model's likeliest token, what a right and a wrong replacement have at least, and below

@@ -22,11 +22,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.ppd import PromptTokens, visible
 from heads import MODELS, RANKS, fit, floor, mixed, texts
 from net import Net, Past, turned
 from torch import Tensor
+
+from decodescope.engine.heads.files import write
+from decodescope.engine.heads.ppd import PromptTokens, visible
 
 WINDOWS, PLACES = 4, 24  # windows a step, and places in each behind which prompt tokens hang
 HEADS = 3

@@ -26,11 +26,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.specdec import AcceptanceHead
 from heads import MODELS, ROWS, fit, texts
 from net import Net
 from torch import Tensor
+
+from decodescope.engine.heads.files import write
+from decodescope.engine.heads.specdec import AcceptanceHead
 
 BLOCKS = 3
 MIXED = 0.15  # share of the target's own tokens in what the draft model reads

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..cache import LayerStore
-from ..rope import RopeTable, rotate_
-from ..spec import ModelSpec, Rope
+from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.rope import RopeTable, rotate_
+
 from .base import Joins, Linear
 
 THETA = 10_000

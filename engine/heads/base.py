@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..linear import linear, pack, unpack
-
-if TYPE_CHECKING:
-    from ..decoder import Decoder
+from decodescope.engine.model.matrix import linear, pack, unpack
+from decodescope.engine.model.vocabulary import Vocabulary
 
 EPS = 1e-5
 
@@ -105,13 +103,13 @@ class Head(nn.Module):
         """Where the weights are."""
         return next(self.parameters()).device
 
-    def moved(self, **where: Any) -> Head:
+    def moved(self, **where: Any) -> Self:
         """The same net in another dtype or on another device; the keywords are those of Tensor.to. What is not a float
         keeps its type."""
         whole = {"device": where.get("device")}
         return self._with({name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()})
 
-    def packed(self) -> Head:
+    def packed(self) -> Self:
         """The same net with its matrices laid out for this processor, for decoding; the plain ones are not kept."""
         made = self._with(self.tensors())
         for part in [part for part in made.modules() if isinstance(part, Joins)]:
@@ -127,12 +125,12 @@ class Head(nn.Module):
         parts = [(place, part) for place, part in self.named_modules() if isinstance(part, Joins)]
         return made | {f"{place}.{name}": x for place, part in parts for name, x in part.apart()}
 
-    def _with(self, tensors: Mapping[str, Tensor]) -> Head:
+    def _with(self, tensors: Mapping[str, Tensor]) -> Self:
         made = self.around(self.shape, tensors)
         made.rates, made.made_for = self.rates, self.made_for
         return made
 
-    def logits(self, features: Tensor, decoder: Decoder, first: int = 0) -> Tensor:
+    def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
         """Logits [K, ..., V] of features [K, ..., d], which heads `first`, `first` + 1, ... made; half types come out as
         float32."""
         if self.words is None:

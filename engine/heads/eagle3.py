@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from ..cache import LayerStore
-from ..linear import linear, pack, unpack
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.matrix import linear, pack, unpack
+from decodescope.engine.model.vocabulary import Vocabulary
+
 from .attention import THETA, Attention
 from .base import Head, Linear, normed
 from .eagle import EPS, GatedBlock
-
-if TYPE_CHECKING:
-    from ..decoder import Decoder
 
 DEEP = 16  # layers from which on a target counts as deep
 
@@ -120,7 +119,7 @@ class Eagle3Layer(Head):
         """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
         return linear(normed(features, self.last, self.eps), words)
 
-    def rows(self, decoder: Decoder) -> tuple[Tensor, Tensor]:
+    def rows(self, decoder: Vocabulary) -> tuple[Tensor, Tensor]:
         """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the
         unembedding. Gathered once for a target."""
         key = decoder.head, decoder.vocab
@@ -137,7 +136,7 @@ class Eagle3Layer(Head):
         assert self.words is not None
         return unpack(cast(Linear, self.words[0]).weight)
 
-    def logits(self, features: Tensor, decoder: Decoder, first: int = 0) -> Tensor:
+    def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
         """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
         ids, words = self.rows(decoder)
         made = self.choices(features, words)

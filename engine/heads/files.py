@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from ..folder import LoadError, read_json
-from ..spec import ModelSpec
-from ..weights import Weights
+from decodescope.engine.checkpoint.folder import LoadError, read_json
+from decodescope.engine.checkpoint.weights import Weights
+from decodescope.engine.core.spec import ModelSpec
+
 from .base import Head
 from .blockwise import BlockwiseHeads
 from .eagle import EagleLayer

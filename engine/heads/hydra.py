@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..cache import LayerStore
+from decodescope.engine.model.cache import LayerStore
+
 from .attention import THETA, Attention
 from .base import Head, Linear, normed
 from .eagle import EPS, GatedBlock

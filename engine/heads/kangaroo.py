@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..cache import LayerStore
+from decodescope.engine.model.cache import LayerStore
+
 from .attention import Attention
 from .base import Head, normed
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..folder import LoadError, read_json
-from ..spec import ModelSpec
+from decodescope.engine.checkpoint.folder import LoadError, read_json
+from decodescope.engine.core.spec import ModelSpec
+
 from .base import Head
 from .published_eagle import STEMS, eagle, eagle3
 from .published_hydra import hydra

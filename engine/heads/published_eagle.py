@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..weights import Shape
+from decodescope.engine.checkpoint.weights import Shape
+
 from .attention import THETA
 from .eagle import EagleLayer
 from .eagle3 import DEEP, Eagle3Layer, fused_layers

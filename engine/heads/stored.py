@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..folder import LoadError, member
-from ..spec import ModelSpec
-from ..weights import HEADER_BYTES, TENSORS, Shape, Weights
+from decodescope.engine.checkpoint.folder import LoadError, member
+from decodescope.engine.checkpoint.weights import HEADER_BYTES, TENSORS, Shape, Weights
+from decodescope.engine.core.spec import ModelSpec
 
 SUFFIXES = (".safetensors", ".pt", ".bin", ".pth")  # in this order
 CPU = torch.device("cpu")

@@ -6,6 +6,7 @@ from .file import PARTIAL, SUFFIX, TraceWriter
 from .limits import OWN, UPLOADED, Limits, StorageFull, TraceError
 from .reader import read_header, read_records
 from .recover import Recovered, recover
+from .tables import frame
 from .trace import Trace, open_trace
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "TraceError",
     "TraceWriter",
     "check",
+    "frame",
     "open_trace",
     "read_header",
     "read_records",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from .decided import decided, rule_at
 from .entries import CacheBooks
-from .events import End, Step
+from .events import End, Header, Step
 from .file import sum_up
-from .forks import method_at, read_anew
+from .forks import read_anew
 from .frame import encode
 from .limits import TraceError
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .trace import Trace
-from .verdicts import RULES, check_extra, check_tops, check_verdicts
+from .verdicts import check_extra, check_tops, check_verdicts
 
 _SHOWN = 100
 
@@ -67,8 +67,7 @@ def check(trace: Trace) -> Report:
             where = f"step {index}"
             consistent_step(step, index, vocab)
             n = _check_tokens(report, where, step, n)
-            rule = _rule(method_at(trace.header, index))
-            _check_decisions(report, where, step, rule)
+            _check_decisions(report, where, step, trace.header)
             if index in anew:
                 books.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
@@ -83,16 +82,11 @@ def check(trace: Trace) -> Report:
     except TraceError as error:
         report.add(f"record after {report.counts['steps']} steps", str(error).rstrip("."))
     if report.counts["trials not re-derived"]:
-        rule = _rule(trace.header.method)
+        rule = str(rule_at(trace.header, len(trace.steps)).get("name", ""))
         report.notes.append(f"The verdicts of the rule {rule!r} were not re-derived: this version has no check for it.")
     if report.counts["forced steps"]:
         report.notes.append("Verdicts that were forced follow from nothing, so those of their steps were not re-derived.")
     return report
-
-
-def _rule(method: dict[str, Any]) -> str:
-    acceptance = method.get("acceptance")
-    return str(acceptance.get("name", "")) if isinstance(acceptance, dict) else ""
 
 
 def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int | None:
@@ -121,21 +115,22 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
     return None if step.beams is not None else step.n + len(step.emitted)
 
 
-def _check_decisions(report: Report, where: str, step: Step, rule: str) -> None:
+def _check_decisions(report: Report, where: str, step: Step, header: Header) -> None:
     if step.forced:
         report.counts["forced steps"] += 1
         return
-    if step.trials is not None:
-        known = rule in RULES
-        problems = check_verdicts(step, rule, report.counts)
-        report.counts["trials" if known else "trials not re-derived"] += len(step.trials.node)
-        for problem in problems:
+    tests = decided(header, step)
+    if tests is not None:
+        for problem in check_verdicts(tests, step, report.counts):
             report.add(where, problem)
-    elif step.rule is not None and rule in RULES:
-        for problem in check_verdicts(step, rule, report.counts):
-            report.add(where, problem)
+        report.counts["trials"] += len(tests)
+        told = rule_at(header, step.step).get("name") in header.tellings
+        for name in tests.wrong_columns() if told else []:
+            report.add(where, f"rule.{name} does not hold the numbers that the header says it holds")
+    elif step.trials is not None:
+        report.counts["trials not re-derived"] += len(step.trials.node)
     if step.extra is not None:
-        for problem in check_extra(step, rule):
+        for problem in check_extra(step, tests):
             report.add(where, problem)
         report.counts["extra tokens"] += 1
     if step.tops is not None:

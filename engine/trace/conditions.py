@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .condition_grammar import QUANTIFIERS, ConditionError, Part, parsed, short, walk
 from .events import Header, Piece, Step
 from .facts import FACTS, Facts, usable
-from .grammar import QUANTIFIERS, ConditionError, Part, parsed, short, walk
+from .parts import said
 from .pieces import label, shown_id
 
 WORK = 1_000_000  # parts of a condition that are looked at in one step, over all its nodes
@@ -71,8 +72,7 @@ class Condition:
                     f"{name} was not recorded: this run was recorded at the level “{header.levels[-1]}”, and {name} needs "
                     f"“{level}”; record the run again."
                 )
-            depth = header.method.get("depth")
-            if name == "exit layer" and (not isinstance(depth, dict) or depth.get("name") == "all_layers"):
+            if name == "exit layer" and said(header, "depth").get("exact", not isinstance(header.method.get("depth"), dict)):
                 raise ConditionError("exit layer was not recorded: this run's method runs all layers of every pass.")
 
     def over(self, header: Header) -> Watch:

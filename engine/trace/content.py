@@ -9,8 +9,9 @@ import orjson
 
 from .frame import raw_array, split
 
-# What may differ between the headers of equal runs: when, under which name, and with what.
-VARYING = ("created", "run", "project", "torch", "threads", "machine")
+# What may differ between the headers of equal runs: when, under which name, and with what; what parts say of themselves follows
+# from the method.
+VARYING = ("created", "run", "project", "torch", "threads", "machine", "tells", "parts", "tellings")
 
 
 class ContentHash:

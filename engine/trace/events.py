@@ -13,7 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-SCHEMA = "1.0"
+from decodescope.engine.core.note import Note
+
+from .telling import Telling
+
+SCHEMA = "1.1"
 Level = Literal["counts", "decisions", "fields"]
 LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
 EndReason = Literal[
@@ -41,6 +45,9 @@ class Header:
     model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
     lanes:   role -> the same for further models ("draft": ...)
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
+    parts:   kind -> what that part says of itself, for readers that do not know it by name (`engine/trace/parts.py`): what a
+             strategy `uses`, the `zones` that a policy keeps, ...; empty in files from before it was there
+    tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
     lossless: whether the text has the target's own law, by the rule's and the cache's word
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
@@ -51,6 +58,7 @@ class Header:
              those from the step on
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
+    tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
     """
 
     kind: ClassVar[str] = "header"
@@ -74,10 +82,13 @@ class Header:
     stop_texts: list[str] = field(default_factory=list)
     chat: bool = False
     forced: bool = False
+    tellings: dict[str, Telling] = field(default_factory=dict)
     pieces: dict[str, Piece] = field(default_factory=dict)
     parent: dict[str, Any] | None = None
     fork: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
+    tells: dict[str, dict[str, Note]] | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -133,9 +144,11 @@ class DraftTree:
 class Trials:
     """The acceptance tests of one step, as columns, in the order in which they were made.
 
-    p: the target's probability of the node's token; r: what was left of it after earlier siblings were refused;
-    q: the proposal's; u: the uniform (None: no draw was needed); threshold: what u had to stay below, or the rule's own
-    bound; ok: the verdict. Under `lossless` ok is exactly `u * q < r`, in doubles.
+    p: the target's probability of the node's token; r: what was left of it after earlier siblings were refused; q: the
+    proposal's; u: the uniform (None: no draw was needed); threshold: what u had to stay below, or the rule's own bound
+    num, den: what decided: ok is exactly `u * den < num`, in doubles, or, without a draw, `den < num`. A num that is not
+    recorded is r, a den that is not recorded q; without a draw and a den ok is `0 < num`
+    ok: the verdict, which a rule may also give by something else that it tells of (`also`)
     """
 
     node: list[int]
@@ -145,6 +158,8 @@ class Trials:
     u: list[float | None]
     threshold: list[float]
     ok: list[bool]
+    num: list[float | None] | None = None
+    den: list[float | None] | None = None
 
 
 @dataclass
@@ -283,7 +298,7 @@ class Step:
     drafted: nodes proposed; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
-    rule:  what the acceptance rule adds so that its verdict can be re-derived
+    rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
     forced: nodes whose verdict was settled beforehand, not tested; accepted or refused, as the trials say

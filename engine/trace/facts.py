@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .events import Header, Level, Piece, Step, Tops
+from .parts import held_at, zones
 from .pieces import join
 
 Kind = Literal["number", "text", "token", "truth"]
@@ -115,9 +116,8 @@ class Facts:
     @property
     def sinks(self) -> int:
         """How many first positions are sinks: as many as the run's policy says, else SINKS."""
-        policy = self.header.method.get("policy")
-        found = policy.get("sinks") if isinstance(policy, dict) else None
-        return found if type(found) is int else SINKS
+        first = held_at(zones(self.header), "first")
+        return SINKS if first is None else first
 
 
 def _depths(f: Facts) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .events import Header
 from .limits import TraceError
+from .typed import read
 
 MOST = 16  # legs of a run
 ANEW = frozenset({"strategy", "drafter", "schedule", "policy"})  # where one of them is another, the models read the text anew
@@ -24,21 +25,42 @@ class Leg:
     forced: dict[int, bool]
 
 
+@dataclass(frozen=True)
+class _Before:
+    """How the run went on that was left."""
+
+    method: dict[str, Any]
+    seed: int
+    max_new_tokens: int
+    fork: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What a header says of a fork, as far as it tells how to make the run anew."""
+
+    step: int
+    forced: list[list[Any]]
+    base: _Before
+
+
 def legs(header: Header) -> list[Leg]:
     """The parts of the run in order, one if it is no fork. Raises TraceError for a header that tells no such story."""
     method, seed, max_new, fork = header.method, header.seed, header.max_new_tokens, header.fork
-    made: list[Leg] = []
+    later: list[Leg] = []
     try:
         while fork is not None:
-            forced = {int(node): bool(ok) for node, ok in fork["forced"]}
-            made.insert(0, Leg(_whole(fork["step"]), _object(method), _whole(seed), _whole(max_new), forced))
-            if len(made) > MOST or (len(made) > 1 and made[0].first >= made[1].first):
-                raise ValueError
-            base = fork["base"]
-            method, seed, max_new, fork = base["method"], base["seed"], base["max_new_tokens"], base.get("fork")
-        return [Leg(0, _object(method), _whole(seed), _whole(max_new), {}), *made]
-    except (KeyError, TypeError, ValueError, AttributeError):
+            turn = read(_Turn, fork)
+            later.insert(0, Leg(turn.step, method, seed, max_new, _forced(turn)))
+            if len(later) > MOST or turn.step < 0 or (len(later) > 1 and turn.step >= later[1].first):
+                raise TraceError("its turns do not follow each other")
+            base = turn.base
+            method, seed, max_new, fork = base.method, base.seed, base.max_new_tokens, base.fork
+        if min(seed, max_new, *(n for leg in later for n in (leg.seed, leg.max_new))) < 0:
+            raise TraceError("a count below 0")
+    except TraceError:
         raise TraceError("The header's word on where this run was forked off makes no sense: open an intact copy.") from None
+    return [Leg(0, method, seed, max_new, {}), *later]
 
 
 def read_anew(header: Header) -> set[int]:
@@ -67,13 +89,8 @@ def method_at(header: Header, step: int) -> dict[str, Any]:
         return header.method
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError
-    return value
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError
-    return value
+def _forced(turn: _Turn) -> dict[int, bool]:
+    """node -> verdict."""
+    if not all(len(entry) == 2 and type(entry[0]) is int for entry in turn.forced):
+        raise TraceError("a verdict is no pair of a node and true or false")
+    return {node: bool(accepted) for node, accepted in turn.forced}

@@ -70,7 +70,7 @@ def _quick(plain: dict[str, Any], arrays: _Arrays) -> bytes | None:
     for a number that is not finite, and takes neither lone surrogates nor keys that are no text."""
     try:
         head = orjson.dumps(plain, arrays.convert, orjson.OPT_PASSTHROUGH_DATACLASS)
-    except (TypeError, ValueError):
+    except orjson.JSONEncodeError:
         return None
     return None if b"null" in head and _nonfinite(plain) else head
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from decodescope.engine.core.refusal import Refusal
+
 MIB = 1 << 20
 # The whole numbers that every reader, JavaScript included, holds exactly.
 BIGGEST = (1 << 53) - 1
 
 
-class TraceError(ValueError):
+class TraceError(Refusal):
     """A trace cannot be read or written. The message is one sentence: what, where, the limit, the way out."""
 
 

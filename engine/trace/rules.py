@@ -8,7 +8,9 @@ from dataclasses import fields
 import numpy as np
 
 from .events import SCHEMA, CacheChange, DraftTree, End, Fields, Header, Pass, Piece, Prefill, Step, Tops, Trials
+from .formula import FormulaError, formula, relation, sentence
 from .limits import TraceError
+from .telling import Telling
 
 EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
 
@@ -28,6 +30,21 @@ def consistent_header(header: Header) -> None:
     if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
         raise TraceError(f"prompt holds an id outside the vocabulary of {vocab:,}")
     _piece_ids(header.pieces, vocab)
+    for name, telling in header.tellings.items():
+        _telling(telling, f"tellings.{name[:20]}")
+
+
+def _telling(telling: Telling, where: str) -> None:
+    """Its formulas can be read."""
+    try:
+        for text in telling.formulas():
+            formula(text)
+        for due in telling.relations:
+            relation(due.holds)
+        for text in telling.sentences():
+            sentence(text)
+    except FormulaError as error:
+        raise TraceError(f"{where}: {str(error).rstrip('.')}") from None
 
 
 def vocabulary(header: Header) -> int:

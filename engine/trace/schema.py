@@ -11,15 +11,17 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from . import events
+from . import events, telling
 
 BEGIN, END = "<!-- fields: made from engine/trace/events.py -->\n", "<!-- end of fields -->\n"
 
 
 def tables() -> str:
     """Every record and part of a record: its docstring, then its fields with type and default, as Markdown."""
-    kinds = [kind for kind in vars(events).values() if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
-    return "\n".join(map(_table, kinds))
+    named = [*vars(events).values(), *vars(telling).values()]
+    kinds = [x for x in named if isinstance(x, type) and dataclasses.is_dataclass(x)]
+    own = [x for x in kinds if x.__module__ == events.__name__]
+    return "\n".join(map(_table, dict.fromkeys([*own, *kinds])))
 
 
 def update(page: str) -> str:

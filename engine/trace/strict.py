@@ -55,16 +55,28 @@ def _check_depth(head: bytes, depth: int) -> None:
 
 def _restore(value: dict[str, Any], nonfinite: Any) -> None:
     """Put the numbers that are not finite back in the places of their nulls."""
-    try:
-        for *place, last, word in nonfinite:
-            at: Any = value
-            for key in place:
-                at = at[key]
-            if at[last] is not None:
-                raise KeyError
-            at[last] = _NONFINITE[word]
-    except (LookupError, TypeError, ValueError):
-        raise TraceError("its field 'nonfinite' does not name nulls of the record") from None
+    wrong = TraceError("its field 'nonfinite' does not name nulls of the record")
+    if not isinstance(nonfinite, list):
+        raise wrong
+    for entry in nonfinite:
+        if not isinstance(entry, list) or len(entry) < 2:
+            raise wrong
+        *place, word = entry
+        held, at = None, value
+        for key in place:
+            if not _has(at, key):
+                raise wrong
+            held, at = at, at[key]
+        if at is not None or not isinstance(word, str) or word not in _NONFINITE:
+            raise wrong
+        held[place[-1]] = _NONFINITE[word]
+
+
+def _has(value: Any, key: Any) -> bool:
+    """Whether `value` is an object or a list with an entry `key`."""
+    if isinstance(value, dict):
+        return isinstance(key, str) and key in value
+    return isinstance(value, list) and type(key) is int and 0 <= key < len(value)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from .pieces import join, label
 from .reader import TraceFile
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
-    from .frames import Table
 
 _KEPT = 256  # decoded steps that are kept at hand
 
@@ -141,12 +140,6 @@ class Trace:
     def text(self, ids: Iterable[int] | None = None) -> str:
         """The text of `ids`, by default of the whole trace."""
         return join(self.tokens if ids is None else ids, self.pieces)
-
-    def frame(self, table: Table = "steps") -> DataFrame:
-        """The "steps", "decisions", "cache" or "passes" as a pandas table."""
-        from .frames import frame
-
-        return frame(self, table)
 
     def _look(self) -> None:
         """Take over what the file's index found."""

@@ -5,17 +5,17 @@ A field that the schema does not know is held to the limits and left out: the fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from .events import End, Header, Prefill, Record, Step
 from .frame import array_of, split
-from .limits import BIGGEST, Limits, TraceError
+from .limits import BIGGEST, OWN, Limits, TraceError
 from .strict import parse
 
 KINDS: dict[str, type] = {kind.kind: kind for kind in (Header, Prefill, Step, End)}
@@ -44,6 +44,13 @@ class Reading:
 
 
 Convert = Callable[[Any, Reading], Any]
+T = TypeVar("T")
+
+
+def read(kind: type[T], value: Any) -> T:
+    """An object of one of our dataclasses from plain data, as `asdict` and JSON have it. Raises TraceError."""
+    found: T = _dataclass(cast(Any, kind))(value, Reading(b"", 0, OWN, 0))
+    return found
 
 
 def decode(body: bytes, limits: Limits) -> tuple[Record | None, int, int]:
@@ -98,12 +105,14 @@ def converter(hint: Any) -> Convert:
         return _text
     if origin in (Union, UnionType):
         if NoneType not in inside:
-            return _piece
+            return _number_or_mapping(inside[1]) if inside[0] is float else _piece
         left = [one for one in inside if one is not NoneType]
         return _optional(converter(Union[tuple(left)]))  # noqa: UP007  # built at run time
     if origin is list:
         return _list(inside[0])
-    if origin is dict:
+    if origin in (tuple, frozenset):
+        return _group(origin, inside[0])
+    if origin in (dict, Mapping):
         return _mapping(converter(inside[1]))
     return _dataclass(hint)
 
@@ -212,6 +221,18 @@ def _list(inner: Any) -> Convert:
         return made
 
     return to_list
+
+
+def _group(kind: type[tuple[Any, ...]] | type[frozenset[Any]], inner: Any) -> Convert:
+    """Tuples and sets, which plain data hold as lists."""
+    listed = _list(inner)
+    return lambda value, reading: kind(listed(list(value) if isinstance(value, kind) else value, reading))
+
+
+def _number_or_mapping(hint: Any) -> Convert:
+    """A number for all, or one each by name."""
+    mapping = converter(hint)
+    return lambda value, reading: (mapping if type(value) is dict else _float)(value, reading)
 
 
 def _small(value: list[int]) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
+from .decided import Decided
 from .events import DraftTree, Step, Tops, Trials
+from .formula import relation
 
 # Tops are float32: what is compared with them may differ by their rounding.
 TOLERANCE = 1e-4
@@ -17,18 +18,34 @@ TOLERANCE = 1e-4
 ROUNDING = 1e-12
 
 
-def check_verdicts(step: Step, rule: str, counts: Counter[str]) -> list[str]:
-    """What is wrong with the trials of `step` under `rule`, a phrase each; nothing for a rule that is not in RULES."""
-    return list(RULES[rule](step, counts)) if rule in RULES else []
+def check_verdicts(tests: Decided, step: Step, counts: Counter[str]) -> Iterator[str]:
+    """What is wrong with the trials of `step`, a phrase each."""
+    counted = tests.telling.counted
+    if counted is not None and not tests.matching:
+        many = {"trial": len(tests), "place": len(set(tests.place)), "step": 1}.get(counted.per, 0)
+        counts[counted.name + ("" if tests.known else " not re-derived")] += many
+    yield from _PATHS.get(tests.path, _no_path)(tests, step)
+    if not tests.known:
+        return
+    for i in range(len(tests)):
+        yield from _trial(tests, i)
+    if tests.matching or tests.telling.rest:
+        yield from _residuals(tests.draft, tests.trials, step.tops, counts)
+    if not tests.matching:
+        yield from _relations(tests, counts)
 
 
-def check_extra(step: Step, rule: str) -> Iterator[str]:
+def check_extra(step: Step, tests: Decided | None) -> Iterator[str]:
     """The target's own token: its interval, its origin, and its probability where the tops hold it."""
     extra, trials, draft = step.extra, step.trials, step.draft
     assert extra is not None
     if extra.u is not None and not extra.low - ROUNDING <= extra.u < extra.high + ROUNDING:
         yield f"the extra token was drawn with u = {extra.u}, outside its interval [{extra.low}, {extra.high})"
-    if rule != "lossless" or trials is None or draft is None:
+    if tests is None or trials is None or draft is None:
+        return
+    if tests.telling.likeliest is not None and not tests.matching and extra.u is None:
+        yield from _likeliest(step)
+    if not (tests.telling.rest or tests.matching):
         return
     last = step.path[-1] if step.path else -1
     refused = any(not ok and draft.parents[node] == last for node, ok in zip(trials.node, trials.ok, strict=True))
@@ -37,6 +54,19 @@ def check_extra(step: Step, rule: str) -> Iterator[str]:
     p = _top(step.tops, last, extra.token, "p")
     if not refused and extra.u is not None and p is not None and not _near(extra.high - extra.low, p):
         yield f"the interval of the extra token is {extra.high - extra.low:.6g} wide, but its probability is {p:.6g}"
+
+
+def _likeliest(step: Step) -> Iterator[str]:
+    """A token that was chosen without chance after the path is the likeliest there, where the tops show its law."""
+    extra, tops = step.extra, step.tops
+    assert extra is not None
+    last = step.path[-1] if step.path else -1
+    if tops is None or last not in tops.places:
+        return
+    best, p = float(tops.p[tops.places == last].max()), _top(tops, last, extra.token, "p")
+    if p is None or (p < best and not _near(p, best)):
+        own = "is not shown" if p is None else f"has p = {p:.6g}"
+        yield f"the extra token was taken as the likeliest and {own}, but another token has p = {best:.6g} there"
 
 
 def check_tops(step: Step) -> Iterator[str]:
@@ -58,38 +88,48 @@ def check_tops(step: Step) -> Iterator[str]:
                 yield f"node {node} was tried with p = {p:.6g}, but the law shown at its place gives {top:.6g}"
 
 
-def _lossless(step: Step, counts: Counter[str]) -> Iterator[str]:
-    """ok is exactly `u * q < r`; without a draw, whether r leaves no doubt."""
-    trials = step.trials
-    if trials is None:
-        return
-    yield from _walk(step)
-    for i, (r, q, u, ok) in enumerate(zip(trials.r, trials.q, trials.u, trials.ok, strict=True)):
-        if u is None and 0 < r < q:
-            yield f"trial {i} was decided without a draw, although r = {r} lies between 0 and q = {q}"
-        elif ok != ((u * q < r) if u is not None else r > 0):
-            yield f"trial {i} says ok = {ok}, but u = {u}, q = {q} and r = {r} give {not ok}"
-        threshold = trials.threshold[i]
-        if u is not None and not math.isclose(min(threshold, 1) * q, min(r, q), rel_tol=1e-6, abs_tol=1e-12):
-            yield f"trial {i} has the threshold {threshold}, but r / q = {r / q if q else math.inf}"
-    if step.draft is not None:
-        yield from _residuals(step.draft, trials, step.tops, counts)
+def _trial(tests: Decided, i: int) -> Iterator[str]:
+    """ok follows from the numbers of trial `i`, and the threshold is what u was held against, or the bound."""
+    t = tests.trials
+    num, den, u, ok, threshold = tests.num(i), tests.den(i), t.u[i], t.ok[i], t.threshold[i]
+    stays, drawn = tests.stays(i), u is not None
+    told = tests.telling
+    name = told.num if told.numbers and not tests.matching else "r"
+    if not drawn and not tests.bounded(i) and 0 < num < den:
+        yield f"trial {i} was decided without a draw, although r = {num} lies between 0 and q = {den}"
+    elif stays is not None and ok != stays:
+        means = f"{name} = {num} and the bound {den}"
+        if not tests.bounded(i):
+            means = f"u = {u}, {told.den or 'its scale'} = {den} and {name} = {num}"
+        if told.also is not None:
+            value, bound = tests.value(i, told.also.value), tests.value(i, told.also.bound)
+            means += f" and the {told.also.word}'s {value} against {bound}"
+        yield f"trial {i} says ok = {ok}, but {means} give {not ok}"
+    if drawn and not math.isclose(min(threshold, 1) * den, min(num, den), rel_tol=1e-6, abs_tol=1e-12):
+        yield f"trial {i} has the threshold {threshold}, but {told.against()} = {num / den if den else math.inf}"
+    elif tests.bounded(i) and threshold != den:
+        yield f"trial {i} has the threshold {threshold}, but its bound is {den}"
 
 
-def _typical(step: Step, counts: Counter[str]) -> Iterator[str]:
-    """ok is exactly `p > threshold`, and the path is one of the longest that passed."""
-    trials, draft = step.trials, step.draft
-    if trials is None or draft is None:
-        return
-    if step.rule is None:  # under a greedy law every rule is exact matching
-        yield from _lossless(step, counts)
-        return
+def _relations(tests: Decided, counts: Counter[str]) -> Iterator[str]:
+    """What the rule says must hold of its record."""
+    for due in tests.telling.relations:
+        left, sign, right = relation(due.holds)
+        for i in range(len(tests)) if tests.given(due.given) else ():
+            a, b = tests.value(i, left), tests.value(i, right)
+            if a is None or b is None:
+                counts["relations not re-derived"] += 1
+            elif not _HOLDS[sign](a, b, due.within * max(1.0, abs(b))):
+                name = left if isinstance(left, str) else "one side"
+                yield f"{name} at {i + 1} is {a:.6g}, but {due.holds}, which gives {b:.6g}"
+
+
+def _longest(tests: Decided, step: Step) -> Iterator[str]:
+    """Every node that can be reached is tried, and the path is one of the longest that passed."""
     depth = {-1: 0}  # of the nodes that were reached
-    for i, (node, p, threshold, ok) in enumerate(zip(trials.node, trials.p, trials.threshold, trials.ok, strict=True)):
-        if ok != (p > threshold):
-            yield f"trial {i} says ok = {ok}, but p = {p} and the threshold {threshold} give {not ok}"
-        if ok and draft.parents[node] in depth:
-            depth[node] = depth[draft.parents[node]] + 1
+    for node, ok in zip(tests.trials.node, tests.trials.ok, strict=True):
+        if ok and tests.draft.parents[node] in depth:
+            depth[node] = depth[tests.draft.parents[node]] + 1
     path = step.path or []
     if not set(path) <= depth.keys():
         yield f"the path {path} runs over a refused node"
@@ -97,100 +137,26 @@ def _typical(step: Step, counts: Counter[str]) -> Iterator[str]:
         yield f"the path has {len(path)} nodes, but the longest that passed has {max(depth.values())}"
 
 
-def _block(step: Step, counts: Counter[str]) -> Iterator[str]:
-    """w_i = min(1, w_{i-1} p_i / q_i); the block ends at the largest i with u_i < h_i, counted from 1."""
-    rule, trials = step.rule, step.trials
-    if rule is None:
-        yield from _lossless(step, counts)
+def _last(tests: Decided, step: Step) -> Iterator[str]:
+    """The path ends at the last success; a stop token or the length limit may cut it: then there is no extra token."""
+    if not tests.known:
         return
-    h, w = _numbers(rule.get("h")), _numbers(rule.get("w"))
-    u = _numbers(rule.get("u", trials.u if trials is not None else None))
-    if h is None or u is None or len(h) != len(u):
-        counts["blocks not re-derived"] += 1
-        return
-    counts["blocks"] += 1
-    passed = [a < b for a, b in zip(u, h, strict=True)]
-    length = max((i + 1 for i, one in enumerate(passed) if one), default=0)
     path = step.path or []
-    # a stop token or the length limit may cut the block; then there is no extra token
-    if len(path) != length and not (step.extra is None and len(path) < length):
-        yield f"the path has {len(path)} nodes, but u and h give a block of {length}"
-    if trials is not None and trials.ok != passed:
-        yield f"the trials say ok = {trials.ok}, but u and h give {passed}"
-    if trials is not None and w is not None and len(w) == len(trials.p) + 1 == len(h) + 1:
-        for i, (p, q) in enumerate(zip(trials.p, trials.q, strict=True)):
-            due = min(1.0, w[i] * p / q) if q else 1.0
-            if not _near(due, w[i + 1]):
-                yield f"w at {i + 1} is {w[i + 1]:.6g}, but w before it, p and q give {due:.6g}"
+    if len(path) != tests.last and not (step.extra is None and len(path) < tests.last):
+        yield f"the path has {len(path)} nodes, but u and {tests.telling.num} give a block of {tests.last}"
 
 
-def _leniency(step: Step, counts: Counter[str]) -> Iterator[str]:
-    """ok is exactly `u * q < f`, f being what the rule made of r."""
-    if step.rule is None:
-        yield from _lossless(step, counts)
-        return
-    trials, f = step.trials, _numbers(step.rule.get("f"))
-    if trials is None:
-        return
-    yield from _walk(step)
-    if f is None or len(f) != len(trials.ok):
-        counts["lenient trials not re-derived"] += len(trials.ok)
-        return
-    counts["lenient trials"] += len(f)
-    for i, (raised, r, q, u, ok) in enumerate(zip(f, trials.r, trials.q, trials.u, trials.ok, strict=True)):
-        if u is not None and ok != (u * q < raised):
-            yield f"trial {i} says ok = {ok}, but u = {u}, q = {q} and f = {raised} give {not ok}"
-        if raised < r * (1 - 1e-6):
-            yield f"trial {i} has f = {raised}, less than r = {r}: leniency never makes the test harder"
+def _copies(tests: Decided, step: Step) -> Iterator[str]:
+    """A success ends a place, and the path reads as the accepted tokens do, whichever of their copies it holds."""
+    tokens = tests.draft.tokens
+    read = [tokens[node] for node in step.path or []]
+    due = [tokens[node] for node, ok in zip(tests.trials.node, tests.trials.ok, strict=True) if ok]
+    if read != (due[: len(read)] if step.extra is None else due):
+        yield f"the path reads {read}, but the trials accepted {due}"
 
 
-def _spectr(step: Step, counts: Counter[str]) -> Iterator[str]:
-    """ok is exactly `u * (rho q) < p`, rho being the place's; a success ends the place. Copies of a token are one token."""
-    trials, draft = step.trials, step.draft
-    if trials is None or draft is None:
-        return
-    if step.rule is None:
-        yield from _lossless(step, counts)
-        return
-    plans = {name: _numbers(step.rule.get(name)) for name in ("alive", "rho", "b", "A")}
-    rho, alive = plans["rho"], plans["alive"]
-    kept = [node for node, ok in zip(trials.node, trials.ok, strict=True) if ok]
-    if rho is None or alive is None or len(rho) != len(alive) or len(rho) < len(kept):
-        counts["k-SEQ places not re-derived"] += 1
-        return
-    counts["k-SEQ places"] += len(rho)
-    place = 0
-    for i, (p, q, u, ok) in enumerate(zip(trials.p, trials.q, trials.u, trials.ok, strict=True)):
-        if place >= len(rho):
-            yield f"trial {i} is at place {place}, but the rule planned {len(rho)}"
-            return
-        if u is not None and ok != (u * (rho[place] * q) < p):
-            yield f"trial {i} says ok = {ok}, but u = {u}, rho = {rho[place]}, q = {q} and p = {p} give {not ok}"
-        place += ok
-    for k, r, b, share in zip(*(plans[name] or [] for name in ("alive", "rho", "b", "A")), strict=False):
-        if not 1 <= r <= k or not math.isclose(share, 1 - (1 - b) ** k, abs_tol=1e-9) or share > r * b + 1e-9:
-            yield f"a place has k = {k}, rho = {r}, b = {b} and A = {share}, which are no plan of k-SEQ"
-    path = step.path or []
-    tokens, due = [draft.tokens[node] for node in path], [draft.tokens[node] for node in kept]
-    if tokens != (due[: len(path)] if step.extra is None else due):
-        yield f"the path reads {tokens}, but the trials accepted {due}"
-
-
-def _judge(step: Step, counts: Counter[str]) -> Iterator[str]:
-    """ok is `u * q < p`, or p = 1 under a greedy law, or else j > t; the chain ends at the first that is not."""
-    trials = step.trials
-    if trials is None:
-        return
-    yield from _walk(step)
-    j = _numbers((step.rule or {}).get("j"))
-    t = (step.rule or {}).get("t")
-    if j is None or len(j) != len(trials.ok) or not isinstance(t, int | float):
-        counts["judged trials not re-derived"] += len(trials.ok)
-        return
-    counts["judged trials"] += len(j)
-    for i, (x, p, q, u, ok) in enumerate(zip(j, trials.p, trials.q, trials.u, trials.ok, strict=True)):
-        if ok != ((p > 0 if u is None else u * q < p) or x > t):
-            yield f"trial {i} says ok = {ok}, but u = {u}, q = {q}, p = {p} and the judge's {x} against {t} give {not ok}"
+def _no_path(tests: Decided, step: Step) -> Iterator[str]:
+    yield f"its rule settles the path by {tests.path[:20]!r}, which this version does not know"
 
 
 def _greedy(trials: Trials) -> bool:
@@ -198,16 +164,9 @@ def _greedy(trials: Trials) -> bool:
     return all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}
 
 
-def _numbers(values: Any) -> list[float] | None:
-    """`values` if it is a list of numbers: what a rule adds to the record has no declared type."""
-    return values if isinstance(values, list) and all(isinstance(one, int | float) for one in values) else None
-
-
-def _walk(step: Step) -> Iterator[str]:
+def _walk(tests: Decided, step: Step) -> Iterator[str]:
     """The trials go down the tree, siblings in draw order, from where the last accepted node stands."""
-    trials, draft = step.trials, step.draft
-    if trials is None or draft is None:
-        return
+    trials, draft = tests.trials, tests.draft
     place, before, accepted = -1, -1, []
     for i, (node, ok) in enumerate(zip(trials.node, trials.ok, strict=True)):
         if draft.parents[node] != place:
@@ -270,12 +229,15 @@ def _near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-3, abs_tol=TOLERANCE)
 
 
-# The rules whose verdicts can be derived again, by the name that the header gives them.
-RULES: dict[str, Callable[[Step, Counter[str]], Iterator[str]]] = {
-    "lossless": _lossless,
-    "typical": _typical,
-    "block": _block,
-    "leniency": _leniency,
-    "spectr": _spectr,
-    "judge": _judge,
+_HOLDS: dict[str, Callable[[float, float, float], bool]] = {
+    "==": lambda a, b, within: abs(a - b) <= within,
+    "<=": lambda a, b, within: a <= b + within,
+    ">=": lambda a, b, within: a >= b - within,
+}
+# How the trials settle the path, by the rule's word.
+_PATHS: dict[str, Callable[[Decided, Step], Iterator[str]]] = {
+    "walk": _walk,
+    "longest": _longest,
+    "last": _last,
+    "copies": _copies,
 }

@@ -1,9 +1,9 @@
 /* cache: the target's cache entry by entry: what each layer and head keeps, how long an entry lived and why it went, where
  * a piece of the text was lost, what two runs keep alike, and what a step looked at. The server counts; this draws. */
-import { grouped, h, icon, methodName, plural, s, size, spoken, toggle } from "./scope.js";
+import { grouped, h, icon, plural, s, size, spoken, toggle } from "./scope.js";
 import { ask, example, heard, open, panes, stepped, told as sentence, without } from "./runs.js";
-import { current, fragment } from "./tabs.js";
-import { grid, paints, unpacked } from "./grids.js";
+import { current, fragment } from "./address.js";
+import { grid, paints, unpacked } from "./cache/grids.js";
 
 const WAIT = 90; // ms in which questions are gathered into one
 const LINES = 64; // of the table beside the map
@@ -405,7 +405,7 @@ export function page(element) {
   async function offer(runs) {
     try {
       const listed = runs.length ? (await ask("/ds/library")).rows : [];
-      names = new Map(listed.map((row) => [row.run, `${row.title || `run ${row.run.slice(0, 8)}`}: ${row.method ? methodName(row) : ""}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
+      names = new Map(listed.map((row) => [row.run, `${row.title || `run ${row.run.slice(0, 8)}`}: ${row.called || ""}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
     } catch {
       names = new Map();
     }
@@ -496,7 +496,7 @@ export function page(element) {
     if (!series || !looked()) return;
     const i = now(), kv = store().steps[i]?.kv.find((x) => x.lane === "target");
     bytesTold.replaceChildren(...(kv ? [h("b", null, size(kv.bytes)), kv.bytes <= kv.full ? ` held, ${share(kv.bytes / kv.full)} of the ${size(kv.full)} that keeping all takes` : ` held, more than the ${size(kv.full)} that keeping all takes: memory comes in pages of 64 entries, and what a policy notes counts`] : []));
-    const budget = map && (map.heavy !== null || map.near !== null) ? (map.sinks || 0) + (map.heavy || 0) + (map.near || 0) : null;
+    const budget = map?.budget ?? null;
     const wide = Math.max(240, Math.min(900, (charts.clientWidth || 600) / (charts.clientWidth > 760 ? 2 : 1) - 16));
     charts.append(
       chart("bytes of the cache", wide, series.step, [["held", series.bytes, "full"], ["keeping all", series.full, "dashed"]], size, i, kv && [kv.bytes, kv.full], null),

@@ -1,11 +1,11 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock, one table. */
 import { grouped, h, milli, pair, plural, two } from "./scope.js";
 import { ask, ended, fill, open, panes as inLab, shown, told as sentence, away, example, GONE } from "./runs.js";
-import { current, fragment, go } from "./tabs.js";
-import { lineup } from "./lineup.js";
-import { picker } from "./picker.js";
+import { current, fragment, go } from "./address.js";
+import { lineup } from "./compare/lineup.js";
+import { picker } from "./compare/picker.js";
 import { forms, saving, viewsOf } from "./save.js";
-import { standings } from "./standings.js";
+import { standings } from "./compare/standings.js";
 import { note, waiting } from "./waiting.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";

@@ -1,13 +1,13 @@
 /* debugger: the run that is shown, stopped where a condition holds: how it was decided there, how it would have been
  * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is never changed. */
-import { firstOf, h, methodName, mount } from "./scope.js";
+import { firstOf, h, mount } from "./scope.js";
 import { NONE, ask, ended, heard, panes, stepped, told, without } from "./runs.js";
 import { here as address } from "./landing.js";
-import { current, fragment } from "./tabs.js";
-import { add, breakpoints, changed, enabled, list, numbered, remove, turn } from "./breaks.js";
-import { otherPath } from "./otherpath.js";
-import { watches } from "./watches.js";
-import { whatif } from "./whatif.js";
+import { current, fragment } from "./address.js";
+import { add, breakpoints, changed, enabled, list, numbered, remove, turn } from "./debugger/breaks.js";
+import { otherPath } from "./debugger/otherpath.js";
+import { watches } from "./debugger/watches.js";
+import { whatif } from "./debugger/whatif.js";
 
 const KEYS = [["F8", "c", "continue to the next breakpoint; with Shift back"], ["F10", "n", "next step"], ["F11", "d", "next decision; with Shift the one before"], ["F9", "b", "breakpoint at this decision"]];
 const SETTLE = 150; // ms without a move after which the address names the step
@@ -223,7 +223,7 @@ export function page(element) {
     if (!pane || current() !== "debugger") return;
     const { head } = store(), i = mine.at;
     const state = live() ? pane.status : "recorded", begun = store().count || !live();
-    named.textContent = !pane.id ? "" : [...(head ? [methodName(head), head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
+    named.textContent = !pane.id ? "" : [...(head ? [head.called, head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
     nothing.textContent = !pane.id || begun ? without() : state === "paused" ? "The run is paused before its first step: press Continue, or Step." : "The run has made no step yet.";
     const number = stop ? numbered(stop.text) : 0, shown = stop && stop.step === i && pane.id;
     banner.hidden = !shown;

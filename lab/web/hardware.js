@@ -3,8 +3,8 @@
 import { grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
 import { ask, heard, panes, stepped, told, without } from "./runs.js";
 import { saving } from "./save.js";
-import { current } from "./tabs.js";
-import { drawn, marked, time } from "./roofline.js";
+import { current } from "./address.js";
+import { drawn, marked, time } from "./hardware/roofline.js";
 
 const WAIT = 150; // ms that the scrubber stands still before operators are asked for
 const OPS = { attn_norm: "norm before attention", q_proj: "queries", k_proj: "keys", v_proj: "values", attention: "attention", o_proj: "attention out", attn_add: "residual", ffn_norm: "norm before MLP", gate_proj: "MLP gate", up_proj: "MLP up", swiglu: "SwiGLU", down_proj: "MLP down", ffn_add: "residual", lm_head: "head" };

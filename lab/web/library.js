@@ -1,7 +1,7 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add, save. */
-import { grouped, h, icon, methodName, plural, size, two } from "./scope.js";
+import { grouped, h, icon, plural, size, two } from "./scope.js";
 import { ask, example, open, shown, told as sentence } from "./runs.js";
-import { current, fragment, go, panel } from "./tabs.js";
+import { current, fragment, go, panel } from "./address.js";
 import { guide } from "./tour.js";
 
 const LARGEST = 64; // MiB of a file that is added
@@ -47,8 +47,7 @@ export function page(element) {
   const post = (path, value) => ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
   const find = (run) => rows.find((row) => row.run === run);
   const named = (row) => row?.title || `run ${row?.run.slice(0, 8)}`;
-  const method = (row) => (row.method ? methodName({ method: row.method }) : "");
-  const sought = (row) => [named(row), row.run, row.text, row.method && method(row), JSON.stringify(row.method || {}), row.model, row.end].join("\n").toLowerCase();
+  const sought = (row) => [named(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n").toLowerCase();
   const matching = () => {
     const parts = words.toLowerCase().split(/\s+/).filter(Boolean);
     return rows.filter((row) => !row.example && parts.every((part) => sought(row).includes(part)));
@@ -174,7 +173,7 @@ export function page(element) {
   function line(row) {
     const starred = button(row.star ? "★" : "☆", () => act(row.run, "star", !row.star, () => focus(row.run, ".star button")), { class: "bare", "aria-pressed": String(!!row.star), "aria-label": `keep ${named(row)} in any case`, title: "keep it in any case" });
     const opening = button(named(row), () => show(row.run), { class: "open" });
-    const name = h("th", { scope: "row", class: "name" }, opening, h("small", null, [method(row), row.model].filter(Boolean).join(", ")));
+    const name = h("th", { scope: "row", class: "name" }, opening, h("small", null, [row.called, row.model].filter(Boolean).join(", ")));
     if (renaming === row.run) {
       const box = h("input", { type: "text", maxlength: 80, "aria-label": `name of ${named(row)}` });
       box.value = row.title || "";
@@ -201,11 +200,11 @@ export function page(element) {
     const note = row.trouble || row.damage;
     const cells = note && row.trouble
       ? [h("td", { class: "wrong", colspan: 6 }, row.trouble)]
-      : [h("td", { class: "method" }, method(row), note ? h("small", null, `${note}`) : null), h("td", { class: "model" }, row.model), h("td", { class: "bars" }, row.bars?.length ? bars(row.bars) : row.pending ? "reading…" : ""), h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)), h("td", { class: "tau n" }, row.tau ? two(row.tau) : ""), h("td", { class: "rate n" }, row.rate ? grouped(row.rate) : "")];
+      : [h("td", { class: "method" }, row.called || "", note ? h("small", null, `${note}`) : null), h("td", { class: "model" }, row.model), h("td", { class: "bars" }, row.bars?.length ? bars(row.bars) : row.pending ? "reading…" : ""), h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)), h("td", { class: "tau n" }, row.tau ? two(row.tau) : ""), h("td", { class: "rate n" }, row.rate ? grouped(row.rate) : "")];
     return h("tr", { "data-run": row.run, class: chosen.includes(row.run) ? "chosen" : null }, h("td", { class: "star" }, starred), name, cells, h("td", { class: "size n" }, size(row.size)), h("td", { class: "at" }, when(row.at)), h("td", { class: "acts" }, h("span", null, row.trouble ? null : comparing, more)));
   }
   function card(row) {
-    const opening = h("button", { type: "button", class: "card", "aria-label": `open the example ${row.title}` }, h("span", { class: "bars" }, row.bars?.length ? bars(row.bars) : ""), h("b", null, row.title), h("span", { class: "about" }, row.about), h("small", null, `${plural(row.steps ?? 0, "step")}, ${method(row)}`));
+    const opening = h("button", { type: "button", class: "card", "aria-label": `open the example ${row.title}` }, h("span", { class: "bars" }, row.bars?.length ? bars(row.bars) : ""), h("b", null, row.title), h("span", { class: "about" }, row.about), h("small", null, `${plural(row.steps ?? 0, "step")}, ${row.called || ""}`));
     opening.addEventListener("click", () => show(row.run));
     const stops = example(row.run)?.tour?.length, leading = stops && button(`Guided tour, ${stops} stops`, () => (show(row.run), guide(row.run)));
     return h("li", { "data-run": row.run }, opening, h("span", { class: "ways" }, leading, choosing(row)));

@@ -1,10 +1,11 @@
 /* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
+import { panel } from "./address.js";
 import { here, landing } from "./landing.js";
 import { copying, forms, saving, viewsOf } from "./save.js";
 import { h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
-import { pages, panel, tabs } from "./tabs.js";
+import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
 import { note, waiting } from "./waiting.js";
 
@@ -56,7 +57,7 @@ export function view(element) {
 function picture() {
   const places = begin();
   landing();
-  if (kept(BREAKS)) import("./breaks.js"); // they act on every run that goes, whichever page is looked at
+  if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
   return (frame = h("div", { class: "ds-frame" }, line(), tour(), nothing(), trouble(), queue(), places));
 }
 

@@ -1,7 +1,7 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes the tables. */
-import { h, methodName, plural, s } from "./scope.js";
+import { h, plural, s } from "./scope.js";
 import { ask, panes, told as sentence } from "./runs.js";
-import { current, fragment } from "./tabs.js";
+import { current, fragment } from "./address.js";
 
 const MOST = 64; // runs of one report
 const WIDE = 140, HIGH = 10; // px of a bar
@@ -26,7 +26,7 @@ export function page(element) {
 
   // ---- which runs
 
-  const drafts = (row) => row.method && !row.trouble && row.method.drafter && row.method.drafter.name !== "none";
+  const drafts = (row) => row.method?.drafter && !row.trouble && row.drafts;
   const key = (row) => JSON.stringify([row.model, row.method]);
   const knobs = (row) => Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`).join(", ");
   const named = (row) => row.title || `run ${row.run.slice(0, 8)}`;
@@ -60,7 +60,7 @@ export function page(element) {
       const n = ticked().length;
       go.disabled = !n || n > MOST;
       mark();
-      go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${methodName(rows[0])}`);
+      go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${rows[0].called}`);
       count.textContent = n === rows.length ? plural(n, "run") : `${n} of ${plural(rows.length, "run")}`;
     };
     const count = h("span", { class: "quiet" });
@@ -69,7 +69,7 @@ export function page(element) {
     marks.push(mark);
     label();
     const list = h("ul", null, rows.map((row, i) => h("li", null, h("label", null, boxes[i], named(row), row.steps === undefined ? null : h("span", { class: "quiet" }, plural(row.steps, "step"))))));
-    return h("div", { class: "group" }, go, h("details", { open: here && wanted.size < rows.length }, h("summary", null, h("b", null, methodName(rows[0])), h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")), count), list));
+    return h("div", { class: "group" }, go, h("details", { open: here && wanted.size < rows.length }, h("summary", null, h("b", null, rows[0].called), h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")), count), list));
   }
 
   // ---- the report

@@ -1,6 +1,6 @@
 /* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around them. */
 import { h, mount, pair } from "./scope.js";
-import { current, fragment } from "./tabs.js";
+import { current, fragment } from "./address.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
 export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null }; // the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there

@@ -1,5 +1,5 @@
-"""The labs that the tests of the page look at, one server and one browser for all tests of a file; a client of the server,
-and the command line."""
+"""The labs that the tests of the page look at, one server for all tests of a file; a client of the server, and the command
+line."""
 
 from __future__ import annotations
 
@@ -8,31 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Lab, browser, served
-from decodescope.app.cli import main
-from decodescope.app.guard import Guard
-from decodescope.app.play import Play
-from decodescope.app.server import app
+from browser import Lab, served
 from starlette.testclient import TestClient
 from toylab import HERE, guarded, toy_play
 
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    """The browser."""
-    with browser() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def closed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test opened is closed after it: a page that plays on would slow the next one."""
-    yield
-    if "driver" in request.fixturenames:
-        Lab.closing = True
-        for context in request.getfixturevalue("driver").contexts:
-            context.close()
-        Lab.closing = False
+from decodescope.app.cli import main
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.play import Play
+from decodescope.app.server import app
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from browser import Lab, served
-from decodescope.app.guard import Guard
-from decodescope.app.late import Late
-from decodescope.app.server import app
 from starlette.testclient import TestClient
 from toylab import HERE, guarded, toy_play
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.http.late import Late
+from decodescope.app.server import app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 

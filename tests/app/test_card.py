@@ -10,18 +10,20 @@ from typing import Any
 import pytest
 import toys
 from browser import LONG
+from toylab import Words
+
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.lab import left, style
-from decodescope.lab.bundle import bundle
-from decodescope.lab.messages import messages
-from decodescope.lab.wire import encode
-from toylab import Words
+from decodescope.lab.decision import residual as left
+from decodescope.lab.views.bundle import bundle
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import encode
+from decodescope.lab.words import style
 
 from ..lab.runs import known
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-WEB = Path(style.__file__).parent / "web"
+WEB = Path(style.__file__).parent.parent / "web"
 PAGE = """<!doctype html><link rel="stylesheet" href="/scope.css"><body style="margin:0;background:var(--bg)">
 <input id="other"><div id="place" style="padding:16px"></div>
 <script type="module">import * as S from "/scope.js"; window.S = S; window.asked = [];
@@ -153,9 +155,8 @@ def test_a_click_and_the_keyboard_alone_show_the_same_decision(scope: Scope) -> 
 @pytest.mark.parametrize("name", ["chain", "tree", "copied", "block", "typical", "greedy", "plain"])
 def test_every_verdict_is_derived_again_and_a_changed_one_is_not(scope: Scope, name: str) -> None:
     trace = known(name)
-    rule = trace.header.method["acceptance"]["name"]
-    told = [m for m in messages(trace) if m["kind"] == "step"]
-    found = scope.page.evaluate("([told, rule]) => told.map((step) => S.rederives(step, rule))", [told, rule])
+    head, *told = [m for m in messages(trace) if m["kind"] != "end"]
+    found = scope.page.evaluate("([told, head]) => told.map((step) => S.rederives(step, head))", [told, head])
     assert set(found) == {True} or (name in ("greedy", "copied") and set(found) <= {True, None})
     if name == "plain":
         wrong = [{**m, "verdict": {**m["verdict"], "extra": [0.9, 0.1, 0.2]}} for m in told]
@@ -163,7 +164,7 @@ def test_every_verdict_is_derived_again_and_a_changed_one_is_not(scope: Scope, n
         tried = [m for m in told if m["verdict"]["tried"]]
         assert len(tried) > 10, "the test needs trials"
         wrong = [{**m, "verdict": {**m["verdict"], "ok": [1 - m["verdict"]["ok"][0], *m["verdict"]["ok"][1:]]}} for m in tried]
-    found = scope.page.evaluate("([told, rule]) => told.map((step) => S.rederives(step, rule))", [wrong, rule])
+    found = scope.page.evaluate("([told, head]) => told.map((step) => S.rederives(step, head))", [wrong, head])
     assert set(found) == {False}
 
 
@@ -182,18 +183,17 @@ def test_a_verdict_that_does_not_follow_is_shown_with_both_values(scope: Scope) 
 
 def test_what_was_left_is_what_the_lab_says_was_left(scope: Scope) -> None:
     seen = 0
+    js = "([step, head, id]) => S.decision(step, head, id).laws"
     for name in ("chain", "tree", "copied"):
         trace = known(name)
-        told = [m for m in messages(trace) if m["kind"] == "step"]
+        head, *told = [m for m in messages(trace) if m["kind"] != "end"]
         for step, message in zip(trace.steps, told, strict=True):
             t = step.trials
             for k in range(0 if t is None else len(t.node)):
                 if t.ok[k] or not message["tops"]:
                     continue
                 rows, _ = left.left_over(trace, step, k)
-                found = scope.page.evaluate(
-                    "([step, id]) => S.decision(step, 'lossless', id).laws", json.loads(encode([message, t.node[k] + 1]))
-                )
+                found = scope.page.evaluate(js, json.loads(encode([message, head, t.node[k] + 1])))
                 assert found["left"] == any(row.left is not None for row in rows), (name, step.step, k)
                 if not found["left"]:
                     continue
@@ -224,9 +224,10 @@ def test_each_rule_has_its_card(scope: Scope, name: str) -> None:
     card = " ".join(scope.text(".decision").split())
     assert card.startswith(title) and word in card and "re-derived" in card, card
     if name == "block":
-        rule, rows = trace.steps[i].rule, scope.page.locator(".decision .block tbody tr").all_inner_texts()
-        assert len(rows) == len(rule["u"])
-        for row, w, h, u in zip(rows, rule["w"][1:], rule["h"], rule["u"], strict=True):
+        rule, t = trace.steps[i].rule, trace.steps[i].trials
+        rows = scope.page.locator(".decision .block tbody tr").all_inner_texts()
+        assert len(rows) == len(t.u)
+        for row, w, h, u in zip(rows, rule["w"][1:], t.num, t.u, strict=True):
             shown = row.split("\t")
             assert near(shown[1], w) and near(shown[2], h) and near(shown[3], u)
     if name == "plain":
@@ -328,6 +329,7 @@ def test_keys_go_through_the_steps_and_only_where_a_view_has_the_focus(scope: Sc
 
 def test_the_replay_plays_pauses_and_ends(scope: Scope) -> None:
     trace = known("chain")
+    scope.page.clock.install()
     scope.show(list(messages(trace)), len(trace.steps) - 4)
     scope.page.locator(".speed").click()  # eight steps a second
     scope.page.focus(".ds")
@@ -339,7 +341,7 @@ def test_the_replay_plays_pauses_and_ends(scope: Scope) -> None:
     scope.page.wait_for_function("view.at >= 2 && view.at < 20")
     scope.page.keyboard.press(" ")
     at = scope.page.evaluate("view.at")
-    scope.page.wait_for_timeout(400)
+    scope.page.clock.run_for(400)
     assert scope.page.evaluate("view.at") == at
 
 

@@ -9,11 +9,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from decodescope.app.cli import Parser, main, parser
+from waiting import eventually
+
+from decodescope.app.cli import main
+from decodescope.app.parser import Parser, parser
 from decodescope.engine.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +74,7 @@ def test_text_that_streams_is_the_text_of_the_json(said, asked) -> None:
 
 
 def test_half_characters_are_not_printed() -> None:
-    from decodescope.app.report import Live
+    from decodescope.app.commands.output import Live
 
     live, shown = Live(), []
     for byte in "é€𝄞a".encode() + b"\xff\xe2\x82":
@@ -288,8 +290,8 @@ def test_doctor_speaks_in_words(asked, said, tmp_path: Path) -> None:
 
 
 def test_hardware_shows_what_was_kept(asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.engine import measure
-    from decodescope.engine.hardware import HardwareProfile
+    from decodescope.engine.cost.hardware import HardwareProfile
+    from decodescope.engine.timing import measure
 
     made = HardwareProfile("a machine", {"float32": 1e11, "bfloat16": 2e11}, 1e10, kind="measured")
     monkeypatch.setattr(measure, "measure", lambda *args: made)  # the real one takes seconds
@@ -396,10 +398,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     done.stdout.close()
     assert done.stderr.read() == b""
     assert done.wait(timeout=60) == 141
-    for _ in range(100):
-        if place.exists():
-            break
-        time.sleep(0.05)
+    eventually(place.exists)
     assert open_trace(place).end is not None
 
 

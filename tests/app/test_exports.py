@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import STEP, Lab, seek, served
-from decodescope.app.examples import examples
-from decodescope.app.guard import Guard
-from decodescope.app.server import app
-from decodescope.engine.trace import Trace, open_trace
-from decodescope.lab.decisions import COLUMNS, export_csv, safe
+from browser import STEP, Lab, seek, served, settled
 from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.examples import examples
+from decodescope.app.server import app
+from decodescope.engine.trace import Trace, open_trace
+from decodescope.lab.decision.table import COLUMNS, export_csv, safe
 
 FIRST = examples()[0]
 SHAPES = {"path", "circle", "ellipse", "rect", "line", "polygon", "polyline", "image"}
@@ -202,11 +203,11 @@ def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
     page.click("#ds-tab-library")
     page.wait_for_selector("#ds-page-library .card")
     page.click("#ds-tab-lab")
-    page.wait_for_timeout(300)
+    settled(page)
     assert page.evaluate(STEP) == 5
     # a step that the run does not have is passed over; another run's address forgets both
     page.evaluate(f"location.hash = '#run={FIRST.run}&step=900'")
-    page.wait_for_timeout(300)
+    settled(page)
     assert page.evaluate(STEP) == 5
     page.select_option(".ds-shown select", examples()[1].run)
     page.wait_for_function(f"location.hash == '#run={examples()[1].run}'")

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, served
-from decodescope.app.examples import examples
-from decodescope.app.guard import Guard
-from decodescope.app.play import Choice, Play
-from decodescope.app.presets import PRESETS
-from decodescope.app.recipe import recipe
+from toylab import speculative
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import recipe
 from decodescope.app.server import app
 from decodescope.engine.load import SHIPPED
-from toylab import speculative
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
@@ -31,8 +32,9 @@ def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
     """A lab whose models were never loaded."""
     more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab-draft", more / "other")
-    config = json.loads((more / "other" / "config.json").read_text())
-    (more / "other" / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 64}))
+    table = json.loads((more / "other" / "tokenizer.json").read_text())
+    table["added_tokens"][-1]["content"] = "<|other|>"
+    (more / "other" / "tokenizer.json").write_text(json.dumps(table))
     play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
     with served(lambda port: Guard(app(play), port)) as address:
         made = Lab(driver, address, play)
@@ -61,14 +63,15 @@ def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: L
 
 
 def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_went(bare: Lab) -> None:
-    still = bare.open()
+    still = bare.open(clock=True)
     still.wait_for_selector(".ds .node:visible")
-    page = bare.open(reduced_motion="no-preference")
+    page = bare.open(reduced_motion="no-preference", clock=True)
     page.wait_for_function(f"{STEP} >= 1")
     page.focus(".ds")
     page.keyboard.press("Home")
-    page.wait_for_timeout(2500)
-    assert page.evaluate(STEP) == 0 and still.evaluate(STEP) == 0
+    for one in (page, still):
+        one.clock.run_for(2500)
+        assert one.evaluate(STEP) == 0
 
 
 def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
@@ -83,7 +86,7 @@ def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
 
 
 def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None:
-    page = lab.open()
+    page = lab.open(clock=True)
     page.wait_for_selector(".ds .node:visible")
     page.get_by_label("New tokens").fill("12")
     page.click("#ds-run")
@@ -92,7 +95,7 @@ def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None
     assert run not in {x.run for x in examples()}
     assert page.locator(".ds-shown select").evaluate("x => x.selectedOptions[0].textContent") == "Your run"
     at = page.evaluate(STEP)
-    page.wait_for_timeout(2000)
+    page.clock.run_for(2000)
     assert page.evaluate(STEP) == at, "the example no longer plays"
     for link, name in [(".html", f"decodescope-{run}.html"), (".trace", f"{run}.dstrace")]:
         page.click(".ds-shown .ds-save summary")
@@ -176,7 +179,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> No
     page = bare.open()
     page.click("#ds-draft input")
     page.get_by_role("option", name="other").click()
-    page.wait_for_selector("#ds-models .ds-refusal >> text=same tokens")
+    page.wait_for_selector("#ds-models .ds-refusal >> text=other cannot be the draft model of lab: their tokenizers differ")
     assert bare.play.models == {}
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from decodescope.app.cli import main
 from decodescope.engine.load import SHIPPED, describe
-from safetensors.torch import save_file
 
 RUN = ["run", "--model", "lab-draft", "--prompt", "def add(a, b):", "--max-new-tokens", "12", "--device", "cpu", "--json"]
 

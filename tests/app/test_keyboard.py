@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import STEP, Lab
-from decodescope.app.events import Channel
-from decodescope.app.examples import examples
-from decodescope.app.presets import PRESETS
-from decodescope.app.recipe import as_json, recorded
+from waiting import eventually
+
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import as_json, recorded
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Step
 
@@ -115,20 +116,19 @@ def mouse(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs that take a while: 20 steps a second at most."""
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are not over before somebody has pressed a button: from their eighth step on they wait for it."""
     write = Channel.write
 
     def written(self: Channel, record: Any) -> None:
         write(self, record)
-        if isinstance(record, Step):
-            time.sleep(0.05)
+        if isinstance(record, Step) and record.step >= 7 and not self.total:  # it is none that was recorded
+            eventually(lambda: self.job is not None and (self.job._cancelled or self.job._wanted < math.inf))
 
     monkeypatch.setattr(Channel, "write", written)
-    yield
 
 
-def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, slow: None, mouse: bool) -> None:
+def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, endless: None, mouse: bool) -> None:
     page = paused.open()
     hands = Hands(page, mouse)
     hands.run(400)
@@ -269,9 +269,9 @@ def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mou
         page.select_option(".ds-shown select", other.run)
     else:
         hands.go(".ds-shown select")
-        while page.input_value(".ds-shown select") != other.run:
+        while (before := page.input_value(".ds-shown select")) != other.run:
             hands.press("ArrowDown")
-            page.wait_for_timeout(50)
+            page.wait_for_function(f"document.querySelector('.ds-shown select').value != {json.dumps(before)}")
         assert hands.at(".ds-shown select")
     wanted = chosen(other)
     page.wait_for_function(f"document.querySelector('#ds-prompt textarea').value == {json.dumps(wanted.prompt)}")
@@ -303,7 +303,7 @@ def chosen(example: Any) -> Any:
 
 
 def test_an_example_is_paused_stepped_and_played_on(lab: Lab, mouse: bool) -> None:
-    page = lab.open(reduced_motion="no-preference")
+    page = lab.open(reduced_motion="no-preference", clock=True)
     hands = Hands(page, mouse)
     page.wait_for_function(f"{STEP} >= 1")
     hands.click(".ds-button.pause")
@@ -311,7 +311,7 @@ def test_an_example_is_paused_stepped_and_played_on(lab: Lab, mouse: bool) -> No
     at = hands.step()
     hands.click(".ds-button.step")
     page.wait_for_function(f"{STEP} == {at + 1}")
-    page.wait_for_timeout(1300)
+    page.clock.run_for(1300)
     assert hands.step() == at + 1, "it stands still"
     hands.click(".ds-button.pause")
     page.wait_for_selector(".ds-button.pause >> text=Pause")

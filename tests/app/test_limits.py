@@ -9,22 +9,26 @@ import threading
 import time
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from decodescope.app import play as plays
-from decodescope.app import server as servers
-from decodescope.app.cli import main
-from decodescope.app.doctor import FREE_BYTES
-from decodescope.app.events import RING, UPDATE
-from decodescope.app.guard import BODY
-from decodescope.app.library import Library, uploaded
-from decodescope.app.limits import SEEDS, Limits
-from decodescope.app.play import Play, Refused
-from decodescope.engine.trace import UPLOADED, open_trace
-from decodescope.engine.trace.limits import BIGGEST
 from starlette.testclient import TestClient
 from toylab import HERE, ToyPlay, finished, guarded, speculative, toy_play
+from waiting import eventually
+
+from decodescope.app import server as servers
+from decodescope.app.cli import main
+from decodescope.app.commands.doctor import FREE_BYTES
+from decodescope.app.http.guard import BODY
+from decodescope.app.limits import SEEDS, Limits
+from decodescope.app.refusal import Refused
+from decodescope.app.runs import play as plays
+from decodescope.app.runs.channel import RING, UPDATE
+from decodescope.app.runs.library import Library, uploaded
+from decodescope.app.runs.play import Play
+from decodescope.engine.trace import UPLOADED, open_trace
+from decodescope.engine.trace.limits import BIGGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = {"queue": 16, "minutes": 10, "upload": 64, "free": 1024, "keep": 2048, "hours": 24}
@@ -103,8 +107,7 @@ def test_a_full_queue_names_its_limit_and_takes_no_more(limited: Any) -> None:
     play = limited(queue=2)
     play.pausing = True
     going = [play.start(speculative())]
-    while going[0].status == "queued":  # until the worker has taken it
-        time.sleep(0.01)
+    eventually(lambda: going[0].status != "queued", "the worker has not taken it")
     going += [play.start(speculative()) for _ in range(2)]
     with pytest.raises(Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"):
         play.start(speculative())
@@ -125,16 +128,18 @@ def test_a_run_beyond_its_time_is_ended_and_says_how_to_go_further(limited: Any)
     assert len(trace.steps) == channel.count and trace.end is not None, "the steps are kept"
 
 
-def test_a_pause_takes_nothing_of_a_run_s_time(limited: Any) -> None:
+def test_a_pause_takes_nothing_of_a_run_s_time(limited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on by an hour while the run stands behind its first step."""
+    passed = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + passed[0])
+    monkeypatch.setattr("decodescope.engine.runner.time", clock)
     play = limited()
     play.pausing = True
     channel = play.start(speculative(max_new=24))
-    play._runner.longest_s = 5.0  # type: ignore[union-attr] # started above
+    play._runner.longest_s = 60.0  # type: ignore[union-attr] # started above
     play.act(channel, "step")
-    while not channel.count:
-        time.sleep(0.01)
-    assert channel.status in ("running", "paused"), "the test needs a run that has begun"
-    time.sleep(5.5)
+    eventually(lambda: channel.count == 1 and channel.status == "paused")
+    passed[0] = 3600.0
     play.act(channel, "resume")
     assert play._jobs[channel.run].wait(120) and channel.end.reason == "max_new_tokens"
 
@@ -204,9 +209,10 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the page asks through the page library: four at a time, 64 wait, the rest is told so and costs nothing."""
-    play, go = toy_play(tmp_path), threading.Event()
+    play, go, taken = toy_play(tmp_path), threading.Event(), []
 
     def waiting(choice: Any, visitor: str = "") -> Any:
+        taken.append(choice)
         go.wait(60)
         raise Refused("Not now.")
 
@@ -220,16 +226,15 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
         for i in range(90):
             answers.append(client.post("/gradio_api/queue/join", json={**question, "session_hash": f"visitor{i}"}))
             if i < 4:
-                time.sleep(0.3)  # until it is taken out of the queue
+                eventually(lambda: len(taken) > i)  # noqa: B023 # it is taken out of the queue
         codes = [x.status_code for x in answers]
         assert codes == [200] * 68 + [503] * 22
         assert "full" in answers[-1].json()["detail"] and "64" in answers[-1].json()["detail"]
         assert client.get("/ds/state").status_code == 200, "the rest answers"
         go.set()
-        until = time.monotonic() + 120
-        while client.post("/gradio_api/queue/join", json={**question, "session_hash": "later"}).status_code != 200:
-            assert time.monotonic() < until, "there is no room again"
-            time.sleep(0.2)
+        later = {**question, "session_hash": "later"}
+        room = lambda: client.post("/gradio_api/queue/join", json=later).status_code == 200  # noqa: E731
+        eventually(room, "there is no room again")
     assert not play._jobs
     play.close()
 
@@ -238,8 +243,8 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
 
 
 def test_a_recorded_run_that_is_still_being_read_is_not_going(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.app import events
-    from decodescope.app.events import Channel
+    from decodescope.app.runs import channel as events
+    from decodescope.app.runs.channel import Channel
 
     source = finished(play, max_new=24)
     play.let_go(source.run)

@@ -3,7 +3,6 @@ nobody should send. Figures of a run of it are printed with `-s`."""
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -21,15 +20,18 @@ from urllib.parse import quote, urlsplit
 import pytest
 import toys
 from browser import served
-from decodescope.app import events
-from decodescope.app.events import BATCH, RING, Channel
-from decodescope.app.guard import Guard
-from decodescope.app.play import Play, Refused
+from toylab import ToyPlay, finished, speculative
+from waiting import awaited, eventually
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.refusal import Refused
+from decodescope.app.runs import channel as events
+from decodescope.app.runs.channel import BATCH, RING, Channel
+from decodescope.app.runs.play import Play
 from decodescope.app.server import STREAMS, app
 from decodescope.engine.session import Session
 from decodescope.engine.trace import TraceWriter, open_trace
 from decodescope.engine.trace.events import End, Step
-from toylab import ToyPlay, finished, speculative
 
 BUSY = 2 * RING  # steps that are made while nobody reads
 
@@ -83,21 +85,23 @@ def _at(steps: list[Step], i: int) -> Step:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
 def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
-    play: Play, address: tuple[str, int], tmp_path: Path
+    play: Play, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, made = busy(play, tmp_path)
+    steps, asked_for = channel.steps, []
+    monkeypatch.setattr(channel, "steps", lambda first, last: asked_for.append(last) or steps(first, last))
     play._channels[channel.run] = channel
     for i in range(RING):  # what the server keeps of any run
         channel.write(_at(made, i))
     with socket.create_connection(address, timeout=60) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
-        time.sleep(1)  # its buffers fill up
+        eventually(lambda: asked_for and asked_for[-1] == RING)
         before = memory()
         for i in range(RING, RING + BUSY):
             channel.write(_at(made, i))
             if i % 200 == 0:
-                time.sleep(0.05)  # the stream is asked for more, as often as it likes
+                eventually(lambda: asked_for[-1] > i - 200)  # noqa: B023 # at once: the stream has had its turn
         grown = memory() - before
         assert grown < 20 << 20, f"{grown >> 20} MiB for a reader that reads nothing"
         channel.job.status = "done"  # type: ignore[union-attr, misc]
@@ -195,7 +199,7 @@ def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(play: Toy
             ready.set()  # the reader has seen the beginning
         return b"".join(parts)
 
-    told = asyncio.run(whole())
+    told = awaited(whole())
     assert [int(x[4:]) for x in told.split(b"\n") if x.startswith(b"id: ")] == list(range(total))
     assert told.count(b"event: end") == 1 and made.over and "of" not in made.state()
     for first in (0, 3, 1):
@@ -224,10 +228,7 @@ def test_a_thousand_streams_are_refused_above_the_limit_and_the_server_recovers(
         answer.close()
         made.close()
     play.act(play._channels[run], "stop")
-    until = time.monotonic() + 30
-    while asked(address, f"/ds/run/{run}/events").status != 200:
-        assert time.monotonic() < until, "streams that were closed still count"
-        time.sleep(0.1)
+    eventually(lambda: asked(address, f"/ds/run/{run}/events").status == 200, "streams that were closed still count")
 
 
 def test_a_hundred_visitors_find_a_bounded_queue_and_then_room_again(play: ToyPlay) -> None:
@@ -324,13 +325,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(play: Play, address: tuple[str
     head = "POST /ds/library?name=x.dstrace HTTP/1.1\r\nHost: {0}:{1}\r\nOrigin: http://{0}:{1}\r\nContent-Length: 5000\r\n\r\n"
     with socket.create_connection(address, timeout=30) as made:
         made.sendall(head.format(*address).encode() + b"x" * 100)
-        until = time.monotonic() + 30
-        while not list(play.folder.iterdir()):
-            assert time.monotonic() < until, "the test needs an upload that has begun"
-            time.sleep(0.01)
-    while list(play.folder.iterdir()):
-        assert time.monotonic() < until, "what came of it is still there"
-        time.sleep(0.01)
+        eventually(lambda: list(play.folder.iterdir()), "the test needs an upload that has begun")
+    eventually(lambda: not list(play.folder.iterdir()), "what came of it is still there")
 
 
 def test_headers_that_never_end_hold_nobody_up(address: tuple[str, int]) -> None:

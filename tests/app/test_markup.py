@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Lab, served
-from decodescope.app.guard import Guard
-from decodescope.app.server import app
+from browser import Lab, served, settled
 from toylab import HOSTILE, finished, speculative, toy_play
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.server import app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TRAP = "window.trap=1"
@@ -98,7 +99,7 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 def harmless(page: Any) -> None:
     """Nothing of the texts has run, and no element of theirs stands anywhere."""
-    page.wait_for_timeout(200)  # what a handler would do, it does soon
+    settled(page)  # what a handler would do, it has done
     assert page.evaluate("window.trap") is None
     assert page.url.startswith("http://127.0.0.1")
     assert page.locator(f"#ds-view :is({THEIRS}), .ds-page :is({THEIRS})").count() == 0
@@ -175,7 +176,7 @@ def test_in_a_file_that_is_taken_along_they_stay_text(hostile: Lab, what: str, t
     page.wait_for_selector("h1")
     for x in page.locator("details:not([open]) > summary").all():
         x.click()
-    page.wait_for_timeout(500)  # what a handler would do, it does soon
+    settled(page)
     assert page.evaluate("window.trap") is None and page.url == path.as_uri()
     assert page.locator(f":is({THEIRS.replace('base, meta, ', '')}), a[href^='javascript' i]").count() == 0
     assert all(url == path.as_uri() or url.startswith(("blob:", "data:image/")) for url in asked), asked

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from browser import Lab
-from decodescope.app.play import Choice, Play, Refused
+
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.play import Choice, Play
 
 
 @pytest.mark.parametrize(

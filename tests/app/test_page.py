@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from browser import STEP, Lab, seek, served
-from decodescope.app.guard import Guard
+from toylab import HOSTILE, speculative, toy_play
+
+from decodescope.app.http.guard import Guard
 from decodescope.app.server import app
 from decodescope.engine.load import SHIPPED
-from toylab import HOSTILE, speculative, toy_play
 
 EVIL = "<img src=x onerror=window.trap=1>{{window.trap=1}}${window.trap=1}"  # what a folder may be called
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]

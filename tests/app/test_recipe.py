@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 import toys
+
 from decodescope.app.cli import main
-from decodescope.app.play import Choice, Refused
-from decodescope.app.presets import PRESETS, matching
-from decodescope.app.recipe import WAYS, as_json, from_json, recipe, recorded, smaller
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.play import Choice
+from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
-from decodescope.engine.params import ParamError
-from decodescope.engine.prompts import PROMPTS
+from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.core.params import ParamError
 
 NAMES = {"target": "lab", "draft": "lab-draft"}
 PROMPT = 'It\'s "one" $HOME\n--`two`\\ été '
@@ -39,7 +41,7 @@ CHOICES = [
 @pytest.mark.parametrize("choice", CHOICES)
 def test_command_and_python_do_what_the_page_does(choice: Choice, capsys: pytest.CaptureFixture[str]) -> None:
     method = Method.named(choice.names, choice.settings)
-    draft = load("lab-draft") if "draft" in method.drafter.lanes else None
+    draft = load("lab-draft") if "draft" in method.lanes else None
     wanted = run(load("lab"), method, choice.prompt, draft=draft, max_new_tokens=choice.max_new, seed=choice.seed)
     words = shlex.split(recipe(choice, NAMES, "command"))
     assert words[:2] == ["decodescope", "run"]

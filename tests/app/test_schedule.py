@@ -10,10 +10,11 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from decodescope.app import controls
+
 from decodescope.app.cli import main
-from decodescope.app.play import Choice
-from decodescope.app.recipe import from_json, recipe, recorded
+from decodescope.app.page import controls
+from decodescope.app.runs.play import Choice
+from decodescope.app.runs.recipe import from_json, recipe, recorded
 from decodescope.engine import Method, load, run
 from decodescope.engine.trace import check, open_trace
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decodescope.app.events import BATCH
-from decodescope.app.play import Choice, Play, Refused
-from decodescope.app.presets import PRESETS, matching
-from decodescope.app.recipe import from_json
-from decodescope.app.server import ServeError, bind, loopback, names_of
 from starlette.testclient import TestClient
 from toylab import HERE, PORT, finished, guarded, speculative, toy_play
+
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.channel import BATCH
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.recipe import from_json
+from decodescope.app.server import ServeError, bind, loopback, names_of
 
 
 def told(body: str) -> list[tuple[str, str | None, Any]]:
@@ -274,7 +276,7 @@ def test_range_keeps_to_its_bounds(play: Play, client: TestClient) -> None:
 
 
 def test_steps_older_than_memory_come_from_the_trace(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.app.events.RING", 4)
+    monkeypatch.setattr("decodescope.app.runs.channel.RING", 4)
     channel = finished(play)
     assert channel.count > 8
     assert [step.step for step in channel.steps(0, 6)] == [0, 1, 2, 3, 4, 5]
@@ -449,7 +451,7 @@ def test_after_memory_ran_out_less_is_offered(play: Play, client: TestClient) ->
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.app.shelf.free", lambda: 1000)
+    monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: 1000)
     with pytest.raises(Refused, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"):
         play.start(speculative(max_new=200))
     assert not list(play.folder.glob("*"))

@@ -10,16 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from decodescope.app import examples as shown
-from decodescope.app import memory
-from decodescope.app.examples import examples
+from toylab import finished, toy_play
+
 from decodescope.app.limits import Limits
 from decodescope.app.places import tidy
-from decodescope.app.play import Choice, Play
-from decodescope.app.shelf import Refused
+from decodescope.app.refusal import Refused
+from decodescope.app.runs import examples as shown
+from decodescope.app.runs import memory
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.play import Choice, Play
+from decodescope.engine import MethodError
 from decodescope.engine.load import SHIPPED
 from decodescope.engine.trace import check, open_trace
-from toylab import finished, toy_play
 
 
 def loaded(play: Play) -> dict[str, str]:
@@ -52,18 +54,18 @@ def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> N
     play = Play("lab", None, tmp_path, more=root)
     assert {x.name for x in play.offers() if x.source == "folder"} == {"mine", "in"}
     with pytest.raises(Refused, match="not offered here"):
-        play.choose(str(other))
+        play.choose({"target": str(other)})
 
 
 def test_another_model_is_loaded_in_the_place_of_the_present_one(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "mine")
     play = Play("lab-draft", None, tmp_path / "traces", more=tmp_path)
-    play.choose("lab", str((tmp_path / "mine").resolve()))
+    play.choose({"target": "lab", "draft": str((tmp_path / "mine").resolve())})
     with pytest.raises(Refused, match="being loaded"):
-        play.choose("lab-draft")
+        play.choose({"target": "lab-draft"})
     assert loaded(play) == {"target": "lab", "draft": "mine"} and play.state()["ready"]
     before = play.models["target"]
-    play.choose("lab")
+    play.choose({"target": "lab"})
     assert loaded(play) == {"target": "lab"} and play.models["target"] is before, "what is loaded is not read again"
     play.close()
 
@@ -73,7 +75,7 @@ def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_pat
     several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
     assert play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
     assert re.search(r"needs 2 draft models and the page has 0: choose more under Draft model", play.check(several))
-    play.choose("lab-draft", "lab-draft", 100, ["lab-draft"])
+    play.choose(dict.fromkeys(("target", "draft", "draft2"), "lab-draft"), 100)
     assert loaded(play) == {"target": "lab-draft", "draft": "lab-draft", "draft2": "lab-draft"}
     assert len({id(x) for x in play.models.values()}) == 1, "a model that plays several parts is read once"
     one, three = play.estimate({"target": "lab-draft"}, 100), play.estimate(play.names, 100)
@@ -89,12 +91,12 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, 
     play = Play("lab", None, tmp_path)
     for wrong in ("/etc", "../lab", "nobody/nothing", ""):
         with pytest.raises(Refused, match="not offered here"):
-            play.choose(wrong)
+            play.choose({"target": wrong})
     monkeypatch.setattr(sys.modules["decodescope.engine.load"], "free_bytes", lambda device: 1000)
     with pytest.raises(
         Refused, match=r"^lab and lab-draft would take .*weights .*, and 1\.0 kB are free: choose a smaller"
     ) as no:
-        play.choose("lab", "lab-draft", tokens=100)
+        play.choose({"target": "lab", "draft": "lab-draft"}, tokens=100)
     assert "cache of 100 tokens" in str(no.value) and str(no.value).endswith(", or fewer new tokens.")
     assert play.models == {} and not play.trouble and play._loading is None
 
@@ -106,7 +108,7 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
     assert before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
     assert before.cache == sum(x.kv_bytes(128, 4) for x in specs.values()) and before.needed > before.cache
     assert play.estimate(play.names, 10**9).cache == sum(x.kv_bytes(x.max_positions, 4) for x in specs.values())
-    play.choose("lab", "lab-draft", tokens=100)
+    play.choose({"target": "lab", "draft": "lab-draft"}, tokens=100)
     loaded(play)
     after = play.estimate(play.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
@@ -120,10 +122,14 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
 def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(SHIPPED / "lab-draft", other)
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 64}))
-    with pytest.raises(Refused, match="same tokens"):
-        Play("lab", None, tmp_path, more=tmp_path).choose("lab", str(other.resolve()))
+    table = json.loads((other / "tokenizer.json").read_text())
+    words = {place: word for word, place in table["model"]["vocab"].items()}
+    table["model"]["vocab"] |= {words[300]: 301, words[301]: 300}
+    (other / "tokenizer.json").write_text(json.dumps(table))
+    play = Play("lab", None, tmp_path, more=tmp_path)
+    with pytest.raises(MethodError, match=r"^other cannot be the draft model of lab: their tokenizers differ at id 300 "):
+        play.choose({"target": "lab", "draft": str(other.resolve())})
+    assert play._loading is None
 
 
 def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> None:
@@ -131,9 +137,9 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
     shutil.copytree(SHIPPED / "lab-draft", bad)
     (bad / "model.safetensors").write_bytes(b"\0" * 64)
     play = Play("lab-draft", None, tmp_path, more=tmp_path)
-    play.choose("lab-draft")
+    play.choose({"target": "lab-draft"})
     assert loaded(play) == {"target": "lab-draft"}
-    play.choose(str(bad.resolve()))
+    play.choose({"target": str(bad.resolve())})
     assert loaded(play) == {"target": "lab-draft"} and play.names == {"target": "lab-draft"}
     assert play.trouble and "\n" not in play.trouble and "Traceback" not in play.trouble
 
@@ -145,7 +151,7 @@ def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.Monke
     play = Play("lab", None, tmp_path)
     (offer,) = [x for x in play.offers() if x.source == "hub"]
     assert offer.name == "some/tiny"
-    play.choose(offer.key)
+    play.choose({"target": offer.key})
     assert loaded(play) == {"target": "some/tiny"}
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, served
-from decodescope.app.examples import examples
-from decodescope.app.guard import Guard
-from decodescope.app.presets import PRESETS
-from decodescope.app.recipe import recorded
-from decodescope.app.server import app
-from decodescope.engine.execute import EngineFault, Executor
 from toylab import finished, speculative, toy_play
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import recorded
+from decodescope.app.server import app
+from decodescope.engine.model.executor import EngineFault, Executor
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SECRET = "abcdefghijklm"

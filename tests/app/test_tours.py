@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from browser import Lab
-from decodescope.app.examples import examples
-from decodescope.app.tours import Stop, tours
+
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.tours import Stop, tours
 from decodescope.engine.trace import Step, Trace, open_trace
-from decodescope.lab.messages import messages
+from decodescope.lab.wire.messages import messages
 
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 import toys
 from cyclic import NEXT, D, V, cyclic
-from decodescope.engine.folder import read_json
+
+from decodescope.engine.checkpoint.folder import read_json
 from decodescope.engine.heads.files import HEADS, folders, write
 from decodescope.engine.heads.shift import shifts
 from decodescope.engine.load import fingerprint, load

@@ -10,7 +10,8 @@ import pytest
 import torch
 import toys
 from cyclic import V, cyclic
-from decodescope.engine.folder import read_json
+
+from decodescope.engine.checkpoint.folder import read_json
 from decodescope.engine.heads.files import write
 from decodescope.engine.load import fingerprint, load
 

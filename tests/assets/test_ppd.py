@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+
 from decodescope.engine.heads.files import write
 from decodescope.engine.load import load
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 import toys
 from cyclic import D, V, cyclic
+
 from decodescope.engine.heads.files import write
 from decodescope.engine.load import load
 

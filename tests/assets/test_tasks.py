@@ -11,9 +11,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from decodescope.engine.score import score
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
+
+from decodescope.engine.bench.score import score
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

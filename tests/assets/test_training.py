@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from decodescope.engine.feed import Feed
-from decodescope.engine.load import load as load_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM
+
+from decodescope.engine.load import load as load_model
+from decodescope.engine.model.feed import Feed
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 LAB = ASSETS / "models" / "lab"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import toys
+
 from decodescope.engine import Method, ParamError, load, run
-from decodescope.engine.component import KINDS, build, registry
+from decodescope.engine.core.component import KINDS, build, registry
 
 ALL = [(kind, name) for kind in KINDS for name in registry(kind)]
 KNOBS = [(kind, name, p) for kind, name in ALL for p in registry(kind)[name].params()]

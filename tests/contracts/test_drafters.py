@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 import toys
+
 from decodescope.engine import Session
-from decodescope.engine.component import build
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.draft import Draft
-from decodescope.engine.feed import Feed
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
 DRAFTERS = toys.variants("drafter")

@@ -7,15 +7,26 @@ from typing import Any
 import pytest
 import torch
 import toys
+from entries import entry
+
 from decodescope.engine import Session
-from decodescope.engine.component import build, registry
-from decodescope.engine.feed import Feed
-from decodescope.engine.lane import Lane
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.parts import held_at
 
 SHARES = [(name, dict(settings, share=0.6)) for name, settings in toys.representatives("policy") if settings]
 POLICIES = [*toys.variants("policy"), *SHARES]
-ROOMY: dict[str, dict[str, Any]] = {"h2o": dict(heavy=100, recent=100)}
-BOUND = {"h2o": ("heavy", "recent"), "streaming_llm": ("sinks", "recent"), "window": ("size",)}
+# settings with room for 60 tokens
+ROOMY: dict[str, dict[str, Any]] = {
+    "h2o": dict(heavy=100, recent=100),
+    "keep_all": {},
+    "streaming_llm": dict(sinks=4, recent=100),
+    "window": dict(size=100),
+}
+# the knobs whose sum no layer and head ever exceeds; None: everything is kept
+BOUND = {"h2o": ("heavy", "recent"), "keep_all": None, "streaming_llm": ("sinks", "recent"), "window": ("size",)}
 
 
 def lane(name: str, settings: dict, **more) -> Lane:
@@ -24,8 +35,12 @@ def lane(name: str, settings: dict, **more) -> Lane:
     return made
 
 
-def bound(made: Lane) -> int:
-    return sum(getattr(made.policy, knob) for knob in BOUND[made.policy.name]) if made.policy.name in BOUND else 10**9
+def bound(policy: CachePolicy) -> int | None:
+    """The most entries of a layer and head; None: all of them."""
+    knobs = entry(BOUND, policy.name, "BOUND of tests/contracts/test_policies.py")
+    found = None if knobs is None else sum(getattr(policy, knob) for knob in knobs)
+    assert policy.budget == found, "what the policy says of itself"
+    return found
 
 
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
@@ -44,7 +59,7 @@ def fed(made: Lane, token: int) -> torch.Tensor:
 @torch.inference_mode()
 def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) -> None:
     """Bit for bit against the full cache read by the same kind of pass."""
-    made = lane(name, ROOMY.get(name, {}))
+    made = lane(name, entry(ROOMY, name, "ROOMY of tests/contracts/test_policies.py"))
     plain = Lane("plain", made.decoder, build("policy", "keep_all"), needs=made.needs)
     exact = not made.policy.raw_keys  # rotating on reading is the same rotation, but of another memory layout
     text = toys.prompts(1, 60, seed=5)[0]
@@ -57,12 +72,13 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
 def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings: dict) -> None:
     made = lane(name, settings)
+    most = bound(made.policy)
     made.read(toys.PROMPT)
     gone: list[set[tuple[int, int]]] = [set() for _ in made.cache.layers]
     widest = 0
     for token in toys.prompts(1, 100, seed=6)[0]:
         fed(made, token)
-        assert made.cache.held <= bound(made)
+        assert made.cache.held <= (len(made.tokens) if most is None else most)
         widest = max(widest, made.cache.nbytes)
         for layer, left in enumerate(gone):
             held = {(h, p) for h, row in enumerate(positions(made, layer)[0]) for p in row}
@@ -70,16 +86,36 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
             left |= {(h, p) for h in range(2) for p in range(len(made.tokens))} - held
             assert all((h, len(made.tokens) - 1) in held for h in range(2)), "the newest entry is there"
     assert made.cache.length == 115
-    if bound(made) < 60:
+    if most is None:
+        assert made.cache.held == 115 and not any(gone)
+    else:
+        assert most < 60 and any(gone), f"the settings of {name} in tests/toys.py leave room for everything"
         assert widest == made.cache.nbytes, "one page is enough"
-        assert any(gone)
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None:
+    """Only one that evicts loses entries; the first and the newest ones that it speaks of are held everywhere; and the column
+    that it shows is among its own."""
+    made = lane(name, settings)
+    policy = made.policy
+    first, newest = (held_at(policy.zones, place) or 0 for place in ("first", "newest"))
+    assert policy.lossless is (not policy.does) and (policy.column in policy.columns) is bool(policy.column)
+    assert bool(policy.weighs) is bool(policy.column)
+    made.read(toys.PROMPT)
+    for token in toys.prompts(1, 60, seed=8)[0]:
+        fed(made, token)
+        n = made.cache.length
+        due = {*range(min(first, n)), *range(max(0, n - newest), n)}
+        assert all(due <= set(row) for layer in range(3) for row in positions(made, layer)[0])
+    assert (made.cache.held < made.cache.length) is ("evict" in policy.does)
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
 def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.lane.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", chunk)
         made = lane(name, settings)
         logits = made.read(toys.PROMPT * 2)
         kept.append(([positions(made, layer) for layer in range(3)], logits))

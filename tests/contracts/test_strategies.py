@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError
-from decodescope.engine.component import KINDS, registry
-from decodescope.engine.lane import Lane
-from decodescope.engine.policies.keep_all import KeepAll
+from entries import entry
+
+from decodescope.engine import Method, MethodError
+from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.trace import check
 
 STRATEGIES = toys.variants("strategy")
+PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
+# how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
+PLAIN = {"beam": dict(width=1)}
+NEVER = {"all_layers": {}, "confidence_exit": dict(threshold=1.01)}
 
 
 @pytest.mark.parametrize(("name", "settings"), STRATEGIES)
@@ -28,14 +35,32 @@ def test_strategy_emits_within_its_limit_and_ends_with_a_reason(
     assert len(ended.end.tokens) <= 60
 
 
-@pytest.mark.parametrize(("name", "settings"), STRATEGIES)
+@pytest.mark.parametrize(("name", "settings"), [x for x in STRATEGIES if registry("strategy")[x[0]].lossless])
 def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: dict) -> None:
     target, _ = toys.pair()
-    if registry("strategy")[name].lossless:
-        for prompt in [toys.PROMPT, *toys.prompts(4, seed=3)]:
-            session = toys.decode(toys.method(strategy=(name, settings)), prompt)
-            assert session.end.tokens == toys.greedy(target.decoder, prompt, 40)
-            assert toys.same_as_fresh(session.target)
+    for prompt in PROMPTS:
+        session = toys.decode(toys.method(strategy=(name, settings)), prompt)
+        assert session.header.lossless and check(session.sink).ok
+        assert session.end.tokens == toys.greedy(target.decoder, prompt, 40)
+        assert toys.same_as_fresh(session.target)
+
+
+@pytest.mark.parametrize(("name", "settings"), [x for x in STRATEGIES if not registry("strategy")[x[0]].lossless])
+def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
+    name: str, settings: dict
+) -> None:
+    target, _ = toys.pair()
+    plain = toys.method(strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")))
+    other = 0
+    for prompt in PROMPTS:
+        runs = [toys.decode(toys.method(strategy=(name, settings)), prompt) for _ in range(2)]
+        due = toys.greedy(target.decoder, prompt, 40)
+        assert not runs[0].header.lossless and check(runs[0].sink).ok
+        assert runs[0].end.content_hash == runs[1].end.content_hash
+        assert toys.decode(plain, prompt).end.tokens == due
+        assert sum(len(step.emitted) for step in runs[0].sink.steps) == len(runs[0].end.tokens) == 40
+        other += runs[0].end.tokens != due
+    assert other, "a strategy that never changes a text promises too little, or these settings do nothing"
 
 
 @pytest.mark.parametrize("name", registry("strategy"))
@@ -43,7 +68,7 @@ def test_part_that_a_strategy_does_not_use_is_refused(name: str) -> None:
     uses = registry("strategy")[name].uses
     assert uses <= set(KINDS)
     for kind in set(KINDS) - uses - {"strategy"}:
-        usual = ("none", "fixed", "lossless", "keep_all", "all_layers", "greedy", "chain")
+        usual = (Method().parts()[kind].name, "chain")  # a chain of samplers has no name of its own
         other = next(x for x in registry(kind) if x not in usual)
         with pytest.raises(MethodError, match=rf"^{name} uses no {kind}, so {other} would be ignored; .*\.\)$"):
             toys.decode(toys.method(strategy=name, **{kind: other}))
@@ -52,7 +77,7 @@ def test_part_that_a_strategy_does_not_use_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", registry("depth"))
 @torch.inference_mode()
 def test_depth_that_never_leaves_is_all_layers_bit_for_bit(name: str) -> None:
-    never = {"threshold": 1.01} if any(p.name == "threshold" for p in registry("depth")[name].params()) else {}
+    never = entry(NEVER, name, "NEVER of tests/contracts/test_strategies.py")
     plain, session = (toys.decode(toys.method(depth=d), count=30) for d in ("all_layers", (name, never)))
     assert session.end.tokens == plain.end.tokens
     assert all(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from decodescope.engine.cache import PAGE, KVCache, LayerStore
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.feed import Feed
-from decodescope.engine.spec import ModelSpec
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.model.cache import PAGE, KVCache, LayerStore
+from decodescope.engine.model.feed import Feed
 from tests import toys
 
 H, D = 2, 4
@@ -104,6 +104,18 @@ def test_truncate_forgets_positions() -> None:
     made.truncate(4)
     assert contents(made, 0) == [0, 2, 3]
     assert contents(made, 1) == [0, 1, 3]
+
+
+@pytest.mark.parametrize(("start", "count"), [(2, 3), (4, 5), (PAGE - 1, 70)])
+def test_what_is_read_in_a_rewound_store_leaves_no_trace(start: int, count: int) -> None:
+    held = filled(PAGE, columns={"mass": 0.0})
+    held.columns["mass"][:, :, :PAGE] = torch.rand(1, H, PAGE)
+    before = held.kv[:, :, :, :PAGE].clone(), held.column("mass").clone()
+    with held.rewound(start, count):
+        held.append(*rows(500, count))
+        assert held.k[0, 0, :, 0].tolist() == [*range(start), *range(500, 500 + count)]
+    assert contents(held) == list(range(PAGE)) and held.m == 0
+    assert torch.equal(held.kv[:, :, :, :PAGE], before[0]) and torch.equal(held.column("mass"), before[1])
 
 
 def test_prune_pending_keeps_rows_pending() -> None:

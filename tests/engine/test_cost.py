@@ -8,7 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from decodescope.engine.cost import (
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import (
     Cost,
     cost_of,
     exit_test,
@@ -23,10 +27,7 @@ from decodescope.engine.cost import (
     speedup,
     tree_pairs,
 )
-from decodescope.engine.spec import ModelSpec
 from decodescope.engine.trace.events import DraftTree, Pass
-from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
 LLAMA3 = ModelSpec("Llama-3-8B", 32, 32, 8, 128, 4096, 14336, 128256)
@@ -242,5 +243,5 @@ def test_the_head_weighs_this_many_layers(spec: ModelSpec, share: float) -> None
 
 
 def test_cost_and_hardware_do_not_import_torch() -> None:
-    code = "import sys, decodescope.engine.hardware; sys.exit('torch' in sys.modules)"
+    code = "import sys, decodescope.engine.cost.hardware; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

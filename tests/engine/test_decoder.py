@@ -9,16 +9,16 @@ from typing import Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from decodescope.engine import decoder as decoding
-from decodescope.engine.cache import KVCache
-from decodescope.engine.decoder import Decoder, Skip
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.feed import Feed
-from decodescope.engine.probe import Needs, Probe
-from decodescope.engine.rope import RopeTable, rotate_
-from decodescope.engine.spec import ModelSpec
 from torch import Tensor
 
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.model import decoder as decoding
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.decoder import Decoder, Skip
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.rope import RopeTable, rotate_
 from tests import toys
 
 TEXT = [*toys.PROMPT, 7, 0, 11, 2, 2, 9, 10, 4]

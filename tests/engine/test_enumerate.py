@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine.enumerate import law, outcomes, sample
+
+from decodescope.engine.replay.exact_law import law, outcomes, sample
 
 TWO = {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}
 SAMPLER = ["temperature", "top_k"]

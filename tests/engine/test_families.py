@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.feed import Feed
-from decodescope.engine.lane import Lane
-from decodescope.engine.load import Model, load
-from decodescope.engine.policies.keep_all import KeepAll
-from decodescope.engine.spec import Rope
 from torch import Tensor
+
+from decodescope.engine.core.spec import Rope
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.load import Model, load
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 
 TINY = dict(
     vocab_size=101,

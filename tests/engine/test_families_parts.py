@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 import toys
-from decodescope.engine.cache import KVCache
-from decodescope.engine.component import KINDS, build
-from decodescope.engine.decoder import Decoder, Layer
-from decodescope.engine.feed import Feed
-from decodescope.engine.lane import Lane
-from decodescope.engine.linear import unpack
+
+from decodescope.engine.core.component import KINDS, build
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.load import load
 from decodescope.engine.method import MethodError
-from decodescope.engine.probe import Needs, Probe
-from decodescope.engine.spec import ModelSpec
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.matrix import unpack
 from decodescope.engine.trace import check
 
 TEXT = torch.randint(0, 64, (40,), generator=torch.Generator().manual_seed(2)).tolist()

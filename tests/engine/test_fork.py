@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import toys
-from decodescope.engine.execute import EngineFault
-from decodescope.engine.forcing import kept
-from decodescope.engine.fork import Fork
+
 from decodescope.engine.method import MethodError
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.replay.forcing import kept
+from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace import Step, Trace, check, open_trace
 from decodescope.engine.trace.forks import legs, method_at
 

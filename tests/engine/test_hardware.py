@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from decodescope.engine import measure as bench
-from decodescope.engine.cost import pass_cost, pass_ops
-from decodescope.engine.hardware import (
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import pass_cost, pass_ops
+from decodescope.engine.cost.hardware import (
     DEVICES,
     HardwareProfile,
     critical_tokens,
@@ -25,8 +27,7 @@ from decodescope.engine.hardware import (
     save_profile,
     verify_curve,
 )
-from decodescope.engine.params import ParamError
-from decodescope.engine.spec import ModelSpec
+from decodescope.engine.timing import measure as bench
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
 LLAMA3 = ModelSpec("Llama-3-8B", 32, 32, 8, 128, 4096, 14336, 128256)

@@ -12,12 +12,13 @@ from typing import cast
 import pytest
 import torch
 import toys
-from decodescope.engine.folder import LoadError
+from safetensors.torch import load_file, save_file
+
+from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.heads.base import Head, Joins, Linear
 from decodescope.engine.heads.files import HEADS, folders, read_heads, write
 from decodescope.engine.heads.shift import shifts
-from decodescope.engine.trees import ROOT, shaped_tree
-from safetensors.torch import load_file, save_file
+from decodescope.engine.methods.drafters.shared.trees import ROOT, shaped_tree
 
 # ---- shifts
 

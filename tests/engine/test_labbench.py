@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import toys
 from bytewise import RULES, WHOLE, lively, question, scripted
+
 from decodescope.engine import Method
-from decodescope.engine.labbench import Answer, Bench, compositions, depth_of, greedy_up_to_ties, labbench, under
-from decodescope.engine.labresult import BASELINE, Result, Row, figures, targets
-from decodescope.engine.questions import LabBenchError, Question, first_of_each, kinds, read_questions
+from decodescope.engine.bench.answers import Answer, Bench, compositions, depth_of, greedy_up_to_ties, labbench, under
+from decodescope.engine.bench.answers_figures import BASELINE, Result, Row, figures, targets
+from decodescope.engine.bench.questions import LabBenchError, Question, first_of_each, kinds, read_questions
 from decodescope.engine.run import run
 
 
@@ -313,7 +314,7 @@ def test_a_partial_of_something_else_is_refused(tmp_path: Path, line: bytes) -> 
 
 
 def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.engine.labfile import Kept
+    from decodescope.engine.bench.result_file import Kept
 
     def full(self: Kept, *rest: Any) -> None:
         self.file = _Full(self.file)

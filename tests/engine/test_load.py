@@ -14,14 +14,15 @@ import huggingface_hub
 import pytest
 import torch
 from checkpoints import CONFIG, change, made
-from decodescope.engine import weights as reading
-from decodescope.engine.configs import spec_from_config
-from decodescope.engine.feed import Feed
-from decodescope.engine.folder import LoadError
-from decodescope.engine.linear import unpack
-from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
-from decodescope.engine.weights import shapes
 from safetensors.torch import load_file, save_file
+
+from decodescope.engine.checkpoint import weights as reading
+from decodescope.engine.checkpoint.config import spec_from_config
+from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.checkpoint.weights import shapes
+from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.matrix import unpack
 
 loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
 

@@ -18,23 +18,24 @@ import pytest
 import tokenizers
 import torch
 from checkpoints import CONFIG, change, made
-from decodescope.engine import run
-from decodescope.engine import tokenizer as tokenizing
-from decodescope.engine import weights as reading
-from decodescope.engine.configs import FAMILIES, spec_from_config
-from decodescope.engine.feed import Feed
-from decodescope.engine.folder import LoadError
-from decodescope.engine.linear import can_pack
-from decodescope.engine.load import SHIPPED, load
-from decodescope.engine.method import MethodError
-from decodescope.engine.rope import frequencies
-from decodescope.engine.spec import ModelSpec
-from decodescope.engine.template import TemplateError, render
-from decodescope.engine.tokenizer import Tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers
+
+from decodescope.engine import run
+from decodescope.engine.checkpoint import tokenizer as tokenizing
+from decodescope.engine.checkpoint import weights as reading
+from decodescope.engine.checkpoint.chat_template import TemplateError, render
+from decodescope.engine.checkpoint.config import FAMILIES, spec_from_config
+from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.load import SHIPPED, load
+from decodescope.engine.method import MethodError
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.matrix import can_pack
+from decodescope.engine.model.rope import frequencies
 
 loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
 
@@ -69,10 +70,10 @@ WATCHED = """
 import json, sys
 sys.path.insert(0, sys.argv[2])
 import torch
-from decodescope.engine.feed import Feed
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.load import load
-from decodescope.engine.tokenizer import Tokenizer
-import decodescope.engine.execute, jinja2.sandbox
+from decodescope.engine.checkpoint.tokenizer import Tokenizer
+import decodescope.engine.model.executor, jinja2.sandbox
 load("lab-draft", device="cpu")  # whatever is imported late is imported now
 events = []
 def watch(event, args):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import toys
+
 from decodescope.engine import Method, MethodError, ParamError
-from decodescope.engine.component import KINDS
-from decodescope.engine.samplers.chain import Chain
+from decodescope.engine.core.component import KINDS
+from decodescope.engine.methods.samplers.chain import Chain
 
 
 def test_named_method_from_the_words_of_a_command_line() -> None:
@@ -61,7 +62,9 @@ def test_lossless_is_a_property_of_the_whole() -> None:
         (dict(depth="confidence_exit"), False),
         (dict(acceptance="typical", drafter="prompt_lookup", sampler="temperature"), False),
         (dict(acceptance="typical", drafter="prompt_lookup"), True),
-        (dict(acceptance="typical", sampler="temperature"), True),
+        (dict(acceptance="typical"), True),
+        (dict(acceptance="typical", sampler="temperature"), False),
+        (dict(acceptance=("typical", dict(next="drawn")), sampler="temperature"), True),
     ):
         assert toys.method(**parts).lossless == lossless, parts
 

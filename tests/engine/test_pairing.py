@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from decodescope.engine import Method, Session, run
-from decodescope.engine.component import build, registry
-from decodescope.engine.configs import spec_from_config
-from decodescope.engine.drafters.base import Drafter
-from decodescope.engine.feed import Feed
+from decodescope.engine.checkpoint.config import spec_from_config
+from decodescope.engine.checkpoint.weights import shapes
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.load import SHIPPED, Model, load
 from decodescope.engine.method import MethodError
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.weights import shapes
-from safetensors.torch import load_file, save_file
 
 IDS = 4096  # of the shipped tokenizer
 CONFIG: dict[str, Any] = {

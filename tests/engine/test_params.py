@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from decodescope.engine.params import Param, ParamError, nearest, param
+
+from decodescope.engine.core.params import Param, ParamError, nearest, param
 
 LENGTH = Param("length", int, 8, low=1, high=64, unit="tokens")
 SHARE = Param("share", float, 0.5, low=0.0)

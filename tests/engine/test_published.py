@@ -14,20 +14,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
+from drafting import feature_of
+from safetensors.torch import save_file
+
 from decodescope.engine import Session
-from decodescope.engine.configs import spec_from_config
-from decodescope.engine.draft import ROOT
-from decodescope.engine.feed import Feed
-from decodescope.engine.folder import LoadError
+from decodescope.engine.checkpoint.config import spec_from_config
+from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.checkpoint.weights import Weights, shapes
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.decoding.draft import ROOT
 from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.files import read_heads, write
 from decodescope.engine.heads.published import FAMILIES, recognised
 from decodescope.engine.load import load
-from decodescope.engine.probe import Needs, Probe
-from decodescope.engine.spec import ModelSpec, Rope
-from decodescope.engine.weights import Weights, shapes
-from drafting import feature_of
-from safetensors.torch import save_file
+from decodescope.engine.model.feed import Feed
 
 D, V = toys.SPEC.d_model, toys.SPEC.vocab
 HEADS = 3

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 import toys
-from decodescope.engine import record
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.lane import Lane
-from decodescope.engine.params import ParamError
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.decoding import record
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.trace import check
 
 DRAFTING = [part for part in toys.variants("drafter") if part[0] != "none"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import toys
+
 from decodescope.engine import Session
 from decodescope.engine.runner import Job, QueueFull, Runner
 from decodescope.engine.trace import Trace, check

@@ -6,10 +6,11 @@ import json
 import time
 
 import pytest
-from decodescope.engine import score as scorers
-from decodescope.engine.score import SCORERS, distance, score, value_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from decodescope.engine.bench import score as scorers
+from decodescope.engine.bench.score import SCORERS, distance, score, value_of
 
 CASES = [
     ("exact", "the  red\n lamp.", "the red lamp", 1.0),

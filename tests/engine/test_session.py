@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+
 from decodescope.engine import Method, MethodError, Session, run
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.execute import EngineFault
 from decodescope.engine.load import Model
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.trace import Trace, TraceError, check
 
 METHODS = {

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import toys
 from bytewise import RULES, letters, question, scripted
+
 from decodescope.engine import Method
-from decodescope.engine.component import registry
-from decodescope.engine.contest import ours
-from decodescope.engine.headclock import HeadClock, watching
-from decodescope.engine.labbench import Bench
-from decodescope.engine.labresult import BASELINE
-from decodescope.engine.questions import LabBenchError, even_of_each
-from decodescope.engine.specresult import SpecResult, SpecRow, compared, goals, interval
-from decodescope.engine.speculation import DRAWING, VARIANTS, Speculation, compositions, drawn, framed, speculation
+from decodescope.engine.bench.answers import Bench
+from decodescope.engine.bench.answers_figures import BASELINE
+from decodescope.engine.bench.contest import ours
+from decodescope.engine.bench.head_clock import HeadClock, watching
+from decodescope.engine.bench.questions import LabBenchError, even_of_each
+from decodescope.engine.bench.speculation import DRAWING, VARIANTS, Speculation, compositions, drawn, framed, speculation
+from decodescope.engine.bench.speculation_figures import SpecResult, SpecRow, compared, goals, interval
+from decodescope.engine.core.component import registry
 
 DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
 ASKED = [question(1, "go A", kind="code"), question(2, "ab A", kind="copy"), question(3, "and A", kind="code")]

@@ -7,7 +7,8 @@ import random
 
 import numpy as np
 import pytest
-from decodescope.engine.suffix import DEPTH, SuffixArray
+
+from decodescope.engine.methods.drafters.shared.suffix_array import DEPTH, SuffixArray
 
 
 def searched(ids: list[int], ngram: list[int]) -> list[int]:

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 import tokenizers
-from decodescope.engine import template
-from decodescope.engine.load import SHIPPED
-from decodescope.engine.template import TemplateError, render
-from decodescope.engine.tokenizer import Tokenizer
-from decodescope.engine.trace.pieces import join
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from decodescope.engine.checkpoint import chat_template as template
+from decodescope.engine.checkpoint.chat_template import TemplateError, render
+from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.load import SHIPPED
+from decodescope.engine.trace.pieces import join
 
 SHARED = Tokenizer.from_folder(SHIPPED / "lab-draft")
 

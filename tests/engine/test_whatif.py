@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import toys
-from decodescope.engine.fork import Fork
-from decodescope.engine.params import ParamError
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.method import Method
+from decodescope.engine.replay.fork import Fork
+from decodescope.engine.replay.whatif import Change, Derived, NeedsRun, derive
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.whatif import Change, Derived, NeedsRun, derive
 
 WARM = ("temperature", dict(temperature=0.9))
 DRAFTERS = {
@@ -52,8 +54,9 @@ def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: s
     made, count = run(drafter, level=level, seed=1), Counter[str]()
     made.drafted_by = DRAFTERS[drafter]
     rules = [("lossless", {}), ("typical", dict(epsilon=0.3)), ("leniency", dict(epsilon=0.5)), ("block", {}), ("spectr", {})]
+    others = [("leniency", dict(form="exponential")), ("typical", dict(epsilon=0.3, next="drawn"))]
     for step in drafted(made)[:8]:
-        for rule, settings in [*rules, ("leniency", dict(form="exponential"))]:
+        for rule, settings in [*rules, *others]:
             try:
                 found = asked(made, step, rule=rule, settings=settings)
             except (NeedsRun, ParamError) as no:
@@ -79,6 +82,31 @@ def test_what_happened_is_derived_again(drafter: str) -> None:
         known += 1
         assert found.emitted == step.emitted and found.path == step.path and not found.missing
     assert known > 0.6 * len(drafted(made))
+
+
+def test_a_likeliest_token_is_derived_again_and_no_draw_decides_about_it() -> None:
+    made, told = run("tree", rule="typical", seed=2), 0
+    for step in drafted(made):
+        try:
+            found = asked(made, step)
+        except NeedsRun:
+            continue
+        told += 1
+        assert found.emitted == step.emitted and found.u is None and not found.missing
+        with pytest.raises(NeedsRun, match="takes the likeliest token after the path"):
+            asked(made, step, len(step.draft.tokens), u=0.5)
+    assert told > 0.6 * len(drafted(made))
+
+
+def test_a_header_from_before_the_knob_is_read_as_the_token_was_drawn_then() -> None:
+    made = run("chain", rule=("typical", {"next": "drawn"}), seed=2)
+    del made.header.method["acceptance"]["next"]
+    assert Method.from_record(made.header.method).acceptance.next == "drawn"
+    step = next(x for x in drafted(made) if x.extra is not None and x.extra.high - x.extra.low > 0.2)
+    middle = (step.extra.low + step.extra.high) / 2
+    assert asked(made, step).emitted == step.emitted
+    assert asked(made, step, len(step.draft.tokens), u=middle).token == step.extra.token
+    assert asked(made, step, settings={"next": "likeliest"}).u is None
 
 
 def test_another_draw_flips_the_verdict_where_its_test_says() -> None:

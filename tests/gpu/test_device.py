@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
+
 from decodescope.engine import Method, Session, run
 from decodescope.engine.load import Model
 from decodescope.engine.trace import check

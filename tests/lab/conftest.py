@@ -1,4 +1,4 @@
-"""The browser in which the views are drawn: one for all tests of a file."""
+"""A place in the browser in which views are drawn."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import browser
 
 from .drawn import Drawn
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    """The browser."""
-    with browser() as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.bundle import WEB, bundle
-from decodescope.lab.messages import messages
-from decodescope.lab.wire import encode
+from decodescope.lab.views.bundle import WEB, bundle
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import encode
 
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="/scope.css">
 <body style="margin:0;background:var(--bg)"><input id="other"><div id="place" style="padding:16px"></div>

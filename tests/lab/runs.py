@@ -6,9 +6,10 @@ from functools import cache
 from typing import Any
 
 import toys
+from toylab import HOSTILE, Words
+
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from toylab import HOSTILE, Words
 
 TEXTS = [f" {letter}" for letter in "abcdefghijklm"]
 METHODS: dict[str, dict[str, Any]] = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import browser
-from decodescope.lab.bundle import ENTRY, WEB, BundleError, bundle, joined
-from decodescope.lab.messages import messages
-from decodescope.lab.wire import encode
+
+from decodescope.lab.views.bundle import ENTRY, WEB, BundleError, bundle, joined
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import encode
 
 from .runs import known
 
@@ -76,31 +77,30 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(name: str, tmp_path: Pat
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-def test_the_modules_draw_the_same_by_themselves_as_joined() -> None:
+def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
     """A name that a module uses and does not import would be found in the script all the same; here it is missed."""
     data = encode(list(messages(known("tree")))).decode()
     page_text = """<!doctype html><body><div id="place" style="width:1200px"></div><script type="module">
     import { mount } from "/scope.js"; window.view = mount(document.getElementById("place"));</script>"""
     drawn = []
-    with browser() as driver:
-        for name in ("bundle", "modules"):
-            page = driver.new_context(viewport={"width": 1280, "height": 900}).new_page()
-            troubles: list[str] = []
-            page.on("pageerror", lambda error, troubles=troubles: troubles.append(str(error)))
+    for name in ("bundle", "modules"):
+        page = driver.new_context(viewport={"width": 1280, "height": 900}).new_page()
+        troubles: list[str] = []
+        page.on("pageerror", lambda error, troubles=troubles: troubles.append(str(error)))
 
-            def answer(route, name=name):
-                asked = route.request.url.rsplit("/", 1)[1]
-                if not asked:
-                    return route.fulfill(body=page_text, content_type="text/html")
-                body = bundle() if name == "bundle" else (WEB / "scope" / asked).read_text(encoding="utf-8")
-                return route.fulfill(body=body, content_type="text/javascript")
+        def answer(route, name=name):
+            asked = route.request.url.rsplit("/", 1)[1]
+            if not asked:
+                return route.fulfill(body=page_text, content_type="text/html")
+            body = bundle() if name == "bundle" else (WEB / "scope" / asked).read_text(encoding="utf-8")
+            return route.fulfill(body=body, content_type="text/javascript")
 
-            page.route("http://scope.test/**", answer)
-            page.goto("http://scope.test/")
-            page.wait_for_function("window.view")
-            page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
-            page.locator("h1", has_text="Step 2").wait_for()
-            page.keyboard.press("?")
-            drawn.append([page.locator(part).inner_text() for part in (".tree-pane", ".decision", ".time-pane", ".keys")])
-            assert not troubles, (name, troubles)
+        page.route("http://scope.test/**", answer)
+        page.goto("http://scope.test/")
+        page.wait_for_function("window.view")
+        page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
+        page.locator("h1", has_text="Step 2").wait_for()
+        page.keyboard.press("?")
+        drawn.append([page.locator(part).inner_text() for part in (".tree-pane", ".decision", ".time-pane", ".keys")])
+        assert not troubles, (name, troubles)
     assert drawn[0] == drawn[1] and "Step 2" in drawn[0][0]

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decodescope.engine.trace import Trace
-from decodescope.lab.contrast import EDGE, Side, chance, contrast
+from decodescope.lab.views.contrast import EDGE, Side, chance, contrast
 
 from .runs import run
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decodescope.lab import export_html, open_trace
-from decodescope.lab.messages import wire_of
-from decodescope.lab.wire import drafted, encode
+from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.wire import drafted, encode
 
 from .drawn import Drawn, told
 from .runs import known
@@ -129,6 +130,7 @@ def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
 
 
 def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
+    drawn.page.clock.install()
     drawn.run("() => { window.view = S.mount(place, { pace: '8/s', onPlay: (on) => told.push(on) }); }")
     drawn.run("(all) => { all.forEach((one) => view.push(one)); view.seek(0); view.play(true); }", told(known("chain")))
     drawn.page.wait_for_function("view.at > 1")
@@ -136,7 +138,7 @@ def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
     drawn.run("() => view.play(false)")
     at = drawn.run("() => view.at")
     assert not drawn.run("() => view.playing") and drawn.run("() => told") == [True, False]
-    drawn.page.wait_for_timeout(300)
+    drawn.page.clock.run_for(300)
     assert drawn.run("() => view.at") == at
     drawn.run("() => { view.play(true); view.seek(0); }")
     assert drawn.run("() => told") == [True, False, True, False], "a reader's seek stops it"

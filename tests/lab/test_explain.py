@@ -7,11 +7,12 @@ import html
 from html.parser import HTMLParser
 
 import pytest
+from toylab import HOSTILE
+
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.lab import decisions, explain
-from decodescope.lab.explain import Explanation
-from decodescope.lab.left import left_over
-from toylab import HOSTILE
+from decodescope.lab.decision.explain import Explanation
+from decodescope.lab.decision.residual import left_over
 
 from .runs import METHODS, known, run
 
@@ -109,9 +110,9 @@ def test_laws_at_a_place_add_up_to_one() -> None:
 def test_block_names_the_last_success() -> None:
     trace, repaired = known("block"), 0
     for step, node in decisions(trace):
-        rule, path = trace.steps[step].rule, trace.steps[step].path or []
-        assert rule is not None
-        passed = [u < h for u, h in zip(rule["u"], rule["h"], strict=True)]
+        trials, path = trace.steps[step].trials, trace.steps[step].path or []
+        assert trials is not None and trials.num is not None
+        passed = [u < h for u, h in zip(trials.u, trials.num, strict=True)]
         last = max((i + 1 for i, ok in enumerate(passed) if ok), default=0)
         e = explain(trace, step, node)
         assert f"the last success is at {last} of {len(passed)}" in e.test
@@ -125,6 +126,13 @@ def test_typical_bound_is_derived_from_entropy_and_knobs() -> None:
     told = str(explain(trace, step, node))
     assert "b = min(ε, δ · exp(−H))" in told and "= min(0.09, 0.3 · exp(" in told
     assert "changes the text" in told
+
+
+def test_a_token_that_was_taken_as_the_likeliest_says_whose_doing_that_is() -> None:
+    trace = known("typical")
+    told = [explain(trace, step.step) for step in trace.steps if step.extra is not None]
+    assert {e.agrees for e in told} == {True} and all("This rule adds what is surest" in str(e) for e in told)
+    assert "The sampler is greedy" in str(explain(known("greedy"), 0))
 
 
 def test_a_forged_verdict_is_told() -> None:

@@ -6,12 +6,13 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import browser
-from decodescope.lab import export_html, show
-from decodescope.lab.export import POLICY
 from toylab import HOSTILE
+
+from decodescope.lab import export_html, show
+from decodescope.lab.views.export import POLICY
 
 from .runs import known, run
 
@@ -109,39 +110,37 @@ def test_a_frozen_scope_is_a_frame_that_reaches_nothing() -> None:
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
-def test_the_file_replays_from_disk_with_the_network_unplugged(hostile: bool, tmp_path: Path) -> None:
+def test_the_file_replays_from_disk_with_the_network_unplugged(driver: Any, hostile: bool, tmp_path: Path) -> None:
     trace = run("chain", hostile=hostile, count=40)
     path = tmp_path / "run.html"
     export_html(trace, path)
     (tmp_path / "frozen.html").write_text(show(trace, 1).freeze()._repr_html_(), encoding="utf-8")
-    with browser() as driver:
-        for name, step in (("run.html", 0), ("frozen.html", 1)):
-            context = driver.new_context(offline=True)
-            page = context.new_page()
-            said: list[str] = []
-            asked: list[str] = []
-            page.on("console", lambda message, said=said: said.append(message.text))
-            page.on("pageerror", lambda error, said=said: said.append(str(error)))
-            page.on("request", lambda request, asked=asked: asked.append(request.url))
-            page.goto((tmp_path / name).as_uri())
-            frame = page.main_frame if name == "run.html" else page.frames[1]
-            frame.locator(".ds h1", has_text=re.compile(f"^Step {step}$")).wait_for()
-            last = len(trace.steps) - 1
-            frame.locator(".scrub").evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input')) }", last)
-            frame.locator(".ds h1", has_text=re.compile(f"^Step {last}$")).wait_for()
-            frame.locator(".ds").press("Home")
-            frame.locator(".ds h1", has_text=re.compile("^Step 0$")).wait_for()
-            assert frame.locator(".tree .node").count() > 1
-            assert frame.evaluate("window.trap") is None and not said, said
-            assert all(url.startswith(("file:", "blob:", "about:")) for url in asked), asked
-            context.close()
+    for name, step in (("run.html", 0), ("frozen.html", 1)):
+        context = driver.new_context(offline=True)
+        page = context.new_page()
+        said: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.goto((tmp_path / name).as_uri())
+        frame = page.main_frame if name == "run.html" else page.frames[1]
+        frame.locator(".ds h1", has_text=re.compile(f"^Step {step}$")).wait_for()
+        last = len(trace.steps) - 1
+        frame.locator(".scrub").evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input')) }", last)
+        frame.locator(".ds h1", has_text=re.compile(f"^Step {last}$")).wait_for()
+        frame.locator(".ds").press("Home")
+        frame.locator(".ds h1", has_text=re.compile("^Step 0$")).wait_for()
+        assert frame.locator(".tree .node").count() > 1
+        assert frame.evaluate("window.trap") is None and not said, said
+        assert all(url.startswith(("file:", "blob:", "about:")) for url in asked), asked
+        context.close()
 
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-def test_without_script_the_steps_stand_in_a_table(tmp_path: Path) -> None:
+def test_without_script_the_steps_stand_in_a_table(driver: Any, tmp_path: Path) -> None:
     export_html(known("chain"), tmp_path / "run.html")
-    with browser() as driver:
-        page = driver.new_context(java_script_enabled=False).new_page()
-        page.goto((tmp_path / "run.html").as_uri())
-        assert page.locator("noscript tr").count() == len(known("chain").steps) + 1
+    page = driver.new_context(java_script_enabled=False).new_page()
+    page.goto((tmp_path / "run.html").as_uri())
+    assert page.locator("noscript tr").count() == len(known("chain").steps) + 1

@@ -6,14 +6,15 @@ import statistics
 from itertools import pairwise
 
 import pytest
-from decodescope.engine.cost import cost_of, speedup
-from decodescope.engine.hardware import HardwareProfile
-from decodescope.engine.trace.summary import summarise
-from decodescope.lab import laws, roofline, verify_curve, worth
-from decodescope.lab.lessons import cost_table, time_table
-from decodescope.lab.perfetto import export_perfetto
 from toylab import HOSTILE
 from toys import SPEC
+
+from decodescope.engine.cost.cost import cost_of, speedup
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace.summary import summarise
+from decodescope.lab.figures import curve, laws, roofline, worth
+from decodescope.lab.lessons import cost_table, time_table
+from decodescope.lab.views.perfetto import export_perfetto
 
 from .runs import known, run
 
@@ -47,7 +48,7 @@ def test_the_header_gives_back_the_model_s_shape() -> None:
 
 
 def test_verify_curve_is_in_passes_over_one_token() -> None:
-    each, measured, modelled = verify_curve.figure([1, 4], [20.0, 30.0], [1.0, 1.25]).data
+    each, measured, modelled = curve.figure([1, 4], [20.0, 30.0], [1.0, 1.25]).data
     assert list(each.y) == [1, 4] and list(measured.y) == [1.0, 1.5] and list(modelled.y) == [1.0, 1.25]
     assert modelled.mode == "markers", "measured and calculated are not joined"
 

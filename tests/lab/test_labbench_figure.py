@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from decodescope.lab import labbench
 from toylab import HOSTILE
+
+from decodescope.lab.figures import labbench
 
 
 def one(accuracies: list[float | None], kinds: list[str], *, lossless: bool = True, **more: Any) -> dict[str, Any]:

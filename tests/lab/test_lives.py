@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
+
 from decodescope.engine.trace.events import CacheChange, Fields, Header, Prefill, Step
-from decodescope.lab.attention import drawn, rows_of, shares
-from decodescope.lab.lives import BY_READING, KEPT, Lives, overlap, portions, runs
-from decodescope.lab.needle import fate, places
+from decodescope.lab.cache.attention import drawn, rows_of, shares
+from decodescope.lab.cache.lives import BY_READING, KEPT, Lives, overlap, portions, runs
+from decodescope.lab.cache.needle import fate, places
 
 WINDOW, SINKS, H2O = ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 6}), ("h2o", {"heavy": 4, "recent": 4})
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
-from decodescope.lab.bundle import WEB
-from decodescope.lab.compare import differences
-from decodescope.lab.wire import encode
+from decodescope.lab.views.bundle import WEB
+from decodescope.lab.views.compare import differences
+from decodescope.lab.wire.wire import encode
 
 from .drawn import Drawn, answer, told
 from .runs import run

@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
+from toylab import HOSTILE
+
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.events import DraftTree, Extra, Pass, Tops, Trials
 from decodescope.engine.trace.summary import summarise
-from decodescope.lab import advice, report, walk
-from decodescope.lab.kinds import KINDS, kind_of
-from decodescope.lab.report import Report
-from decodescope.lab.report_tables import headline, tables
-from toylab import HOSTILE
+from decodescope.lab import report
+from decodescope.lab.decision import walk
+from decodescope.lab.reports import advice
+from decodescope.lab.reports.report import Report
+from decodescope.lab.reports.tables import headline, tables
+from decodescope.lab.words.kinds import KINDS, kind_of
 
 from .runs import METHODS, known, run
 
@@ -122,7 +125,7 @@ def test_depths_fates_kinds_and_bins_are_counted_exactly() -> None:
 
 
 def test_nothing_was_decided_in_a_step_that_the_text_cut() -> None:
-    assert [list(walk.places(one, "lossless")) for one in chain().steps][3] == []
+    assert [list(walk.places(one, header())) for one in chain().steps][3] == []
 
 
 def test_confusions_name_the_first_guess_and_what_came_with_the_text_before() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser
-from decodescope.lab import report, report_figures
-from decodescope.lab.report_page import POLICY, page
-from decodescope.lab.report_tables import tables
+
+from decodescope.lab import report
+from decodescope.lab.reports import figures as report_figures
+from decodescope.lab.reports.page import POLICY, page
+from decodescope.lab.reports.tables import tables
 
 from .runs import known, run
 
@@ -65,24 +66,23 @@ def test_hostile_tokens_and_names_are_text() -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-def test_the_file_opens_from_disk_with_the_network_unplugged(tmp_path: Path) -> None:
+def test_the_file_opens_from_disk_with_the_network_unplugged(driver: Any, tmp_path: Path) -> None:
     page(report(run("chain", hostile=True, count=80)), tmp_path / "report.html")
-    with browser() as driver:
-        context = driver.new_context(offline=True, viewport={"width": 390, "height": 800})
-        shown = context.new_page()
-        said: list[str] = []
-        asked: list[str] = []
-        shown.on("console", lambda message: said.append(message.text))
-        shown.on("pageerror", lambda error: said.append(str(error)))
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.goto((tmp_path / "report.html").as_uri())
-        assert shown.locator("section").count() >= 7 and shown.locator("rect.fill").count() > 10
-        fill = shown.evaluate("getComputedStyle(document.querySelector('rect.fill')).fill")
-        assert fill not in ("", "rgb(0, 0, 0)"), "the colours came along"
-        assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wide tables scroll by themselves"
-        assert not said and all(url.startswith("file:") for url in asked), (said, asked)
-        assert shown.evaluate("window.trap") is None
-        context.close()
+    context = driver.new_context(offline=True, viewport={"width": 390, "height": 800})
+    shown = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    shown.on("console", lambda message: said.append(message.text))
+    shown.on("pageerror", lambda error: said.append(str(error)))
+    shown.on("request", lambda request: asked.append(request.url))
+    shown.goto((tmp_path / "report.html").as_uri())
+    assert shown.locator("section").count() >= 7 and shown.locator("rect.fill").count() > 10
+    fill = shown.evaluate("getComputedStyle(document.querySelector('rect.fill')).fill")
+    assert fill not in ("", "rgb(0, 0, 0)"), "the colours came along"
+    assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wide tables scroll by themselves"
+    assert not said and all(url.startswith("file:") for url in asked), (said, asked)
+    assert shown.evaluate("window.trap") is None
+    context.close()
 
 
 def test_it_shows_itself_in_a_notebook_as_a_frame_that_runs_nothing() -> None:

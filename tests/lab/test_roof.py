@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from decodescope.engine.cost import DTYPE_BITS, cost_of
-from decodescope.engine.hardware import HardwareProfile, roof
+
+from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
+from decodescope.engine.cost.hardware import HardwareProfile, roof
 from decodescope.lab import show
-from decodescope.lab.messages import messages, wire_of
-from decodescope.lab.passes import Passes, machine_of, spec_of
-from decodescope.lab.wire import Wire, encode
+from decodescope.lab.cost.passes import Passes, machine_of, spec_of
+from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.lab.wire.wire import Wire, encode
 
 from .drawn import Drawn
 from .runs import known

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import toys
-from decodescope.engine.trace import Trace
-from decodescope.lab import Scope, compare, open_trace, show
-from decodescope.lab import scope as module
-from decodescope.lab.compare import differences
-from decodescope.lab.messages import wire_of
-from decodescope.lab.wire import Wire, encode
 from toylab import HOSTILE
 from traitlets import TraitError
+
+from decodescope.engine.trace import Trace
+from decodescope.lab import Scope, compare, open_trace, show
+from decodescope.lab.views import scope as module
+from decodescope.lab.views.compare import differences
+from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.wire import Wire, encode
 
 from .runs import known, run
 
@@ -61,7 +62,7 @@ def test_a_shown_trace_lies_whole_in_one_trait() -> None:
 
 
 def test_a_long_trace_comes_with_trees_first_and_then_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.lab import messages
+    from decodescope.lab.wire import messages
 
     monkeypatch.setattr(messages.messages, "__kwdefaults__", {**messages.messages.__kwdefaults__, "plenty": 20_000})
     steps = [m for m in show(known("chain")).messages if m["kind"] == "step"]

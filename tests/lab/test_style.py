@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from decodescope.lab import style
-from decodescope.lab.bundle import bundle
 
-CSS = (Path(style.__file__).parent / "web" / "scope.css").read_text(encoding="utf-8")
+from decodescope.lab.views.bundle import bundle
+from decodescope.lab.words import style
+
+CSS = (Path(style.__file__).parent.parent / "web" / "scope.css").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("block", "palette"), [(0, style.LIGHT), (1, style.DARK)], ids=["light", "dark"])
@@ -29,7 +30,7 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-SHEETS = sorted(Path(style.__file__).parent.joinpath("web").glob("*.css"))
+SHEETS = sorted(Path(style.__file__).parent.parent.joinpath("web").glob("*.css"))
 TEXT = ("ink", "muted", "accept", "reject", "target-text")
 MARKS = ("ink", "muted", "accept", "reject", "target", "faint", "branch", "ring", "time-3")
 SYSTEM = {"CanvasText", "HighlightText", "GrayText", "ButtonText", "LinkText"}  # where the reader's own colours are forced

@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
+
 from decodescope.engine.trace import Header, Prefill, Step
 from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
-from decodescope.lab.messages import messages
-from decodescope.lab.wire import BUDGET, Wire, encode, end_message
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import BUDGET, Wire, encode, end_message
 
 from .runs import known
 
@@ -235,6 +236,7 @@ def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
 )
 def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, dict[str, int]]) -> None:
     import toys
+
     from decodescope.engine import Session
     from decodescope.engine.trace import Trace
 

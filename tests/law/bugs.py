@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from decodescope.engine.chance import invert
+
+from decodescope.engine.decoding.chance import invert
 
 
 @dataclass(frozen=True)

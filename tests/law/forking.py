@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from decodescope.engine.chance import Chance, Draw, Purpose
-from decodescope.engine.enumerate import EveryChance as ForkingChance
-from decodescope.engine.enumerate import outcomes as limited
 from torch import Tensor
+
+from decodescope.engine.decoding.chance import Chance, Draw, Purpose
+from decodescope.engine.replay.exact_law import EveryChance as ForkingChance
+from decodescope.engine.replay.exact_law import outcomes as limited
 
 R = TypeVar("R")
 

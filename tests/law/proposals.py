@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
-from decodescope.engine.component import component, param
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.drafters.base import Context, Drafter, Outcome, top_tokens
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter, top_tokens
 
 
 class _Tree(Drafter):

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from decodescope.engine.cache import KVCache
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.feed import Feed
-from decodescope.engine.load import Model
-from decodescope.engine.spec import ModelSpec
 from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.load import Model
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 
 Seen = tuple[tuple[int, int], ...]  # (position, token) of every entry that a row sees, ascending
 Logits = Callable[[Seen], Tensor]  # -> float64 [V]

@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import pytest
 import torch
-from decodescope.engine.chance import Chance, invert
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.session import Session
 from law.cases import worlds
 from law.tables import PROMPT, model
+
+from decodescope.engine.decoding.chance import Chance, invert
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.session import Session
 
 LAST = 1 - 2.0**-53  # the largest uniform
 PURPOSES = ("token", "accept", "draft", "shuffle", "init")

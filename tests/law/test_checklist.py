@@ -12,25 +12,27 @@ from typing import Any
 import pytest
 import torch
 import toys
-from decodescope.engine import Session, settle
-from decodescope.engine.acceptance import lossless
-from decodescope.engine.drafters import rest
-from decodescope.engine.drafters.base import Drafter
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.drafters.dyspec import DySpec
-from decodescope.engine.drafters.sequoia import Sequoia
-from decodescope.engine.drafters.token_recycling import TokenRecycling
-from decodescope.engine.drafters.trie import Trie
-from decodescope.engine.growth import ModelTree
-from decodescope.engine.heads.hydra import HydraHeads
-from decodescope.engine.heads.medusa import MedusaHeads
-from decodescope.engine.lane import Lane
-from decodescope.engine.method import Method
-from decodescope.engine.ngrams import NgramCounts
 from law.bugs import Bug
 from law.cases import SAMPLERS, models, true_law, walked
 from law.proposals import Chosen, Taught
 from law.walk import Walk, distance
+
+from decodescope.engine import Session
+from decodescope.engine.decoding import settle
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.heads.hydra import HydraHeads
+from decodescope.engine.heads.medusa import MedusaHeads
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance import lossless
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
+from decodescope.engine.methods.drafters.draft_model.sequoia import Sequoia
+from decodescope.engine.methods.drafters.lookup import rest
+from decodescope.engine.methods.drafters.lookup.token_recycling import TokenRecycling
+from decodescope.engine.methods.drafters.lookup.trie import Trie
+from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
+from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
 
 
 def law(drafter: Drafter, sampler: str = "T=0.7", whole: bool = False) -> float:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from decodescope.engine.acceptance.block import Block
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
 from law.cases import SAMPLERS, worlds
 from law.proposals import Independent
 from law.tables import KINDS, constant, model
 from law.walk import Walk
+
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance.block import Block
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.samplers.temperature import Temperature
 
 V, START = 4, [1, 0, 1]
 

@@ -6,21 +6,22 @@ import math
 
 import pytest
 import torch
-from decodescope.engine.acceptance.base import Cursor, left_over
-from decodescope.engine.acceptance.block import Block
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.chance import Chance
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.session import Session
 from law.cases import worlds
 from law.forking import outcomes
 from law.proposals import Chosen
 from law.tables import PROMPT, model, table
 from law.verdicts import judge, rows
 from law.walk import Walk
+
+from decodescope.engine.decoding.acceptance import Cursor, left_over
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance.block import Block
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.session import Session
 
 RULES = [Lossless(), Block()]
 

@@ -8,16 +8,17 @@ from functools import cache
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, MethodError
-from decodescope.engine.component import build, registry
-from decodescope.engine.load import Model
-from decodescope.engine.samplers.chain import Chain
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.samplers.top_k import TopK
 from law.forking import ScoredChance
 from law.reference import Warp, temperature, text_law, top_k
 from law.transformer import by_prefix
 from law.walk import Walk, distance
+
+from decodescope.engine import Method, MethodError
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.load import Model
+from decodescope.engine.methods.samplers.chain import Chain
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.methods.samplers.top_k import TopK
 
 V = 4
 MOST = 120  # paths; a drafter with more of them is walked over shorter texts

@@ -10,14 +10,15 @@ from collections import Counter
 import pytest
 import torch
 import toys
-from decodescope.engine.chance import Chance
-from decodescope.engine.method import Method
-from decodescope.engine.session import Session
 from law.cases import PROPOSALS, SAMPLERS, layered
 from law.reference import text_law
 from law.statistics import ONE_PERCENT, alarms, chi_square, critical, total_variation
 from law.tables import PROMPT, model
 from law.transformer import V, decoders, memo
+
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.method import Method
+from decodescope.engine.session import Session
 
 LENGTH = 3
 BOTH_SIDES = 4.8916  # |z| of an alarm once in a million

@@ -8,17 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
-from decodescope.engine.acceptance import base, lossless
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.chance import Chance
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.growth import ModelTree
-from decodescope.engine.lane import Lane
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.state import Stop
-from decodescope.engine.strategies.draft_verify import DraftVerify
 from law.bugs import Bug
 from law.cases import SAMPLERS, true_law, worlds
 from law.forking import ForkingChance, lattice, outcomes
@@ -27,6 +16,19 @@ from law.tables import PROMPT, constant, model
 from law.transformer import SPEC, by_prefix
 from law.verdicts import judge
 from law.walk import Text, Walk, distance
+
+from decodescope.engine.decoding import acceptance as base
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.state import Stop
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance import lossless
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.methods.strategies.draft_verify import DraftVerify
+from decodescope.engine.model.decoder import Decoder
 
 V, LENGTH = 4, 3
 found: dict[str, bool] = {}

@@ -7,13 +7,15 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-from decodescope.engine.acceptance.typical import Typical
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.method import Method
 from law.cases import SAMPLERS, true_law, worlds
 from law.proposals import Chosen, Independent
 from law.tables import KINDS, PROMPT, model
-from law.walk import Walk
+from law.walk import Walk, distance
+
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance.typical import Typical
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.drafters.none import NoDraft
 
 V, LENGTH, EPSILON, DELTA = 4, 3, 0.1, 0.3
 WARP = SAMPLERS["T=1"][1]
@@ -28,8 +30,9 @@ def bound(p: list[float]) -> float:
     return min(EPSILON, DELTA * math.exp(sum(x * math.log(x) for x in p if x > 0)))
 
 
-def formula(kind: str, gamma: int) -> dict[tuple[int, ...], float]:
-    """The law of texts under chains of gamma draws: keep drafted tokens while they pass the bound, then draw from p."""
+def formula(kind: str, gamma: int, after: str) -> dict[tuple[int, ...], float]:
+    """The law of texts under chains of gamma draws: keep drafted tokens while they pass the bound, then draw from p or take the
+    likeliest token."""
     made: dict[tuple[int, ...], float] = defaultdict(float)
 
     def text(head: tuple[int, ...], mass: float) -> None:
@@ -45,27 +48,31 @@ def formula(kind: str, gamma: int) -> dict[tuple[int, ...], float]:
         for x in range(V):
             if left and q[x] > 0 and p[x] > bound(p):
                 check((*head, x), mass * q[x], left - 1)
-            if refused > 0 and p[x] > 0:
-                text((*head, x), mass * refused * p[x])
+            own = p[x] if after == "drawn" else float(x == p.index(max(p)))
+            if refused > 0 and own > 0:
+                text((*head, x), mass * refused * own)
 
     text((), 1.0)
     return dict(made)
 
 
-def walk(kind: str, drafter) -> Walk:
+def walk(kind: str, drafter, after: str = "drawn") -> Walk:
     target, draft = worlds(V, kind)
-    method = Method(drafter=drafter, acceptance=Typical(epsilon=EPSILON, delta=DELTA), sampler=SAMPLERS["T=1"][0])
+    rule = Typical(epsilon=EPSILON, delta=DELTA, next=after)
+    method = Method(drafter=drafter, acceptance=rule, sampler=SAMPLERS["T=1"][0])
     return Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH)
 
 
 @pytest.mark.parametrize("gamma", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(kind, gamma, record_property):
-    law, expected, target = walk(kind, DraftModel(length=gamma)).law(), formula(kind, gamma), true_law(V, "T=1", LENGTH)
+@pytest.mark.parametrize("after", ["likeliest", "drawn"])
+def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(after, kind, gamma, record_property):
+    law, target = walk(kind, DraftModel(length=gamma), after).law(), true_law(V, "T=1", LENGTH)
+    expected = formula(kind, gamma, after)
     assert max(abs(law.get(x, 0.0) - expected.get(x, 0.0)) for x in target) <= 1e-12
     far = sum(abs(law.get(x, 0.0) - target[x]) for x in target) / 2
     record_property("distance to the target (total variation)", far)
-    if kind != "support":  # there the draft writes nothing that the target finds likely, and nothing is kept
+    if kind != "support" or after == "likeliest":  # there the draft writes nothing likely: nothing is kept, and p is drawn from
         assert far > 1e-3, "typical acceptance is labelled lossy and should be seen to be"
 
 
@@ -88,6 +95,14 @@ def test_typical_acceptance_keeps_the_longest_path_the_likeliest_of_equals(draft
         chosen = next(key for key, nodes in paths if list(nodes) == move.verdict.path)
         assert chosen == pytest.approx(best, abs=1e-12)
     assert several, "the test needs ties in length"
+
+
+def test_without_a_draft_the_likeliest_token_is_greedy_and_a_drawn_one_has_the_target_s_law():
+    target = true_law(V, "T=1", LENGTH)
+    drawn, likeliest = (walk("mixed", NoDraft(), after) for after in ("drawn", "likeliest"))
+    assert drawn.s.method.lossless and distance(drawn.law(), target) <= 1e-12
+    greedy = max(true_law(V, "greedy", LENGTH).items(), key=lambda x: x[1])[0]
+    assert not likeliest.s.method.lossless and likeliest.law() == {greedy: 1.0}
 
 
 def test_typical_acceptance_under_greedy_is_exact_matching():

@@ -6,9 +6,10 @@ from functools import cache
 
 import torch
 import toys
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.feed import Feed
-from decodescope.engine.spec import ModelSpec, Rope
+
+from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 
 from .tables import Logits, Seen, remembered
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from decodescope.engine.acceptance.base import AcceptanceRule, Cursor
-from decodescope.engine.chance import Chance
-from decodescope.engine.draft import Draft, Verdict
-from decodescope.engine.samplers.temperature import Temperature
 from torch import Tensor
+
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.methods.samplers.temperature import Temperature
 
 
 def judge(rule: AcceptanceRule, p: Tensor, q: Tensor, tokens: list[int], chance: Chance) -> Verdict:

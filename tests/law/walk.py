@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method
 from decodescope.engine.session import Session

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 import toys
+from entries import entry
+
 from decodescope.engine import MethodError
-from decodescope.engine.acceptance.base import Cursor
-from decodescope.engine.chance import Chance
-from decodescope.engine.component import build, registry
-from decodescope.engine.draft import ROOT, Draft, Verdict
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import ROOT, Draft, Verdict
 
 V = 6
+PROMPT = [0, 3]
 RULES = sorted(registry("acceptance"))
-STRICT = {"judge": {"threshold": 0.9}}  # the toy's judge finds most things right
+# settings under which a rule accepts and refuses; the toy's judge finds most things right
+BOTH = {"block": {}, "judge": {"threshold": 0.9}, "leniency": {}, "lossless": {}, "spectr": {}, "typical": {}}
 
 
 def drawn_chain(g: torch.Generator, length: int) -> Draft:
@@ -40,7 +45,7 @@ def decide(rule: str, draft: Draft, sampler: str = "temperature", seed: int = 0,
     logits = torch.randn(len(draft) + 1, V, generator=g, dtype=torch.float64) * 2
     part = build("sampler", sampler)
     hidden = torch.randn(len(draft) + 1, toys.SPEC.d_model, generator=g, dtype=torch.float64)
-    at = Cursor(draft, logits, logits.argmax(-1).tolist(), part, part.start([], V), position=9, hidden=hidden)
+    at = Cursor(draft, logits, logits.argmax(-1).tolist(), part, part.start(PROMPT, V), position=9, hidden=hidden)
     made = build("acceptance", rule, knobs)
     made.begin(toys.pair()[0].decoder)
     return made.verify(draft, at, Chance(seed)), logits
@@ -55,9 +60,10 @@ def drafts(rule: str, seed: int) -> list[Draft]:
 @pytest.mark.parametrize("rule", RULES)
 def test_verdict_is_a_path_of_the_tree_and_trials_stand_in_order(rule: str) -> None:
     accepted = refused = 0
+    knobs = entry(BOTH, rule, "BOTH of tests/methods/test_acceptance.py")
     for seed in range(60):
         for draft in drafts(rule, seed):
-            verdict, logits = decide(rule, draft, seed=seed, **STRICT.get(rule, {}))
+            verdict, logits = decide(rule, draft, seed=seed, **knobs)
             above = ROOT
             for node in verdict.path:
                 assert draft.parents[node] == above
@@ -69,7 +75,8 @@ def test_verdict_is_a_path_of_the_tree_and_trials_stand_in_order(rule: str) -> N
             law = logits[above + 1].softmax(-1)
             assert verdict.token is not None and float(law[verdict.token]) > 0
             assert verdict.origin == ("target" if not len(draft) else verdict.origin)
-            assert verdict.low <= verdict.u < verdict.high
+            likeliest = verdict.u is None  # a rule that draws no token takes the likeliest
+            assert verdict.token == int(law.argmax()) if likeliest else verdict.low <= verdict.u < verdict.high
             accepted, refused = accepted + len(verdict.path), refused + len(tried) - len(verdict.path)
     assert accepted > 50 and refused > 50
 
@@ -94,14 +101,14 @@ def test_block_accepts_up_to_its_last_success() -> None:
         draft = drawn_chain(torch.Generator().manual_seed(seed), 4)
         verdict, logits = decide("block", draft, seed=seed)
         ok = [trial.ok for trial in verdict.trials]
-        assert len(ok) == 4 and ok == [u < h for u, h in zip(verdict.rule["u"], verdict.rule["h"], strict=True)]
+        assert len(ok) == 4 and ok == [x.u * x.den < x.num for x in verdict.trials]
         assert len(verdict.path) == max((i + 1 for i, x in enumerate(ok) if x), default=0)
         repaired += any(ok) and not all(ok[: len(verdict.path)])
         w = 1.0
         for i, token in enumerate(draft.tokens):
             w = min(1.0, w * float(logits[i].softmax(-1)[token] / draft.q[i, token]))
             assert verdict.rule["w"][i + 1] == pytest.approx(w)
-        assert verdict.rule["h"][3] == pytest.approx(w)
+        assert verdict.trials[3].num == pytest.approx(w)
     assert repaired > 5, "the test needs successes below failures"
 
 
@@ -118,6 +125,29 @@ def test_typical_accepts_what_exceeds_its_bound_and_takes_the_longest_path() -> 
                 depth[node] = depth[parent] + 1
         assert set(verdict.path) <= passed and len(verdict.path) == max(depth.values())
         assert {trial.node for trial in verdict.trials if trial.ok} == passed - {ROOT}
+
+
+@pytest.mark.parametrize("sampler", ["temperature", "repetition_penalty"])
+def test_typical_takes_the_likeliest_token_after_the_path_or_draws_it(sampler: str) -> None:
+    """Of the law that the sampler leaves: a penalty may make another token than the target's own best the likeliest."""
+    likeliest, other, moved = Counter[str](), 0, 0
+    for seed in range(80):
+        for draft in (tree(torch.Generator().manual_seed(seed)), Draft()):
+            (taken, logits), (drawn, _) = (decide("typical", draft, sampler, seed, next=x) for x in ("likeliest", "drawn"))
+            assert taken.path == drawn.path and taken.trials == drawn.trials, "the rule for the path is one"
+            part = build("sampler", sampler)
+            state, row = part.start(PROMPT, V), logits[0]
+            for node in taken.path:
+                state, row = part.update(state, draft.tokens[node], row), logits[node + 1]
+            best = int(part.warp(row, state).argmax())
+            moved += best != int(row.argmax())
+            assert taken.token == best and taken.u is None and drawn.low <= drawn.u < drawn.high
+            stuck = bool(draft.children(taken.path[-1] if taken.path else ROOT))
+            assert (taken.origin == "correction", drawn.origin == "residual") == (stuck, stuck)
+            likeliest[taken.origin] += 1
+            other += drawn.token != best
+    assert other > 20 and min(likeliest[x] for x in ("correction", "bonus", "target")) > 5, (likeliest, other)
+    assert (moved > 0) == (sampler == "repetition_penalty"), "the test needs penalties that matter"
 
 
 def test_typical_accepts_more_the_lower_its_bounds() -> None:

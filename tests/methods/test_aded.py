@@ -10,14 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import toys
-from decodescope.engine import Session
-from decodescope.engine.component import build
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.treesearch import BONUS, HIGHEST, SUCCESSORS, Place, Trigrams, Weights, places, search
 from drafting import drafts, path_of
 from law.cases import SAMPLERS, true_law
 from law.tables import model, table
 from law.walk import Walk, distance
+
+from decodescope.engine import Session
+from decodescope.engine.core.component import build
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.methods.drafters.shared.tree_search import (
+    BONUS,
+    HIGHEST,
+    SUCCESSORS,
+    Place,
+    Trigrams,
+    Weights,
+    places,
+    search,
+)
 
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 

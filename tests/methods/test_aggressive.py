@@ -8,11 +8,12 @@ import random
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
-from decodescope.engine.component import build
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.base import Context
 from law import tables
+
+from decodescope.engine import Session
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

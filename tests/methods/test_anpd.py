@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.drafters.base import Context
-from decodescope.engine.ngrams import NgramCounts
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
 
 
 def context(text: list[int], room: int = 99) -> Context:

@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 import torch
 import toys
-from decodescope.engine.feed import Feed
+
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
 SMALL = toys.model(toys.decoder(toys.shaped(vocab=4), 6, torch.float64, sharp=2.0))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine.enumerate import law
-from decodescope.engine.heads.blockwise import BlockwiseHeads
 from drafting import drafts, feature_of
+
+from decodescope.engine.heads.blockwise import BlockwiseHeads
+from decodescope.engine.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

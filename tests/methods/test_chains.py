@@ -8,16 +8,17 @@ from itertools import pairwise
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.drafters.chains import Chains
-from decodescope.engine.feed import Feed
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
 from drafting import path_of
 from law.cases import SAMPLERS, true_law, worlds
 from law.tables import KINDS, constant, model, table
 from law.walk import Walk, distance
+
+from decodescope.engine import Session
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.drafters.draft_model.chains import Chains
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.model.feed import Feed
 
 
 def walk(drafter: Chains, kind: str, sampler: str, vocab: int = 3, length: int = 3) -> Walk:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.feed import Feed
-from decodescope.engine.lane import Lane
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))

@@ -7,9 +7,10 @@ from functools import cache
 import pytest
 import torch
 import toys
+
 from decodescope.engine import MethodError, Session
-from decodescope.engine.enumerate import law
-from decodescope.engine.feed import Feed
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.replay.exact_law import law
 from decodescope.engine.trace import check
 
 KINDS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "kangaroo")

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import toys
+
 from decodescope.engine.trace.events import Tops
 
 

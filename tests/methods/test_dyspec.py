@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
-from decodescope.engine.chance import Chance
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.drafters.dyspec import DySpec
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
 from law.tables import PROMPT, constant, model
+
+from decodescope.engine import Session
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
+from decodescope.engine.methods.samplers.temperature import Temperature
 
 HALF = (0.5, 0.3, 0.2)
 

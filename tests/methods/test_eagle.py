@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
 from drafting import drafts, path_of, read_alone
+
+from decodescope.engine import Session
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])

@@ -9,9 +9,10 @@ from itertools import combinations
 import pytest
 import torch
 import toys
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.trees import Beam
 from drafting import drafts, path_of, read_alone
+
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.methods.drafters.shared.trees import Beam
 
 KINDS = {"eagle2": "eagle", "eagle3": "eagle3"}  # drafter -> its layer
 NONE = -math.inf

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+from safetensors.torch import save_file
+
 from decodescope.engine import Session
-from decodescope.engine.folder import LoadError
+from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.heads.files import read_heads
 from decodescope.engine.heads.published import recognised
-from decodescope.engine.spec import ModelSpec
-from safetensors.torch import save_file
 
 Tensors = dict[str, torch.Tensor]
 CPU = torch.device("cpu")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
+
 from decodescope.engine import MethodError, ParamError
-from decodescope.engine.component import registry
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.drafters.early_exit import EarlyExit
+from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
@@ -50,14 +50,9 @@ def test_one_word_turns_a_lossy_exit_into_a_lossless_one(knobs: dict) -> None:
     assert differ == (knobs != CRITERIA["never"]), "the test needs exits that were wrong"
 
 
-@pytest.mark.parametrize("rule", registry("depth"))
-def test_every_depth_rule_drafts_losslessly(rule: str) -> None:
-    settings = toys.SETTINGS.get(rule, [{}])[0]
-    criterion = " ".join([rule, *(f"{name}={value}" for name, value in settings.items())])
-    try:
-        session = exiting(criterion=criterion)
-    except MethodError:
-        pytest.skip(f"{rule} refuses the toy")
+@pytest.mark.parametrize(("rule", "settings"), toys.representatives("depth"))
+def test_every_depth_rule_drafts_losslessly(rule: str, settings: dict) -> None:
+    session = exiting(criterion=" ".join([rule, *(f"{name}={value}" for name, value in settings.items())]))
     assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 40) and toys.same_as_fresh(session.target)
     assert check(session.sink).ok
 

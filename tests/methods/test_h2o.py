@@ -7,13 +7,14 @@ from itertools import product
 import pytest
 import torch
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.draft import Draft
-from decodescope.engine.feed import Feed
-from decodescope.engine.lane import Lane
 from masked import Keep, Masked
 from torch import Tensor
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 
 LAYOUTS = {"4/4": 4, "4/2": 2, "4/1": 1}
 

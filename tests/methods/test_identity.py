@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 import toys
+
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.component import registry
-from decodescope.engine.feed import Feed
-from decodescope.engine.labbench import QUESTIONS, Bench
+from decodescope.engine.bench.answers import QUESTIONS, Bench
+from decodescope.engine.bench.questions import Question, even_of_each, kinds, read_questions
+from decodescope.engine.core.component import registry
 from decodescope.engine.load import Model, load
-from decodescope.engine.questions import Question, even_of_each, kinds, read_questions
+from decodescope.engine.model.feed import Feed
 
 SETTINGS = {
     "lookup": dict(drafter=("prompt_lookup", {"length": 8})),
@@ -145,7 +146,7 @@ def prompts(model: Model, count: int) -> list[list[int]]:
 
 def written(target: Model, method: Method, prompt: list[int], tokens: int, draft: Model) -> list[int]:
     """The text of a run, which no stop token ends; raises MethodError if the models cannot run the method."""
-    models = dict.fromkeys(method.drafter.lanes, draft)
+    models = dict.fromkeys(method.lanes, draft)
     session = Session(target, method, prompt, models=models, max_new_tokens=tokens, stop_tokens=())
     for _ in session.stream():
         pass

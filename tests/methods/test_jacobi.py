@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 import toys
+
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import check
 

@@ -8,19 +8,20 @@ from itertools import pairwise
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.acceptance.base import Cursor
-from decodescope.engine.acceptance.judge import Judge
-from decodescope.engine.chance import Chance
-from decodescope.engine.draft import Draft, Verdict
-from decodescope.engine.heads.judge import JudgeHead
-from decodescope.engine.samplers.greedy import Greedy
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.trace import check
 from drafting import feature_of
 from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 from torch import Tensor
+
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.heads.judge import JudgeHead
+from decodescope.engine.methods.acceptance.judge import Judge
+from decodescope.engine.methods.samplers.greedy import Greedy
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.trace import check
 
 CHAIN = ("draft_model", {"length": 4})
 WARM = ("temperature", {"temperature": 1.0})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
+
 from decodescope.engine import MethodError, Session
-from decodescope.engine.feed import Feed
+from decodescope.engine.model.feed import Feed
 
 
 def settled(later: float = 0.0) -> toys.Model:

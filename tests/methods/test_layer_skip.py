@@ -7,9 +7,13 @@ from itertools import chain, combinations
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError
-from decodescope.engine.component import build
-from decodescope.engine.skipping import width
+
+from decodescope.engine import Method, MethodError
+from decodescope.engine.core.component import build
+from decodescope.engine.methods.drafters.own_layers.layer_skip import LayerSkip
+from decodescope.engine.methods.drafters.shared.skipping import width
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=4), 5, torch.float64))
@@ -63,6 +67,35 @@ def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() 
             sizes.add(len(level))
             assert all(not any(p == i for p in tree.parents) for i in level[1:]), "an alternative has no children"
     assert sizes <= {3, 5, 8, 10} and len(sizes) > 1 and check(session.sink).ok
+
+
+@torch.inference_mode()
+def raw_laws(text: list[int], drafted: list[int], drafter: LayerSkip) -> torch.Tensor:
+    """float [N, V]: what the skipping model says before each drafted token, the text before them read by all layers."""
+    cache = KVCache(DEEP.spec, dtype=DEEP.decoder.dtype)
+    DEEP.decoder.forward(Feed.causal(text[:-1], 0), cache)
+    cache.commit(range(len(text) - 1))
+    feed = Feed.causal([text[-1], *drafted[:-1]], len(text) - 1)
+    return DEEP.decoder.forward(feed, cache, skip=drafter.skip_set(DEEP.spec))[0].softmax(-1)
+
+
+@pytest.mark.parametrize(("k", "temperature"), [(3, 0.5), (13, 3.0)], ids=["truncated and cold", "hot"])
+def test_chain_ends_by_the_token_s_probability_before_the_sampler(k: int, temperature: float) -> None:
+    names = {"drafter": "layer_skip", "sampler": ["top_k", "temperature"]}
+    knobs = {"drafter": dict(skip="f1", stop=0.4, length=6), "top_k": {"k": k}, "temperature": {"temperature": temperature}}
+    session = toys.decode(Method.named(names, knobs), count=100, pair=(DEEP, DEEP))
+    text, otherwise, ended = list(toys.PROMPT), 0, 0
+    for step in session.sink.steps[:-1]:
+        if step.draft is not None and len(text) + 7 < len(session.tokens):
+            tokens = step.draft.tokens
+            raw = raw_laws(text, tokens, session.drafter)[range(len(tokens)), tokens].tolist()
+            unsure = [x < 0.4 for x in raw]
+            assert not any(unsure[:-1]) and (unsure[-1] or len(tokens) == 6), "the first unsure one is the last"
+            ended += unsure[-1]
+            drawn = [x < 0.4 for x in step.draft.q]  # by the laws that they were drawn from
+            otherwise += drawn != unsure
+        text += step.emitted
+    assert ended > 5 and otherwise > 5, "the test needs chains that the drawn law would end elsewhere"
 
 
 def test_chain_ends_where_the_draft_is_unsure() -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 import toys
-from decodescope.engine.acceptance.base import Cursor
-from decodescope.engine.acceptance.leniency import Leniency
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.trace import check
 from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 from torch import Tensor
+
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.methods.acceptance.leniency import Leniency
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.trace import check
 
 FORMS = ("linear", "square", "exponential")
 
@@ -93,7 +95,8 @@ def test_epsilon_one_is_the_lossless_rule(form: str, drafter) -> None:
     kind = toys.decode(toys.method(acceptance=("leniency", {"form": form, "epsilon": 1.0}), **parts), count=60, seed=4)
     assert kind.tokens == plain.tokens
     for a, b in zip(kind.sink.steps, plain.sink.steps, strict=True):
-        assert (a.path, a.trials) == (b.path, b.trials)
+        assert a.path == b.path and (a.trials and replace(a.trials, num=None)) == b.trials
+        assert not a.trials or a.trials.num == b.trials.r
     assert sum(len(x.trials.ok) for x in plain.sink.steps if x.trials) > 20, "the test needs guesses"
 
 
@@ -106,8 +109,8 @@ def test_the_record_tells_each_verdict_again(form: str) -> None:
     assert not session.header.lossless and check(session.sink).ok
     spared = 0
     for step in session.sink.steps:
-        if step.trials is not None and step.rule is not None:
-            t, f = step.trials, step.rule["f"]
+        if step.trials is not None:
+            t, f = step.trials, step.trials.num
             assert f == pytest.approx([raise_r(r) for r in t.r])
             assert t.ok == [u * q < f_x for u, q, f_x in zip(t.u, t.q, f, strict=True)]
             assert t.threshold == pytest.approx([f_x / q for f_x, q in zip(f, t.q, strict=True)])

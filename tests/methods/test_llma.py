@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, MethodError, Session, load
-from decodescope.engine.component import build
-from decodescope.engine.drafters.base import Context
-from decodescope.engine.drafters.llma import LONGEST
 from law import tables
+
+from decodescope.engine import Method, MethodError, Session, load
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.methods.drafters.lookup.llma import LONGEST
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

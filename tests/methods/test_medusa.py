@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 import toys
-from decodescope.engine.heads.medusa import MedusaHeads
 from drafting import drafts, feature_of
+
+from decodescope.engine.heads.medusa import MedusaHeads
 
 
 def test_medusa_node_holds_its_levels_guess_whatever_its_parent_is() -> None:

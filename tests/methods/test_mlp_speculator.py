@@ -8,10 +8,11 @@ from itertools import pairwise
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError, Session
-from decodescope.engine.enumerate import law
-from decodescope.engine.heads.mlp_speculator import MLPSpeculator
 from drafting import drafts, feature_of, path_of
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.heads.mlp_speculator import MLPSpeculator
+from decodescope.engine.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

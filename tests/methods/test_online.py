@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, Session
-from decodescope.engine.component import build
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.execute import EngineFault
-from decodescope.engine.feed import Feed
-from decodescope.engine.learner import LOSSES, MOST_BYTES, Learner, divergence
-from decodescope.engine.load import Model
-from decodescope.engine.trace import check
 from law.reference import Warp, text_law
 from law.transformer import by_prefix
 from law.walk import Walk, distance
+
+from decodescope.engine import Method, Session
+from decodescope.engine.core.component import build
+from decodescope.engine.load import Model
+from decodescope.engine.methods.drafters.shared.learner import LOSSES, MOST_BYTES, Learner, divergence
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import check
 
 FAR = toys.draft(torch.float64, 0.6, toys.LIVELY)  # a draft model that is seldom right
 

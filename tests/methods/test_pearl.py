@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.component import build
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.execute import EngineFault
-from decodescope.engine.feed import Feed
-from decodescope.engine.hardware import DEVICES
-from decodescope.engine.passtime import Linear
-from decodescope.engine.rounds import Block, joined
-from decodescope.engine.strategies.pearl import Pearl
-from decodescope.engine.trace import Trace, TraceError, check
-from decodescope.lab.explain import explain
-from decodescope.lab.report import report
 from law.cases import SAMPLERS, models, true_law
 from law.walk import Walk, distance
+
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.core.component import build
+from decodescope.engine.cost.hardware import DEVICES
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.strategies.pearl import Pearl
+from decodescope.engine.methods.strategies.shared.rounds import Block, joined
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.timing.pass_time import Linear
+from decodescope.engine.trace import Trace, TraceError, check
+from decodescope.lab.decision.explain import explain
+from decodescope.lab.reports.report import report
 
 DRAWN = ("temperature", {"temperature": 0.9})
 

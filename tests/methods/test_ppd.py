@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError, Session, curve
-from decodescope.engine.draft import ROOT, Draft, Slots
-from decodescope.engine.drafters.ppd import RATES, SIZES
-from decodescope.engine.enumerate import law
-from decodescope.engine.feed import Feed
-from decodescope.engine.heads.ppd import PromptTokens, visible
-from decodescope.engine.slotplan import RESTART, SlotTree, _tree, dealt, evaluated, slot_plan
 from drafting import path_of
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.decoding.draft import ROOT, Draft, Slots
+from decodescope.engine.heads.ppd import PromptTokens, visible
+from decodescope.engine.methods.drafters.heads.ppd import RATES, SIZES
+from decodescope.engine.methods.drafters.shared.slot_plan import RESTART, SlotTree, _tree, dealt, evaluated, slot_plan
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.replay.exact_law import law
+from decodescope.engine.timing import verify_cost as curve
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

@@ -6,9 +6,10 @@ import random
 
 import pytest
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.drafters.base import Context
-from decodescope.engine.ngrams import SuffixIndex
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.methods.drafters.shared.ngrams import SuffixIndex
 
 
 def searched(text: list[int], ngram: int, length: int, match: str) -> list[int]:

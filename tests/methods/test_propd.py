@@ -7,17 +7,18 @@ import copy
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError, ParamError, Session
-from decodescope.engine.component import build
-from decodescope.engine.decoder import Decoder
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.base import Context
-from decodescope.engine.drafters.propd import ProPD
-from decodescope.engine.feed import Feed
-from decodescope.engine.method import Method
 from drafting import path_of
 from law.cases import SAMPLERS, layered, true_law
 from law.walk import Walk, distance
+
+from decodescope.engine import MethodError, ParamError, Session
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.own_layers.propd import ProPD
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 
 RECYCLED = dict(tree="token_recycling nodes=16", layers=1, top=4)
 

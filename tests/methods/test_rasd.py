@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError, Session
-from decodescope.engine.component import build
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.rasd import RASD
-from decodescope.engine.feed import Feed
-from decodescope.engine.method import Method
-from decodescope.engine.trees import Beam
 from drafting import path_of
 from law.cases import SAMPLERS, models, true_law
 from law.walk import Walk, distance
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.draft_model.rasd import RASD
+from decodescope.engine.methods.drafters.shared.trees import Beam
+from decodescope.engine.model.feed import Feed
 
 KNOBS = dict(datastore=toys.DATASTORE, nodes=8, depth=3, width=3, first=4, longest=3, shortest=1, length=4, retrieved=10)
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]

@@ -6,15 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
-from decodescope.engine.acceptance.base import Cursor
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.enumerate import law
-from decodescope.engine.heads.redrafter import ReDrafter
-from decodescope.engine.samplers.temperature import Temperature
 from drafting import drafts, feature_of
 from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
+
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.heads.redrafter import ReDrafter
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

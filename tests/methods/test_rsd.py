@@ -8,17 +8,18 @@ from itertools import permutations, product
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError, Session
-from decodescope.engine.chance import Chance
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.drafters.base import Drafter
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.drafters.rsd_c import RSDC
-from decodescope.engine.drafters.rsd_s import RSDS, lower
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
 from law.forking import outcomes
 from law.tables import PROMPT, constant, model, table
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.drafters.draft_model.rsd_c import RSDC
+from decodescope.engine.methods.drafters.draft_model.rsd_s import RSDS, lower
+from decodescope.engine.methods.samplers.temperature import Temperature
 
 
 def started(drafter: Drafter, made, room: int = 3) -> Session:

@@ -8,11 +8,12 @@ from itertools import pairwise
 import pytest
 import torch
 import toys
-from decodescope.engine.chance import Chance
-from decodescope.engine.component import build, registry
-from decodescope.engine.samplers.base import softmax
-from decodescope.engine.samplers.chain import Chain
 from torch import Tensor
+
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.sampler import softmax
+from decodescope.engine.methods.samplers.chain import Chain
 
 V = 50
 STATEFUL = [name for name in registry("sampler") if build("sampler", name).stateful]

@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 import torch
 import toys
-from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.component import build, registry
-from decodescope.engine.draft import Draft, Verdict
-from decodescope.engine.drafters.base import Context, Outcome
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.feed import Feed
-from decodescope.engine.hardware import DEVICES
-from decodescope.engine.heads.specdec import AcceptanceHead
-from decodescope.engine.load import Model
-from decodescope.engine.passtime import ROWS, Linear
-from decodescope.engine.schedules import confidence, goodput
-from decodescope.engine.schedules.base import Schedule
-from decodescope.engine.schedules.confidence import best_threshold
-from decodescope.engine.schedules.goodput import Goodput
-from decodescope.engine.schedules.heuristic import Heuristic
-from decodescope.engine.trace import Trace, check
 from law.cases import SAMPLERS, worlds
 from law.reference import text_law
 from law.tables import TableDecoder, model
 from law.walk import Walk, distance
+
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.cost.hardware import DEVICES
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.heads.specdec import AcceptanceHead
+from decodescope.engine.load import Model
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.schedules import confidence, goodput
+from decodescope.engine.methods.schedules.confidence import best_threshold
+from decodescope.engine.methods.schedules.goodput import Goodput
+from decodescope.engine.methods.schedules.heuristic import Heuristic
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.timing.pass_time import ROWS, Linear
+from decodescope.engine.trace import Trace, check
 
 SCHEDULES = toys.variants("schedule")
 DRAFTERS = {

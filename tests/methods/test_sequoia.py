@@ -8,12 +8,13 @@ from functools import cache
 
 import pytest
 import toys
+
 from decodescope.engine import Session
-from decodescope.engine.component import build
-from decodescope.engine.draft import ROOT
-from decodescope.engine.drafters import sequoia
-from decodescope.engine.drafters.sequoia import EVERY, PRIOR, RATES
-from decodescope.engine.trees import SequoiaTable, Template, sequoia_tree, shaped_tree
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.draft import ROOT
+from decodescope.engine.methods.drafters.draft_model import sequoia
+from decodescope.engine.methods.drafters.draft_model.sequoia import EVERY, PRIOR, RATES
+from decodescope.engine.methods.drafters.shared.trees import SequoiaTable, Template, sequoia_tree, shaped_tree
 
 VECTORS = [(0.6, 0.3), (0.4, 0.35, 0.2), (0.3, 0.1, 0.5), (0.0, 0.9), (0.5, 0.5, 0.0)]
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.fork import Fork
+
+from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.core.component import build
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.decoding.policy import LEAST, MOST
 from decodescope.engine.load import load
 from decodescope.engine.method import Method
-from decodescope.engine.params import ParamError
-from decodescope.engine.policies.base import LEAST, MOST
-from decodescope.engine.prompts import PROMPTS
+from decodescope.engine.replay.fork import Fork
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check
 

@@ -10,23 +10,24 @@ from pathlib import Path
 import pytest
 import torch
 import toys
-from decodescope.app.play import Choice, Play
-from decodescope.engine import MethodError, Session
-from decodescope.engine.acceptance.base import Cursor
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.draft import ROOT, Draft
-from decodescope.engine.drafters.base import Context
-from decodescope.engine.drafters.specinfer import SpecInfer
-from decodescope.engine.feed import Feed
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.union import union
 from drafting import path_of
 from law.cases import SAMPLERS, models, true_law, worlds
 from law.forking import outcomes
 from law.tables import KINDS, model
 from law.verdicts import rows
 from law.walk import Walk, distance
+
+from decodescope.app.runs.play import Choice, Play
+from decodescope.engine import MethodError, Session
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.drafters.draft_model.specinfer import SpecInfer
+from decodescope.engine.methods.drafters.shared.union import union
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.model.feed import Feed
 
 Tree = tuple[list[int], list[int]]
 

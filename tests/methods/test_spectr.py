@@ -9,15 +9,6 @@ import numpy as np
 import pytest
 import torch
 import toys
-from decodescope.engine import MethodError
-from decodescope.engine.acceptance.base import Cursor
-from decodescope.engine.acceptance.lossless import Lossless
-from decodescope.engine.acceptance.spectr import SpecTr, _Plan
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.chains import Chains
-from decodescope.engine.method import Method
-from decodescope.engine.samplers.temperature import Temperature
-from decodescope.engine.trace import check
 from law.cases import SAMPLERS, true_law, worlds
 from law.forking import outcomes
 from law.proposals import Independent
@@ -26,6 +17,16 @@ from law.verdicts import rows
 from law.walk import Walk, distance
 from scipy.optimize import linprog
 from torch import Tensor
+
+from decodescope.engine import MethodError
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.method import Method
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.acceptance.spectr import SpecTr, _Plan
+from decodescope.engine.methods.drafters.draft_model.chains import Chains
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.trace import check
 
 
 def pairs(count: int, vocab: int, seed: int = 0) -> list[tuple[Tensor, Tensor]]:

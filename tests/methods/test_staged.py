@@ -7,17 +7,18 @@ from collections import defaultdict
 import pytest
 import torch
 import toys
-from decodescope.engine import Session
-from decodescope.engine.chance import Chance
-from decodescope.engine.component import build
-from decodescope.engine.drafters.draft_model import DraftModel
-from decodescope.engine.drafters.staged import Staged
-from decodescope.engine.feed import Feed
-from decodescope.engine.method import Method
 from drafting import path_of
 from law.cases import SAMPLERS, models, true_law
 from law.tables import KINDS
 from law.walk import Walk, distance
+
+from decodescope.engine import Session
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
+from decodescope.engine.methods.drafters.draft_model.staged import Staged
+from decodescope.engine.model.feed import Feed
 
 REPEATS = [3, 1, 4, 3, 1, 4, 3, 1, 4, 3, 1]
 

@@ -7,17 +7,18 @@ from itertools import combinations, pairwise
 import pytest
 import torch
 import toys
-from decodescope.engine.cache import KVCache
-from decodescope.engine.component import build
-from decodescope.engine.decoder import Decoder, Skip
-from decodescope.engine.feed import Feed
-from decodescope.engine.method import Method
-from decodescope.engine.subsets import most_promising
-from decodescope.engine.trace import check
 from law.reference import Warp, text_law
 from law.tables import PROMPT as SHORT
 from law.transformer import by_prefix
 from law.walk import Walk, distance
+
+from decodescope.engine.core.component import build
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.shared.subsets import most_promising
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.decoder import Decoder, Skip
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=5), 7, torch.float64))
 

@@ -7,10 +7,13 @@ from itertools import product
 import pytest
 import torch
 import toys
-from decodescope.engine import Session, curve
-from decodescope.engine.component import build
-from decodescope.engine.drafters.token_recycling import RATES, SIZES
-from decodescope.engine.trees import best_tree
+
+from decodescope.engine import Session
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.methods.drafters.lookup.token_recycling import RATES, SIZES
+from decodescope.engine.methods.drafters.shared.trees import best_tree
+from decodescope.engine.timing import verify_cost as curve
 
 
 def test_table_holds_the_top_successors_at_a_place_where_the_token_was_read() -> None:
@@ -56,10 +59,44 @@ def test_template_is_the_best_tree_of_its_size(rates: tuple[float, ...], size: i
     assert best_tree(rates, size).expected == pytest.approx(best)
 
 
-def test_without_a_table_there_is_nothing_to_draft() -> None:
-    session = toys.decode(toys.method(drafter=("token_recycling", {"nodes": "16", "from_prompt": False})), count=20)
-    assert session.sink.steps[0].drafted == 0 and len(session.sink.steps[0].emitted) == 1
-    assert any(step.drafted for step in session.sink.steps[1:])
+def cold(unread: str) -> Session:
+    """A run from an empty table."""
+    knobs = {"nodes": "16", "from_prompt": False, "unread": unread}
+    return toys.decode(toys.method(drafter=("token_recycling", knobs)), count=20)
+
+
+def test_without_a_table_there_is_nothing_to_draft_or_id_0_along_the_first_ranks() -> None:
+    stop, zero = cold("stop"), cold("zero")
+    assert stop.sink.steps[0].drafted == 0 and len(stop.sink.steps[0].emitted) == 1
+    assert any(step.drafted for step in stop.sink.steps[1:])
+    first, template = zero.sink.steps[0].draft, best_tree(RATES, 16)
+    depth = max(Draft([0] * 16, list(template.parents)).depth)
+    assert first.tokens == [0] * depth and first.parents == list(range(-1, depth - 1)), "once a place"
+    assert stop.tokens == zero.tokens, "the text is the target's"
+
+
+@pytest.mark.parametrize("unread", ["stop", "zero"])
+def test_what_follows_a_token_that_was_never_read(unread: str) -> None:
+    """Every node is its parent's successor of its rank in the table as it stood; a token without a row has none, or id 0."""
+    knobs = {"nodes": "24", "from_prompt": False, "unread": unread}
+    session = Session(toys.pair()[0], toys.method(drafter=("token_recycling", knobs)), toys.PROMPT, max_new_tokens=40)
+    session.start()
+    tree, ends = best_tree(RATES, 24), 0
+    while session.context.room > max(Draft([0] * 24, list(tree.parents)).depth):
+        table = {token: list(row) for token, row in session.drafter._table.items()}
+        due: dict[tuple[int, ...], int] = {}  # ranks from the root -> token
+        paths: list[tuple[int, ...]] = []
+        for parent, rank in zip(tree.parents, tree.ranks, strict=True):
+            path = (*(paths[parent] if parent >= 0 else ()), rank)
+            paths.append(path)
+            above = session.tokens[-1] if len(path) == 1 else due.get(path[:-1])
+            row = [] if above is None else table.get(above, [0] if unread == "zero" else [])
+            ends += above is not None and above not in table
+            if rank < len(row):
+                due[path] = row[rank]
+        assert session.drafter.propose(session.context).tokens == list(due.values())
+        session.step()
+    assert ends > 10, "the test needs tokens that were never read"
 
 
 def test_auto_takes_the_size_with_most_tokens_per_microsecond(monkeypatch: pytest.MonkeyPatch) -> None:

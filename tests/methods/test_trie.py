@@ -8,15 +8,16 @@ from itertools import product
 
 import pytest
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.draft import Draft
-from decodescope.engine.drafters.base import Context
-from decodescope.engine.method import Method
 from drafting import drafts, path_of
 from law.cases import SAMPLERS
 from law.reference import text_law
 from law.tables import model, table
 from law.walk import Walk, distance
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.method import Method
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

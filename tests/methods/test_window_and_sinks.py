@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from decodescope.engine.component import build
-from decodescope.engine.feed import Feed
-from decodescope.engine.lane import Lane
-from decodescope.engine.rope import rotate_
 from masked import Masked, rotated
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.rope import rotate_
 
 DECODER = toys.pair()[0].decoder
 

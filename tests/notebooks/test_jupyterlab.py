@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser
+from browser import settled
+from waiting import eventually
 
 from .kernel import ROOT, at_home
 
@@ -47,16 +47,20 @@ def jupyterlab(folder: Path, notebook: str, env: dict[str, str]) -> Iterator[str
     with (folder.parent / "jupyter.log").open("w") as log:
         server = subprocess.Popen(command, env={**os.environ, **env}, stdout=log, stderr=log)
     try:
-        for _ in range(120):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2).close()
-                break
-            except OSError:
-                time.sleep(0.5)
+        eventually(lambda: answers(f"http://127.0.0.1:{port}/api?token={token}"), "JupyterLab did not start")
         yield f"http://127.0.0.1:{port}/lab/tree/{notebook}?token={token}"
     finally:
         server.terminate()
         server.wait(30)
+
+
+def answers(address: str) -> bool:
+    """Whether somebody is there."""
+    try:
+        urllib.request.urlopen(address, timeout=2).close()
+        return True
+    except OSError:
+        return False
 
 
 def run_all(page: Any, address: str) -> None:
@@ -67,22 +71,22 @@ def run_all(page: Any, address: str) -> None:
     page.click("[role=menubar] >> text=Run")
     page.click("[role=menu] >> text=/^Run All Cells$/")
     page.wait_for_function(ALL_RAN, timeout=RUN_S * 1000)
-    page.wait_for_timeout(2000)
 
 
-def test_the_second_notebook_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_notebook_is_drawn(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = at_home(tmp_path / "home", monkeypatch)
     name, work = "02_guess_and_check.ipynb", tmp_path / "work"
     work.mkdir()
     shutil.copy(ROOT / "notebooks" / name, work)
-    with jupyterlab(work, name, env) as address, browser() as driver:
+    with jupyterlab(work, name, env) as address:
         page = driver.new_page(viewport={"width": 1360, "height": 1000})
         fetched: list[str] = []
         page.on("request", lambda request: fetched.append(request.url))
         run_all(page, address)
         wanted = {".ds .tree": 3, ".ds-card": 3, ".js-plotly-plot": 3}  # the run and two compared ones; cards; charts
-        found = {at: page.locator(at).count() for at in wanted}
-        assert all(found[at] >= count for at, count in wanted.items()), found
+        for at, count in wanted.items():
+            page.wait_for_function("([at, count]) => document.querySelectorAll(at).length >= count", arg=[at, count])
+        settled(page)
         assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
         away = [url for url in fetched if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))]
         assert not away, away

@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
-from decodescope.engine.trace.events import (
-    Beams,
-    CacheChange,
-    DraftTree,
-    Exit,
-    Extra,
-    Fields,
-    Iteration,
-    Pass,
-    Tops,
-    Trials,
-)
+from decodescope.engine.trace.events import Beams, CacheChange, DraftTree, Exit, Extra, Fields, Iteration, Pass, Tops, Trials
 
 VOCAB = 50
 PROMPT = 7

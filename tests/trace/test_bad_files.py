@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
 from decodescope.engine.trace.frame import MAGIC, encode, frame, split
 

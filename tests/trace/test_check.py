@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
-from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Trials
+from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Tops, Trials
 
 
 def memory(toy: Any, made: list[Step], rule: str = "lossless", **end: Any) -> Trace:
@@ -123,6 +124,12 @@ def test_typical_acceptance_is_derived_from_p_and_its_bound(toy):
     assert check(memory(toy, [step], "typical")).ok
     step.trials.threshold[1] = 0.4
     assert "trial 1 says ok = True, but p = 0.3" in str(check(memory(toy, [step], "typical")))
+    step.trials.threshold[1], step.extra.u = 0.09, None
+    law = [np.array([x], "<f4") for x in ([0.6, 0.3], [0.0, 0.0], [0.1, 0.0, 0.1], 1.0)]
+    step.tops = Tops(np.array([1], "<i4"), np.array([[20, 7]], "<i4"), *law)
+    assert check(memory(toy, [step], "typical")).ok, "a token without a draw is the likeliest after the path"
+    step.tops.ids[0] = [7, 20]
+    assert "taken as the likeliest and has p = 0.3, but another token has p = 0.6" in str(check(memory(toy, [step], "typical")))
     short = chain(toy, 1, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False])
     short.rule = {"entropy": [1.0]}
     assert "the path has 1 nodes, but the longest that passed has 2" in str(check(memory(toy, [short], "typical")))

@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from decodescope.engine.trace import Step
+from decodescope.engine.trace.condition_grammar import DEEPEST, FUNCTIONS, LONGEST, ConditionError
 from decodescope.engine.trace.conditions import Condition
 from decodescope.engine.trace.events import Exit
 from decodescope.engine.trace.facts import FACTS
-from decodescope.engine.trace.grammar import DEEPEST, FUNCTIONS, LONGEST, ConditionError
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 LEVELS = dict(levels=["counts", "decisions"])
 

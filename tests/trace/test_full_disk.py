@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from decodescope.engine.trace import End, StorageFull, TraceWriter, check, disk, open_trace, recover
 
 

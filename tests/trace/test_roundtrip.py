@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from decodescope.engine.trace import UPLOADED, End, Trace, TraceError, TraceWriter, check, open_trace, read_records
 from decodescope.engine.trace.frame import MAGIC, frame
 

@@ -65,13 +65,6 @@ export function parting(a, b) {
 }
 
 const shownName = (word) => String(word).replaceAll("_", " ");
-const USUAL = new Set(["draft_verify", "none", "fixed", "lossless", "keep_all", "all_layers"]);
-/** The parts of a method that are not the usual ones, in short. */
-export function methodName(head) {
-  const names = Object.values(head.method).flatMap((part) => (part.stages || [part]).map((stage) => stage.name));
-  return names.filter((name) => !USUAL.has(name)).map(shownName).join(" + ") || "plain decoding";
-}
-
 /** What a run was set to: name -> what, in words. */
 function settings(head) {
   const made = new Map(), model = (m) => `${m.name} (${String(m.fingerprint ?? "?").slice(0, 8)})`;

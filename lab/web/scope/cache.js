@@ -161,19 +161,20 @@ export function cacheView(context) {
       pen.fillText(text, x, 8);
       free = x + pen.measureText(text).width + (evicts || mass ? 14 : 60);
     }
-    const heavy = !mass && store.head.method.policy?.heavy !== undefined && store.whole(i);
+    const weighs = store.head.parts.policy?.column, lacks = !mass && weighs && store.whole(i);
     const kinds = mass ? "stronger: more attention" : evicts ? "strong: kept" : "";
-    say(note, [kinds, evicts ? "faint: evicted" : "", recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "", evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "", bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them` : "", heavy ? "how much attention an entry drew is not recorded here" : "", row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
+    say(note, [kinds, evicts ? "faint: evicted" : "", recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "", evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "", bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them` : "", lacks ? `how much ${weighs} an entry drew is not recorded here` : "", row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
     set(canvas, { "aria-label": `cache map of step ${i}: ${plural(map.rows, "row")}, ${plural(length, "position")}, ${map.summary(i)}; [ and ] move along the positions` });
   }
   /** Parts of the text that the policy speaks of: [from, to, words, fewer words]. */
   function zonesOf(store, i, length) {
-    const { name, heavy, recent, sinks, window: span, size: newest } = store.head.method.policy || {}, near = recent ?? span ?? newest;
-    if (!store.map.any(i) || near === undefined) return [];
-    const start = Math.min(sinks || 0, length), edge = Math.max(start, length - near), made = [];
-    if (start) made.push([0, start, `sinks ${start}`, ""]);
-    if (heavy && edge > start) made.push([start, edge, `heavy hitters ${heavy} per head, of ${plural(edge - start, "position")}`, "heavy hitters"]);
-    made.push([edge, length, `${name === "h2o" ? "recent" : "window"} ${near}`, ""]);
+    const all = store.head.parts.zones, at = (place) => all.filter((zone) => zone[1] === place), sum = (list) => list.reduce((n, zone) => n + zone[2], 0);
+    if (!store.map.any(i) || !all.length) return [];
+    const start = Math.min(sum(at("first")), length), edge = Math.max(start, length - sum(at("newest"))), words = (list) => list.map(([word, , n]) => `${word} ${n}`).join(", ");
+    const chosen = at("chosen").filter((zone) => zone[2]), made = [];
+    if (start) made.push([0, start, words(at("first")), ""]);
+    if (chosen.length && edge > start) made.push([start, edge, `${words(chosen)} per head, of ${plural(edge - start, "position")}`, chosen[0][0]]);
+    if (at("newest").length) made.push([edge, length, words(at("newest")), ""]);
     return made;
   }
   function table(store, i) {

@@ -23,9 +23,10 @@ export function cardView(context) {
     if (made.agrees !== false || made.again === undefined) return null;
     return h("table", { class: "sums lying" }, h("tbody", null, h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(made.recorded))), h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(made.again)))));
   }
-  function blockTable(made) {
-    return h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["token", "w", "h", "u", ""].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, made.block.rows.map((row) => h("tr", { class: row.k === made.k ? "tried" : null }, h("th", { scope: "row" }, row.node ? tokenOf(row.node.text, 12) : String(row.k)), h("td", null, prob(row.w)), h("td", null, prob(row.h)), h("td", null, prob(row.u)), h("td", { class: row.ok ? "yes" : "no" }, row.ok ? (row.k === made.block.last ? "u < h, last" : "u < h") : "u ≥ h")))));
+  function wholeTable(made) {
+    const { heads, rows, last, num } = made.table;
+    return h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["token", ...heads].map((x) => h("th", { scope: "col" }, x)))),
+      h("tbody", null, rows.map((row) => h("tr", { class: row.k === made.k ? "tried" : null }, h("th", { scope: "row" }, tokenOf(row.node.text, 12)), row.cells.map((x) => h("td", null, prob(x))), h("td", { class: row.ok ? "yes" : "no" }, row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`)))));
   }
   function told(store, i, step, made, width, two) {
     const half = two ? Math.floor((width - 32) / 2) : width, sign = made.test ? made.test[2] : "", bad = made.status === "reject" ? "bad" : made.status === "accept" ? "good" : "";
@@ -33,7 +34,7 @@ export function cardView(context) {
     if (made.test) {
       const [symbol, a, , b] = made.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
       const shown = made.test.length > 4 ? [made.test[1], made.test[3], made.test[5]].map(prob).map((v, k) => v + (k < 2 ? ` ${made.test[2 + 2 * k]} ` : "")).join("") : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
-      const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)), row = h("tr", { class: "test" }, h("th", { scope: "row" }, "test"), code);
+      const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)), row = h("tr", { class: "test" }, h("th", { scope: "row" }, made.word || "test"), code);
       const long = symbol.length + shown.length > 29; // then the numbers have a row of their own
       if (long) set(code, { colspan: 2 }), set(value, { colspan: 3 });
       test = long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
@@ -44,7 +45,7 @@ export function cardView(context) {
     const left = [shell(made.status, made.title, tokenOf(made.text, 16), [where, ...after], made), lie(made),
       made.box ? dart(made.box, half, made.status) : made.line ? stretch(made.line, half) : null,
       odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u") : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`), h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
-      made.numbers?.length ? numbersTable(made.numbers, test) : null, made.form === "block" && made.block ? blockTable(made) : null, made.lines.map((line) => h("p", { class: "line" }, line))];
+      made.numbers?.length ? numbersTable(made.numbers, test) : null, made.table ? wholeTable(made) : null, made.lines.map((line) => h("p", { class: "line" }, line))];
     const right = [];
     if (made.laws) {
       const residual = made.laws.left, chance = step.proposal === "onehot" || made.form === "greedy";
@@ -54,14 +55,14 @@ export function cardView(context) {
       if (made.status === "reject" && !residual && made.form === "drawn") right.push(h("p", { class: "line" }, "What was left after that many refusals is not in the record."));
     } else if (made.form !== "root" && made.status !== "unreached" && (step.few || step.cut)) right.push(h("p", { class: "quiet" }, context.absent(store, "The laws at this place")));
     if (made.then) {
-      const next = made.then, drawn = next.r !== null && next.u !== null && next.q && made.form === "drawn", [a, b] = drawn ? apart(next.u, next.r / next.q) : [];
-      const numbers = drawn ? `${next.parent === made.after?.id && made.status === "reject" ? " against what is left" : ""}: ${a} ${next.u * next.q < next.r ? "<" : "≥"} ${b}` : "";
+      const next = made.then, num = next.num ?? next.r, den = next.den ?? next.q, drawn = num !== null && next.u !== null && den && made.form === "drawn", [a, b] = drawn ? apart(next.u, num / den) : [];
+      const numbers = drawn ? `${next.parent === made.after?.id && made.status === "reject" ? " against what is left" : ""}: ${a} ${next.u * den < num ? "<" : "≥"} ${b}` : "";
       right.push(h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12), `${numbers}, ${WORDS[next.status]}`));
     }
     return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
   }
   function iteration(step, at) {
-    const { before, after, fixed } = step.iteration, agrees = rederives(step, ""), made = { agrees, recorded: fixed, again: fixedOf(step) };
+    const { before, after, fixed } = step.iteration, agrees = rederives(step, null), made = { agrees, recorded: fixed, again: fixedOf(step) };
     return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", made),
       agrees === false ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${made.again}.`) : null,
       h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
@@ -93,7 +94,7 @@ export function cardView(context) {
       else if (step.iteration) parts = iteration(step, at);
       else if (step.beams) parts = beams(store, i, step, at);
       else {
-        const made = at === null ? null : decision(step, context.rule(store), at, store.head?.method);
+        const made = at === null ? null : decision(step, store.head, at);
         if (made && store.head?.levels && !store.head.levels.includes("decisions")) parts = [h("p", { class: "quiet" }, "This run was recorded without its decisions.")];
         else parts = made ? told(store, i, step, made, inner, two) : [h("p", { class: "quiet" }, step.cut ? context.absent(store, "This node") : "Nothing was decided here.")];
       }

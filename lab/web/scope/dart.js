@@ -12,9 +12,10 @@ export function dart(box, width, status) {
   svg.append(s("rect", { class: "paper", x: 0, y: 0, width: wide, height: 38, rx: 2 }), s("rect", { class: "ink", x: 0, y: 0, width: ink, height: 38 }), s("rect", { class: "box", x: 0, y: 0, width: wide, height: 38, rx: 2 }));
   const name = box.name || "p";
   if (ink > 26) svg.append(inked(9, 23, "on-ink", name, "start"));
-  if (wide - ink > 26) svg.append(inked(wide - 9, 23, "on-paper", box.mark === undefined ? "q" : "", "end"));
+  const side = box.mark === undefined ? box.side ?? "q" : "";
+  if (wide - ink > 19 + 7 * side.length) svg.append(inked(wide - 9, 23, "on-paper", side, "end"));
   const share = Math.min(1, ratio), mark = box.mark !== undefined ? box.mark : share;
-  const at = mark * wide, label = box.mark !== undefined ? `bound ${prob(box.mark)}` : ratio >= 1 ? "" : `${name}/q ${prob(ratio)}`;
+  const at = mark * wide, label = box.mark !== undefined ? `bound ${prob(box.mark)}` : ratio >= 1 ? "" : `${box.against ?? "p/q"} ${prob(ratio)}`;
   const half = label.length * 3.4, x = Math.max(half, Math.min(W - half, at));
   if (label) svg.append(s("path", { class: "tick", d: `M${at},38v6` }), inked(x, 52, "scale strong", label, "middle"));
   if (!label || x - half > 14) svg.append(inked(0, 52, "scale", "0", "start"));

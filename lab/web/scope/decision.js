@@ -1,5 +1,5 @@
 /* What the card says of one node, from the record alone. */
-import { blockOf, exact, judged, planOf, rederives } from "./judge.js";
+import { rederives, testsOf } from "./judge.js";
 import { lawsAt } from "./laws.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
@@ -15,8 +15,7 @@ export function firstOf(step) {
 export const OWN = new Set(["bonus", "resample", "target"]);
 
 /** What the card says of one node. */
-export function decision(step, rule, id, method = {}) {
-  if (step.by) (rule = step.by.name), (method = { acceptance: step.by });
+export function decision(step, head, id) {
   const nodes = nodesOf(step), by = new Map(nodes.map((n) => [n.id, n])), node = by.get(id);
   if (!node || node.status === "root") return node ? { form: "root", status: "root", title: "Root", text: node.text, where: "the last token before this step", lines: ["The step starts here: the target reads this token and everything drafted after it in one pass."] } : null;
   const depthOf = (n) => (n && n.parent >= 0 ? 1 + depthOf(by.get(n.parent)) : 0);
@@ -24,8 +23,8 @@ export function decision(step, rule, id, method = {}) {
   const refused = (upto) => family.filter((n) => n.r !== null && n.status === "reject" && n.id <= upto);
   const made = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node), after: by.get(node.parent), lines: [], numbers: [], agrees: null };
   const said = (n) => "“" + spoken(n.text) + "”";
-  if (OWN.has(node.status)) return extraOf(step, rule, node, made, refused(Infinity));
-  const trial = step.verdict.tried.indexOf(id), again = judged(step, rule, node);
+  if (OWN.has(node.status)) return extraOf(step, testsOf(step, head), node, made, refused(Infinity));
+  const tests = testsOf(step, head), { telling } = tests, trial = tests.at(node), again = trial < 0 ? null : tests.stays(trial);
   const recorded = trial < 0 ? null : step.verdict.ok ? !!step.verdict.ok[trial] : node.status !== "reject";
   made.tried = family.length > 1 && trial >= 0 ? `tried ${family.filter((n) => n.r !== null && step.verdict.tried.indexOf(n.id) <= trial).length} of ${family.length}` : "";
   made.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected" : "Not reached";
@@ -49,50 +48,7 @@ export function decision(step, rule, id, method = {}) {
     made.lines.push("The target read it all the same, in the same pass: that is the price of a wide draft.");
     return made;
   }
-  if (rule === "block" && step.rule) {
-    const block = blockOf(step), k = trial + 1;
-    Object.assign(made, { form: "block", block, k });
-    if (block) {
-      made.agrees = rederives(step, rule);
-      made.lines.push(`A weight w goes down the block and says how well all of it is backed so far. Every place has a test, and the last success repairs the failures above it: ${block.last} of ${block.rows.length} stay.`);
-      if (node.status === "accept" && !recorded) made.title = "Accepted, repaired below";
-    }
-    made.laws = lawsAt(step, node.parent, []);
-    return made;
-  }
-  if (rule === "typical" && step.rule) {
-    if (recorded && node.status !== "accept") made.title = "Passed, not taken";
-    made.form = "typical";
-    made.laws = lawsAt(step, node.parent, []);
-    const { epsilon, delta } = method.acceptance || {};
-    made.numbers = [["target", "p(x)", node.p]];
-    if (made.laws && epsilon !== undefined) made.numbers.push(["entropy", "H(p), nats", made.laws.entropy]);
-    made.numbers.push(["bound", epsilon !== undefined ? `min(${epsilon}, ${delta}·e⁻ᴴ)` : "b", node.threshold]);
-    made.test = ["p(x) > bound", node.p, again ? ">" : "≤", node.threshold];
-    made.box = { ink: node.p, box: 1, mark: node.threshold };
-    if (made.title === "Passed, not taken") made.lines.push("It passed, but another path of passed tokens is longer, or as long and likelier.");
-    made.lines.push("Kept is what the target finds likely enough; nothing is drawn. This rule changes the text.");
-    return made;
-  }
-  if ((rule === "leniency" || rule === "spectr") && step.rule) {
-    const eased = rule === "leniency", plan = eased ? {} : planOf(step, node);
-    const ink = eased ? step.rule.f?.[trial] ?? null : node.p, box = eased ? node.q : (plan.rho ?? 1) * node.q, name = eased ? "f" : "p";
-    const spread = eased ? "q" : "(rho·q)";
-    made.form = "drawn";
-    made.numbers = [["target", "p(x)", node.p], eased ? ["raised", "f(r)", ink] : ["spread", "rho", plan.rho ?? null], ["draft", "q(x)", node.q]];
-    made.numbers.push(["threshold", `${name} / ${spread}`, box ? ink / box : null], ["draw", "u", node.u]);
-    made.test = [`u < ${name} / ${spread}`, node.u, node.u * box < ink ? "<" : "≥", box ? ink / box : Infinity];
-    made.box = { ink, box, u: node.u, name };
-    made.lines.push(eased ? "Leniency raises what the target still owes before the test, so more guesses stay. This rule changes the text."
-      : `${plan.alive} guesses share one threshold: any of them stays in ${(100 * plan.A).toFixed(1)} of 100 cases; no rule does it in more than ${(100 * plan.optimum).toFixed(1)}.`);
-    if (recorded && node.status !== "accept") {
-      made.title = "Accepted, another copy taken";
-      made.lines.push("The path goes on in another chain that holds the same token.");
-    }
-    made.laws = lawsAt(step, node.parent, []);
-    return made;
-  }
-  if (exact(step)) {
+  if (tests.matching) {
     made.form = "greedy";
     made.laws = lawsAt(step, node.parent, []);
     const choice = nodes.find((n) => n.parent === node.parent && (OWN.has(n.status) || n.status === "accept"));
@@ -102,34 +58,80 @@ export function decision(step, rule, id, method = {}) {
     made.lines.push(`A greedy target has one choice. This is ${node.p === 1 ? "it, so the guess stays" : "not it, so the guess goes"}; nothing is drawn.`);
     return made;
   }
-  const before = refused(node.id).filter((n) => n.id !== node.id), name = before.length ? "r" : "p";
-  made.form = "drawn";
-  made.numbers = [["target", "p(x)", node.p]];
-  if (before.length) made.numbers.push(["still owed", "r(x)", node.r]);
-  made.numbers.push(["draft", "q(x)", node.q], ["threshold", `${name} / q`, node.q ? node.r / node.q : null]);
-  if (node.u !== null) {
-    made.numbers.push(["draw", "u", node.u]);
-    made.test = [`u < ${name} / q`, node.u, node.u * node.q < node.r ? "<" : "≥", node.q ? node.r / node.q : Infinity];
-    const owes = before.length ? "still owes it" : "gives it", share = Math.round((100 * node.r) / node.q);
-    made.lines.push(node.r >= node.q ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
-      : `The draft gave it ${prob(node.q)}, the target ${owes} ${prob(node.r)}: it stays in ${share || "less than one"} of 100 draws, and this draw was ${again ? "" : "not "}among them.`);
-  } else made.test = [`${name} > 0`, node.r, node.r > 0 ? ">" : "=", 0];
-  made.box = { ink: node.r, box: node.q, u: node.u, name };
-  if (before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the target's law still owes.`);
-  if (step.rule?.j) made.lines.push(`Where this test fails the judge is asked: j = ${step.rule.j[trial].toFixed(2)}; above ${step.rule.t} it stays.`);
-  made.laws = lawsAt(step, node.parent, node.status === "reject" ? refused(node.id) : []);
+  made.word = telling?.title;
+  const owed = !telling || telling.rest || telling.also; // what a refusal leaves is p, or r, less q
+  made.laws = lawsAt(step, node.parent, owed && node.status === "reject" ? refused(node.id) : []);
+  if (tests.path === "last") wholeOf(made, step, head, tests, trial);
+  else if (tests.bounded(trial)) boundOf(made, tests, trial);
+  else drawnOf(made, step, tests, trial, refused(node.id).filter((n) => n.id !== node.id));
+  if (recorded && node.status !== "accept" && tests.path === "longest") {
+    made.title = "Passed, not taken";
+    made.lines.push("It passed, but another path of passed tokens is longer, or as long and likelier.");
+  }
+  for (const one of telling?.card ?? []) made.lines.push(tests.said(trial, one) ?? "");
+  if (recorded && node.status !== "accept" && tests.path === "copies") {
+    made.title = "Accepted, another copy taken";
+    made.lines.push("The path goes on in another chain that holds the same token.");
+  }
   return made;
 }
 
+/** The numbers of a trial as its rule lists them; those that are not recorded are left out. */
+const listed = (tests, i) => tests.telling.numbers.map(([word, symbol, value]) => [word, tests.said(i, symbol) ?? tests.telling.den, tests.value(i, value)]).filter(([, , x]) => x !== null);
+
+/** What u is held against, in symbols. */
+const against = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${den})` : den}` : num);
+
+/** A chain on which its tests decide together: the numbers that are counted stand in a table. */
+function wholeOf(made, step, head, tests, trial) {
+  const { telling } = tests, counted = telling.numbers.filter(([, symbol]) => symbol.some((part) => part[0] === "k"));
+  const rows = tests.tried.map((node, i) => ({ k: i + 1, node, cells: counted.map(([, , value]) => tests.value(i, value)), ok: tests.passed(i) }));
+  Object.assign(made, { form: "whole", k: trial + 1, agrees: rederives(step, head) });
+  made.table = { heads: [...counted.map(([, symbol]) => symbol.filter((part) => typeof part === "string").join("")), ""], rows, last: tests.last(), num: telling.num };
+  if (made.status === "accept" && !made.recorded) made.title = "Accepted, repaired below";
+}
+
+/** A test against a bound: nothing is drawn. */
+function boundOf(made, tests, i) {
+  const { num } = tests.telling, share = tests.num(i), bound = tests.den(i);
+  made.form = "bound";
+  made.numbers = listed(tests, i);
+  made.test = [`${num}(x) > bound`, share, tests.passed(i) ? ">" : "≤", bound];
+  made.box = { ink: share, box: 1, mark: bound };
+}
+
+/** A test against a draw. before: the guesses that were refused at its place before it */
+function drawnOf(made, step, tests, i, before) {
+  const node = tests.tried[i], { telling } = tests, num = tests.num(i), den = tests.den(i), stays = tests.passed(i);
+  const own = telling?.numbers.length > 0, name = !own && before.length ? "r" : telling?.num ?? "p", symbol = against({ num: name, den: telling?.den ?? "q" });
+  made.form = "drawn";
+  if (own) made.numbers = listed(tests, i);
+  else {
+    made.numbers = [["target", "p(x)", node.p]];
+    if (before.length) made.numbers.push(["still owed", "r(x)", node.r]);
+    made.numbers.push(["draft", "q(x)", node.q], ["threshold", symbol, den ? num / den : null]);
+    if (node.u !== null) made.numbers.push(["draw", "u", node.u]);
+  }
+  made.test = node.u !== null ? [`u < ${symbol}`, node.u, stays ? "<" : "≥", den ? num / den : Infinity] : [`${name} > 0`, num, stays ? ">" : "=", 0];
+  made.box = { ink: num, box: den, u: node.u, name, side: telling?.den ?? "q", against: symbol.replaceAll(" / ", "/") };
+  if (!own && node.u !== null && node.num === null && node.den === null) {
+    const owes = before.length ? "still owes it" : "gives it", share = Math.round((100 * num) / den);
+    made.lines.push(num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
+      : `The draft gave it ${prob(den)}, the target ${owes} ${prob(num)}: it stays in ${share || "less than one"} of 100 draws, and this draw was ${stays ? "" : "not "}among them.`);
+  }
+  if (!own && before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the target's law still owes.`);
+}
+
 /** The same for the token that the target added by itself. */
-function extraOf(step, rule, node, made, refused) {
+function extraOf(step, { telling, given }, node, made, refused) {
   const [u, low, high] = step.verdict.extra || [null, 0, 1];
   made.form = "extra";
   made.title = { bonus: "Bonus token", resample: u === null ? "The target's token" : "Drawn again", target: "The target's token" }[node.status];
-  const residual = node.status === "resample" && rule === "lossless" && refused.length;
+  const residual = node.status === "resample" && telling?.rest && refused.length;
   made.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
-    made.lines.push("The sampler is greedy: the target's most likely token is taken, nothing is drawn.");
+    const whose = telling?.likeliest && given(telling.likeliest) ? "This rule adds what is surest" : "The sampler is greedy";
+    made.lines.push(`${whose}: the target's most likely token is taken, nothing is drawn.`);
     return made;
   }
   made.line = { u, low, high };
@@ -141,8 +143,8 @@ function extraOf(step, rule, node, made, refused) {
   made.lines.push(
     residual ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} refused at this place. The token comes from what is left of the target's law, scaled to one.`
     : node.status === "bonus" ? "Every guess on the way was accepted. The same pass gave the target's law after the last one: one more token, free."
-    : node.status === "resample" && (rule === "leniency" || rule === "spectr") ? "No guess stayed at this place. The token comes from what the rule left of the target's law."
-    : node.status === "resample" ? (rule === "block" ? "The block ends here. The token comes from what the accepted part left of the target's law." : "No guess at this place passed. The token is drawn from the target's law.")
+    : node.status === "resample" && telling?.path === "last" ? `The block ends here. The token comes from ${telling.left} the target's law.`
+    : node.status === "resample" ? (telling?.left ? "No guess stayed at this place. The token comes from what the rule left of the target's law." : "No guess at this place passed. The token is drawn from the target's law.")
     : "The target draws one token from its own law.");
   return made;
 }

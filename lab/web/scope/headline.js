@@ -28,7 +28,7 @@ export function headline(context) {
       const list = [[decode ? two(tokens / decode) : "–", " tokens/s"], [passes ? two(tokens / passes) : "–", " tokens / pass"]];
       if (tried) list.push([percent(ok / tried), " of trials accepted"]);
       sums.tell(list);
-      const same = step.brief || step.cut || !step.nodes ? null : rederives(step, context.rule(store));
+      const same = step.brief || step.cut || !step.nodes ? null : rederives(step, store.head);
       element.classList.toggle("lies", same === false);
       say(agrees, step.forced ? "forced" : same === false ? "does not re-derive" : same ? "✓ re-derived" : "");
     },

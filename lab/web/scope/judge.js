@@ -1,64 +1,79 @@
-/* Verdicts judged again from the numbers of the record. */
+/* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the step's. */
+import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 
-/** A block's last i with u_i < h_i, and whether its weights follow from p and q. */
-export function blockOf(step) {
-  const { w, h: bounds, u } = step.rule || {};
-  if (![w, bounds, u].every(Array.isArray) || bounds.length !== u.length || w.length !== u.length + 1) return null;
-  const tried = nodesOf(step).filter((n) => n.r !== null);
-  let last = 0;
-  u.forEach((x, k) => x < bounds[k] && (last = k + 1));
-  const due = tried.length === u.length ? tried.map((n, k) => Math.min(1, (w[k] * n.p) / n.q)) : [];
-  const rows = u.map((x, k) => ({ k: k + 1, node: tried[k], w: w[k + 1], h: bounds[k], u: x, ok: x < bounds[k] }));
-  return { last, rows, sound: due.every((x, k) => Math.abs(x - w[k + 1]) <= 1e-9 * Math.max(1, x)) };
+const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
+const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within, "<=": (a, b, within) => a <= b + within, ">=": (a, b, within) => a >= b - within };
+
+/** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
+function workOut(formula, names) {
+  if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
+  const [does, ...parts] = formula;
+  if (does === "before") return names(parts[0], true);
+  const numbers = parts.map((part) => workOut(part, names)), found = numbers.includes(null) ? null : DOES[does](...numbers);
+  return Number.isFinite(found) ? found : null;
 }
+const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
-/** k-SEQ's numbers at the place where `node` was tried: a success ends a place. */
-export function planOf(step, node) {
-  const k = step.verdict.tried.indexOf(node.id), ok = step.verdict.ok || [], rule = step.rule || {};
-  let place = 0;
-  for (let i = 0; i < k; i++) place += ok[i] ? 1 : 0;
-  return Object.fromEntries(["alive", "rho", "b", "A", "optimum"].map((name) => [name, k < 0 ? undefined : rule[name]?.[place]]));
-}
+/** What the rule of a step says of itself; null where that is not known. */
+export const tellingOf = (step, head) => (step.telling === undefined ? head?.telling : step.telling) ?? null;
 
-/** Is it exact matching: a greedy law, under which nothing is drawn? */
-export const exact = (step) => step.verdict.tried.length > 0 && !step.rule && nodesOf(step).every((n) => n.r === null || (n.u === null && (n.p === 0 || n.p === 1)));
-
-/** One trial judged again: true, false, or null where its numbers do not settle it. */
-export function judged(step, rule, node) {
-  if (node.r === null || step.forced) return null;
-  rule = step.by?.name ?? rule;
-  const { p, q, u, r } = node, told = step.rule, i = step.verdict.tried.indexOf(node.id);
-  if (rule === "block" && told) return told.u && told.h ? told.u[i] < told.h[i] : null;
-  if (rule === "typical" && told) return p > node.threshold;
-  if (rule === "leniency" && told) return told.f ? u * q < told.f[i] : null;
-  if (rule === "spectr" && told) return ((rho) => (rho === undefined ? null : u * (rho * q) < p))(planOf(step, node).rho);
-  if (rule === "judge" && told) return told.j ? (u === null ? p > 0 : u * q < p) || told.j[i] > told.t : null;
-  if (rule === "lossless" || exact(step)) return u === null ? r > 0 : u * q < r;
-  return null;
+/** The tests of a step: the nodes that were tried, in order, and what follows from their numbers. `i` counts them. */
+export function testsOf(step, head) {
+  const telling = tellingOf(step, head), knobs = step.by ?? head?.method?.acceptance ?? {}, by = new Map(nodesOf(step).map((n) => [n.id, n]));
+  const { ok } = step.verdict, tried = step.verdict.tried.map((id) => by.get(id)).filter(Boolean), rule = step.rule || {};
+  const matching = tried.length > 0 && !step.rule && tried.every((n) => n.num === null && n.den === null && n.u === null && (n.p === 0 || n.p === 1));
+  const path = matching || step.forced ? "walk" : telling?.path ?? "walk", seen = new Map();
+  let place = 0; // a success ends a place whose copies are one; else a place is what its guesses continue
+  const places = tried.map((n, i) => (path === "copies" ? (i && ok?.[i - 1] ? ++place : place) : (seen.has(n.parent) || seen.set(n.parent, seen.size), seen.get(n.parent))));
+  const num = (i) => tried[i].num ?? tried[i].r, den = (i) => tried[i].den ?? tried[i].q, bounded = (i) => tried[i].u === null && tried[i].den !== null;
+  /** Whether the test keeps it: u * den < num, without a draw den < num, and without a bound 0 < num. */
+  const passed = (i) => (tried[i].u !== null ? tried[i].u * den(i) < num(i) : num(i) > (bounded(i) ? den(i) : 0));
+  /** The verdict that follows; null where the numbers do not settle it. */
+  function stays(i) {
+    if (step.forced || (!telling && !matching)) return null;
+    if (matching || !telling.also || passed(i)) return passed(i);
+    const [value, bound] = telling.also.map((one) => workOut(one, names(i)));
+    return value === null || bound === null ? null : value > bound;
+  }
+  const last = () => tried.reduce((most, _, i) => (stays(i) ? i + 1 : most), 0);
+  /** The numbers of a trial by name: its own, what the rule recorded, the rule's knobs. */
+  const names = (i) => (name, before = false) => {
+    const own = { p: tried[i].p, r: tried[i].r, q: tried[i].q, u: tried[i].u, num: num(i), den: den(i), k: i + 1, count: tried.length };
+    if (Object.hasOwn(own, name)) return own[name];
+    if (name === "last") return last();
+    const per = Object.hasOwn(telling?.columns ?? {}, name) ? telling.columns[name] : null, list = rule[name];
+    const found = per === null ? knobs[name] : per === "step" ? list : list?.[per === "place" ? places[i] : i + (per === "running" && !before)];
+    return typeof found === "number" ? found : null;
+  };
+  /** A sentence with the numbers of a trial; null where one is missing. */
+  function said(i, parts) {
+    const all = parts.map((part) => (typeof part === "string" ? part : ((x) => (x === null ? null : written(x, part[1])))(workOut(part[0], names(i)))));
+    return all.includes(null) ? null : all.join("");
+  }
+  const given = (wanted) => Object.entries(wanted).every(([name, value]) => knobs[name] === value);
+  /** Whether what the rule says must hold of its record does. */
+  const sound = () => matching || !telling || telling.relations.every(([left, sign, right, within, when]) => !given(when) || tried.every((_, i) => {
+    const a = workOut(left, names(i)), b = workOut(right, names(i));
+    return a === null || b === null || HOLDS[sign](a, b, within * Math.max(1, Math.abs(b)));
+  }));
+  return { telling, tried, matching, path, num, den, bounded, passed, stays, last, said, given, sound, value: (i, formula) => workOut(formula, names(i)), at: (node) => tried.indexOf(node) };
 }
 
 /** Do the verdicts follow from the numbers? null where the rule says more than these. */
-export function rederives(step, rule) {
+export function rederives(step, head) {
   if (step.iteration) return fixedOf(step) === step.iteration.fixed;
-  const nodes = nodesOf(step), tried = nodes.filter((n) => n.r !== null), { path, extra, ok } = step.verdict;
+  const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;
   if (!tried.length || drawn === false) return drawn;
-  const verdicts = tried.map((n) => judged(step, rule, n));
-  if (verdicts.includes(null)) return null;
-  const by = new Map(nodes.map((n) => [n.id, n]));
-  const told = ok || tried.map((n) => (n.status === "reject" ? 0 : 1));
-  const order = ok ? step.verdict.tried.map((id) => by.get(id)) : tried;
-  if (order.some((n, k) => !n || judged(step, rule, n) !== !!told[k])) return false;
-  if (rule === "block" && step.rule) {
-    const block = blockOf(step);
-    return !!block && block.sound && (path.length - 1 === block.last || (!extra && path.length - 1 < block.last));
-  }
-  if (rule === "spectr" && step.rule) { // the path may run through another copy of an accepted token
-    const kept = order.filter((n) => judged(step, rule, n)).map((n) => n.text), read = path.slice(1).map((id) => by.get(id).text);
-    return read.every((text, k) => text === kept[k]) && (read.length === kept.length || !extra);
-  }
-  return path.slice(1).every((id) => judged(step, rule, by.get(id)) === true);
+  const stay = tried.map((_, i) => tests.stays(i));
+  if (stay.includes(null)) return null;
+  if (tried.length !== step.verdict.tried.length || stay.some((x, i) => x !== (ok ? !!ok[i] : tried[i].status !== "reject")) || !tests.sound()) return false;
+  const kept = path.slice(1).map((id) => nodesOf(step).find((n) => n.id === id));
+  if (settled === "last") return kept.length === tests.last() || (!extra && kept.length < tests.last());
+  if (settled !== "copies") return kept.every((n) => stay[tests.at(n)] === true);
+  const due = tried.filter((_, i) => stay[i]).map((n) => n.text); // the path may run through another copy of an accepted token
+  return kept.every((n, k) => n.text === due[k]) && (kept.length === due.length || !extra);
 }
 
 /** Final tokens after a pass: the guesses that it confirmed, and one more. */

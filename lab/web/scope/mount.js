@@ -29,7 +29,6 @@ export function mount(element, options = {}) {
     at: -1,
     following: true,
     selection: null,
-    rule: (x) => x.head?.method?.acceptance?.name ?? "",
     seek: (i) => view.seek(i),
     follow: (on) => view.follow(on),
     to: (way) => (way === Infinity ? view.follow(true) : view.seek(way === -Infinity ? 0 : context.at + way)),

@@ -1,5 +1,5 @@
 /* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
-import { byClock, byToken, course, differing, methodName, parting } from "./alignment.js";
+import { byClock, byToken, course, differing, parting } from "./alignment.js";
 import { figures, grid, h, press, say, see, set, toggle } from "./elements.js";
 import { never, soon } from "./frame.js";
 import { lanesView } from "./lanes.js";
@@ -201,7 +201,7 @@ export function pair(element, options = {}) {
     const one = heads[k], step = store.steps[store.count - 1], sum = step?.sum, rate = (x) => { const last = x.steps[x.count - 1]?.sum; return last && last.decode ? last.tokens / last.decode : 0; };
     see(one.element, store.head);
     if (!store.head) return;
-    say(one.name, methodName(store.head));
+    say(one.name, store.head.called);
     say(one.about, `${store.head.model.name}${store.end ? "" : store.count ? ", not ended yet" : ", waiting"}`);
     const ratio = rate(store) / rate(stores[base]), known = Number.isFinite(ratio) && ratio > 0;
     const [much, under] = k === base ? ["baseline", ""] : options.ratio?.(k) || (known ? [`× ${two(ratio)}`, `tokens/s of ${letters[base]}${ended() ? ", one run each" : " so far"}`] : ["", ""]);

@@ -1,18 +1,17 @@
 /* scope: draws a decoding run, in the page, in notebooks and in exported files. No dependency, no build step.
  *
  *   const view = mount(element, {views: ["strip", "tree", "card", "text", "cache", "time", "roof"], onGap, onSeek});
- *   view.push(message)        a head, a step or an end, as lab/wire.py makes them
+ *   view.push(message)        a head, a step or an end, as lab/wire/wire.py makes them
  *   view.seek(i)  view.follow(true)  view.play(true)  view.select({step, node})  view.theme("auto")  view.destroy()
  *
  *   const both = pair(element, {views: ["tree", "text"], align: "token", onGap})    two runs under one scrubber
  *   both.views[0].push(message)  both.seek({token: 12})  both.align("clock")
  *
- * The other files of this folder are its modules; lab/bundle.py joins them into one script. Everything that a model or a
+ * The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Everything that a model or a
  * file says enters the page as text nodes; nothing is read as markup. */
 import { mount } from "./mount.js";
 import { pair } from "./pair.js";
 
-export { methodName } from "./alignment.js";
 export { h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { glyph, tokenOf, WORDS } from "./marks.js";
@@ -20,7 +19,7 @@ export { mount } from "./mount.js";
 export { grouped, milli, plural, size, two } from "./numbers.js";
 export { pair } from "./pair.js";
 export { passName, passWord, placedUnder, scaled } from "./roof.js";
-export { rederives } from "./judge.js";
+export { rederives, tellingOf } from "./judge.js";
 export { spoken } from "./tokens.js";
 
 /** Hear what comes to the model and which of its traits change; the result stops that. */

@@ -1,7 +1,7 @@
 /* The messages of one run, by number, and what follows from them. */
 import { CacheMap } from "./cachemap.js";
 
-const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold"];
+const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold", "num", "den"];
 
 /** The messages of one run, by number, and what follows from them. */
 export class Store {
@@ -79,7 +79,7 @@ export class Store {
     return (position) => words.list[position] ?? "";
   }
 
-  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold}], what was left out of the wire missing. */
+  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold, num, den}], what was left out of the wire missing. */
   nodes(i) {
     const step = this.steps[i];
     return step && step.nodes ? nodesOf(step) : null;

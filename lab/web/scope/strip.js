@@ -27,18 +27,19 @@ export function stripView(context) {
       const head = store.head, step = store.steps[i];
       see(element, head);
       if (!head) return;
-      const m = head.method, strategy = m.strategy.name, shown = [];
-      if (strategy !== "draft_verify") shown.push(["Strategy", named(strategy), knobs(m.strategy), null]);
+      const m = head.method, parts = head.parts, uses = parts.strategy?.uses, shown = [];
+      if (m.strategy && !parts.strategy.usual) shown.push(["Strategy", named(m.strategy.name), knobs(m.strategy), null]);
       for (const [kind, title, clock] of STATIONS) {
-        if (!m[kind] || (strategy === "beam" && kind !== "policy") || (strategy === "jacobi" && !["policy", "sampler"].includes(kind))) continue;
-        if (kind === "schedule" && m[kind].name === "fixed") continue; // the drafter's own length: nothing to see
+        if (!m[kind] || (uses && !uses.includes(kind))) continue;
+        if (kind === "schedule" && parts[kind].usual) continue; // the drafter's own length: nothing to see
         const stages = m[kind].stages || [m[kind]];
-        const lane = kind === "drafter" && m[kind].name === "draft_model" ? head.lanes.draft?.name : null;
+        const lane = head.lanes[parts[kind].speaks]?.name; // a model that drafts by itself is shown in its drafter's place
         shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "), stages.map(knobs).filter(Boolean).join("; ") || (kind === "acceptance" && head.lossless ? "the target's own law" : ""), clock ? step?.dt[clock] : null]);
         if (kind === "drafter") shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "", step?.dt.verify]);
       }
       const at = context.chosen(store, i), chosen = step?.nodes && !step.iteration && !step.beams ? nodesOf(step).find((n) => n.id === at) : null;
-      const acts = step?.iteration || step?.beams ? "Strategy" : chosen ? ACTED[chosen.status] : null;
+      const acted = step?.iteration || step?.beams ? "Strategy" : chosen ? ACTED[chosen.status] : null;
+      const acts = acted && !shown.some(([title]) => title === acted) ? "Strategy" : acted;
       shown.forEach(([title, name, under, time], k) => {
         const lit = title === acts;
         stations.at(k).classList.toggle("lit", lit);

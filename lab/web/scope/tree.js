@@ -2,6 +2,7 @@
 import { brush } from "./brush.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
+import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { glyph, outline, radius, tokenOf, WORDS } from "./marks.js";
 import { two } from "./numbers.js";
@@ -13,9 +14,8 @@ const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample:
 const STILL = 200; // ms for which a step must stand until its nodes become elements
 
 /** What a view of one tried node says under its label. */
-function under(node, rule) {
-  if (node.r === null || node.u === null || !node.q) return "";
-  if (rule !== "lossless") return "";
+function under(node, telling) {
+  if (node.r === null || node.u === null || !node.q || !telling?.rest) return "";
   const bound = node.r / node.q, ok = node.u * node.q < node.r;
   return `${two(node.u)} ${ok ? "<" : "≥"} ${two(bound)}`;
 }
@@ -111,7 +111,6 @@ export function treeView(context) {
     const step = store.steps[i], brisk = passing(step);
     if (!seen && (brisk || (context.following && !store.end))) return; // scrolled away: drawn when it is back, or the step stands
     if (!measure) fonts();
-    const rule = store.head?.method?.acceptance?.name ?? "";
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     see(list, beams);
     const brief = brisk && nodes?.length > LARGE && !beams && !tabled && !element.contains(document.activeElement);
@@ -133,7 +132,7 @@ export function treeView(context) {
     }
     if (!nodes) return;
     if (tabled) return table(nodes, step);
-    const sub = (n) => under(n, rule), narrow = width < 560;
+    const telling = tellingOf(step, store.head), sub = (n) => under(n, telling), narrow = width < 560;
     const chosen = context.chosen(store, i), folded = narrow || nodes.length > 128 ? fold(nodes, chosen) : nodes;
     let laid = narrow ? null : layLying(folded, { width, measure, small, sub });
     if (!laid) laid = layStanding(folded === nodes ? fold(nodes, chosen) : folded, { width, measure });
@@ -186,8 +185,7 @@ export function legend(asTable) {
   return {
     element,
     draw(store, i) {
-      const plain = store.head && !["draft_verify"].includes(store.head.method.strategy.name);
-      const none = store.head?.method?.drafter?.name === "none";
+      const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts, none = drafter?.drafts === false;
       see(element, store.steps[i]?.nodes && !store.steps[i].beams);
       see(keys, !plain);
       for (const [status, entry] of entries) see(entry, none ? status === "target" : status !== "target");

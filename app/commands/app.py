@@ -1,0 +1,30 @@
+"""The command `app`: opens the lab in the browser."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+
+from decodescope.app.limits import Limits
+
+from .run import further
+
+
+def app(args: argparse.Namespace) -> int:
+    """Serve until it is stopped."""
+    from decodescope.app.server import serve
+
+    names = further(args)
+    serve(
+        model=args.model,
+        draft=names.pop("draft", "lab-draft" if args.model == "lab" else None),
+        further=names,
+        host=args.host,
+        port=args.port,
+        data=args.data,
+        open_browser=not args.no_browser,
+        allow_host=args.allow_host,
+        models=args.models,
+        limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
+    )
+    return 0

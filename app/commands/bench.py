@@ -1,0 +1,46 @@
+"""The command `bench`: measure the methods on this machine, beside transformers, on questions, or where their time goes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
+
+from .measuring import measured
+
+# option -> the value that it has where it is not given; None: an option of the other measurements
+ON_QUESTIONS = {
+    "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "draft2": None, "draft3": None,
+    "role": None,
+}  # fmt: skip
+USUAL: dict[str, dict[str, Any]] = {
+    "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts"},
+    "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
+    "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
+}
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    mine = USUAL[args.what]
+    for name in {x for usual in USUAL.values() for x in usual}:
+        if name not in mine and getattr(args, name) is not None:
+            others = " and ".join(x for x in USUAL if name in USUAL[x])
+            raise Refusal(f"--{name.replace('_', '-')} is an option of bench {others}: leave it out of bench {args.what}.")
+        if name in mine and getattr(args, name) is None:
+            setattr(args, name, mine[name])
+    if args.draft is None and args.model == "lab":
+        args.draft = "lab-draft"
+    args.draft = None if args.draft == "none" else args.draft
+    if args.what == "decode":
+        from .bench_decode import decode
+
+        return decode(args)
+    if args.what == "labbench":
+        from .bench_labbench import labbench
+
+        return measured(args, labbench)
+    from .bench_speculation import speculation
+
+    return measured(args, speculation)

@@ -1,0 +1,62 @@
+"""The command `bench decode`: our engine beside transformers on the same weights."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
+
+from .output import note, say_json, table
+from .run import read_prompt
+
+
+def decode(args: argparse.Namespace) -> int:
+    """Measure our engine and transformers, and print."""
+    prompts = None if args.prompt_file is None else {args.prompt_file: read_prompt(args.prompt_file)}
+    if prompts is not None and not any(prompts.values()):
+        raise Refusal(f"The prompt file {args.prompt_file} is empty: give a text to go on from.")
+    from decodescope.engine.bench.speed import decode
+
+    found = decode(
+        args.model,
+        args.draft,
+        dtype=args.dtype,
+        device=args.device,
+        threads=args.threads,
+        new_tokens=args.new_tokens,
+        repeats=args.repeats,
+        prompts=prompts,
+        level=None if args.level == "none" else args.level,
+        say=(lambda text: None) if args.json else note,
+    )
+    if args.json:
+        say_json(found)
+    else:
+        print(page(found))
+    return 0
+
+
+def page(found: dict[str, Any]) -> str:
+    """The figures as text."""
+    head = (
+        f"{found['machine']}, {found['device']}, {found['threads']} threads; torch {found['torch']}, transformers "
+        f"{found['transformers']}\n{found['model']} with {found['draft'] or 'no draft model'}, {found['dtype']}, "
+        f"{len(found['prompts'])} prompts of {', '.join(map(str, found['prompts'].values()))} tokens, "
+        f"{found['new_tokens']} new ones; medians of {found['repeats']} rounds\n"
+    )
+    rows = [
+        [
+            x["name"],
+            x["side"],
+            f"{x['tokens_per_s']:.1f}",
+            "-" if x["tau"] is None else f"{x['tau']:.2f}",
+            f"{sum(n == found['new_tokens'] for n in x['same_tokens'].values())} of {len(x['same_tokens'])}",
+        ]
+        for x in found["contestants"]
+    ]
+    speeds = table(("method", "by", "tokens/s", "tokens per pass", "same text"), rows)
+    times = [[x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}"] for x in found["ratios"]]
+    ratios = table(("times as fast", "median", "over the prompts"), times)
+    cost = ", ".join(f"{kept} {percent:+.1f} %" for kept, percent in found["recording_percent"].items())
+    return f"{head}\n{speeds}\n\n{ratios}\n\nWhat recording to a file adds to our autoregressive decoding: {cost}."

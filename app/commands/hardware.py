@@ -1,0 +1,40 @@
+"""The command `hardware`: what was measured of this machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .output import note, say_json, table
+
+PROFILED = ("float32", "bfloat16")
+
+
+def hardware(args: argparse.Namespace) -> int:
+    """Print what was measured of this machine; it is measured now where it was not before."""
+    import torch
+
+    from decodescope.app.places import data_folder
+    from decodescope.engine.cost.hardware import DEVICES
+    from decodescope.engine.timing.measure import profile_here
+
+    place = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if not args.json:
+        note("Measuring this machine where that was not done before; this takes some seconds.")
+    kept = [profile_here(dtype, place, data_folder(args.data), args.refresh) for dtype in PROFILED]
+    here = {dtype: profile.record() for dtype, profile in zip(PROFILED, kept, strict=True)}
+    if args.json:
+        say_json({"here": here, "known": {name: profile.record() for name, profile in DEVICES.items()}})
+        return 0
+    rows = [
+        [p.name, f"{p.peak(dtype) / 1e9:,.0f}", f"{p.bandwidth / 1e9:.1f}", cached(p), f"{p.launch_us:.1f}"]
+        for dtype, p in zip(PROFILED, kept, strict=True)
+    ]
+    print(table(("machine", "GFLOP/s", "memory GB/s", "cache GB/s", "launch us"), rows))
+    print(f"\nAlso known, from published figures: {', '.join(DEVICES)}.")
+    return 0
+
+
+def cached(profile: Any) -> str:
+    """The bandwidth of the processor's cache in GB/s, or a dash."""
+    return "-" if profile.cache_bandwidth is None else f"{profile.cache_bandwidth / 1e9:.1f}"

@@ -1,0 +1,134 @@
+"""What the measurements of `bench` share: questions, methods by recipe, threads, and figures as text."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import sentence
+from decodescope.engine.core.refusal import Refusal
+
+from .output import note, say_json
+from .run import compose
+
+if TYPE_CHECKING:
+    from decodescope.engine.bench.questions import Question
+    from decodescope.engine.bench.result_file import Gathered
+    from decodescope.engine.method import Method
+
+
+def measured(args: argparse.Namespace, work: Callable[[argparse.Namespace], int]) -> int:
+    """Do `work` on questions, in as many threads as were asked for."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(args.threads or before)
+    try:
+        return work(args)
+    finally:
+        torch.set_num_threads(before)
+
+
+def asked(
+    args: argparse.Namespace, choose: Callable[[list[Question]], list[Question]]
+) -> tuple[list[Question], dict[str, Any], Path | None]:
+    """The questions that `choose` takes of the file, what to remember of it, and where the result goes, if anywhere."""
+    from decodescope.engine.bench.answers import QUESTIONS
+    from decodescope.engine.bench.questions import read_questions
+    from decodescope.engine.bench.result_file import check_place
+
+    if args.resume and args.out is None:
+        raise Refusal("--resume goes on with a file: give --out with the name that the measurement had.")
+    questions, about = read_questions(args.questions or QUESTIONS)
+    out = None if args.out is None else Path(args.out).expanduser()
+    if out is not None:
+        check_place(out, args.resume)
+    return choose(questions), {**about, "short": args.short}, out
+
+
+def finished(args: argparse.Namespace, result: Gathered[Any], text: Callable[[dict[str, Any]], str], out: Path | None) -> int:
+    """Print the result, as JSON or as `text`; the exit code."""
+    found = result.record()
+    if args.json:
+        say_json(found)
+    elif result.rows:
+        print(text(found))
+    else:
+        print("Nothing was measured." + "".join(f" {x['why']}" for x in result.skipped[:1]))
+    if not result.complete:
+        note("Interrupted." + ("" if out is None else f" {out}.partial holds what was measured: --resume goes on from there."))
+        return 130
+    return 0
+
+
+def named(words: Iterable[str], known: Mapping[str, Method]) -> dict[str, Method]:
+    """The methods of several --method, by name."""
+    methods: dict[str, Method] = {}
+    for word in words:
+        name, method = method_of(word, known)
+        if name in methods:
+            raise Refusal(f"--method {name} stands there twice: give each its own name, e.g. --method other={name}.")
+        methods[name] = method
+    return methods
+
+
+def method_of(word: str, known: Mapping[str, Method]) -> tuple[str, Method]:
+    """Name and method of NAME or NAME=RECIPE. RECIPE is a known name, that of a part, the words of `decodescope run` that
+    choose a method, or the link or JSON of a recipe."""
+    name, given, text = word.partition("=")
+    name, text = name.strip(), text.strip() if given else name.strip()
+    if not name or len(name) > 40 or not name.isprintable():
+        raise Refusal(f"--method {word[:40]!r} has no name: write NAME, or NAME=RECIPE.")
+    try:
+        method = known[text] if text in known else _recipe(text, known)
+    except Refusal as error:
+        raise Refusal(f"--method {name}: {sentence(error)}") from None
+    if not method.sampler.greedy:
+        raise Refusal(f"--method {name} chooses a sampler, but all methods share one: leave it out and give --temperature.")
+    return name, method
+
+
+def _recipe(text: str, known: Mapping[str, Method]) -> Method:
+    """The method that a recipe describes."""
+    from decodescope.app.runs.recipe import from_json
+    from decodescope.engine.core.component import registry
+    from decodescope.engine.method import Method
+
+    kind = next((kind for kind in ("drafter", "policy", "depth", "strategy") if text in registry(kind)), None)
+    if kind is not None:
+        return Method.named({kind: text})
+    if text.startswith("{") or "#set=" in text:
+        choice = from_json(text.rpartition("#set=")[2])
+        return Method.named(choice.names, choice.settings)
+    if not text.startswith(("-", "decodescope ")):
+        names = ", ".join(known)
+        raise Refusal(f"there is no {text[:40]!r}; take {names}, a name that decodescope methods lists, or NAME=RECIPE.")
+    from decodescope.app.parser import parser
+
+    try:
+        words = shlex.split(text.removeprefix("decodescope run"))
+    except ValueError as error:
+        raise Refusal(f"its quotes do not match ({error}).") from None
+    whole = [*words, "--model", "lab"] + ([] if any(x.startswith("--prompt") for x in words) else ["--prompt", "x"])
+    return compose(parser().parse_args(["run", *whole]))
+
+
+MET = {True: "met", False: "not met", None: "not asked"}
+
+
+def by_position(one: Mapping[str, Any]) -> list[str]:
+    """For each depth of a draft, how many of the drafts that went so deep were accepted so far."""
+    return [share(a / n) for a, n in zip(one["accepted_by_position"], one["offered_by_position"], strict=True)]
+
+
+def share(value: float | None) -> str:
+    """A share in percent."""
+    return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def figure(value: float | None, digits: int = 2) -> str:
+    """A number, or a dash."""
+    return "-" if value is None else f"{value:.{digits}f}"

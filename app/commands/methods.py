@@ -1,0 +1,37 @@
+"""The command `methods`: every part of every kind, with its knobs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from decodescope.app.runs.parts import parts
+
+from .output import say_json
+
+
+def methods(args: argparse.Namespace) -> int:
+    """Print every part of every kind, with its knobs."""
+    found = parts()
+    if args.json:
+        say_json({"methods": found})
+        return 0
+    for kind in dict.fromkeys(part["kind"] for part in found):
+        print(f"{kind}")
+        for part in (x for x in found if x["kind"] == kind):
+            lossy = "" if part["lossless"] else " [changes the output]"
+            needs = "".join(f" [needs --{role}]" for role in part["needs"]["models"])
+            print(f"  {part['name']}: {part['title']}{lossy}{needs}")
+            for knob in part["params"]:
+                print(f"      {knob['name']} = {knob['default']}  {reach(knob)}{knob['help']}")
+    return 0
+
+
+def reach(knob: dict[str, Any]) -> str:
+    """The values that a knob takes, in words."""
+    if knob["choices"]:
+        return f"({', '.join(map(str, knob['choices']))}) "
+    if knob["low"] is None and knob["high"] is None:
+        return f"({knob['unit']}) " if knob["unit"] else ""
+    low, high = ("" if x is None else f"{x:g}" for x in (knob["low"], knob["high"]))
+    return f"({low} to {high}{' ' + knob['unit'] if knob['unit'] else ''}) " if high else f"(from {low}) "

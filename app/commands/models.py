@@ -1,0 +1,20 @@
+"""The command `models`: the models that need no download."""
+
+from __future__ import annotations
+
+import argparse
+
+from .output import say_json, table
+
+
+def models(args: argparse.Namespace) -> int:
+    """Print the models that need no download."""
+    from decodescope.engine.load import models as shipped
+
+    found = [{**x, "path": str(x["path"])} for x in shipped()]
+    if args.json:
+        say_json({"models": found})
+        return 0
+    rows = [[x["name"], f"{x['params'] / 1e6:.1f} M", f"{x['context']:,} tokens", x["path"]] for x in found]
+    print(table(("name", "parameters", "context", "path"), rows))
+    return 0

@@ -1,0 +1,182 @@
+"""The command `report`: where drafts die, over recorded traces or over prompts that are decoded first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import sentence
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import DRAFTS
+
+from .output import note, say_json, size, table
+from .run import PARTS, compose, interrupts, models, read_prompt
+from .trace import free, write
+
+if TYPE_CHECKING:
+    from decodescope.engine.trace import Trace
+    from decodescope.lab.reports.report import Report
+
+LABBENCH = "labbench"
+MOST = 10_000  # prompts
+
+
+def report(args: argparse.Namespace) -> int:
+    """Report on traces, or on prompts that are decoded first; the exit code."""
+    target = None if args.html is None else Path(args.html).expanduser()
+    if target is not None:
+        free(target)
+    if bool(args.file) == (args.prompts is not None):
+        raise Refusal("Give traces (decodescope report a.dstrace b.dstrace), or --prompts FILE and a method to decode with.")
+    if args.file and (given := _method_given(args)):
+        raise Refusal(f"{given} belongs to --prompts: recorded traces say themselves how they were made.")
+    from decodescope.lab.reports.report import report as count
+
+    runs = Decoded(args) if args.file == [] else None
+    made = count(recorded(args.file) if runs is None else runs.traces())
+    if target is not None:
+        from decodescope.lab.reports.page import page
+
+        write(target, [page(made)])
+    if args.json:
+        say_json({**made.record(), "html": None if target is None else str(target)})
+    else:
+        print(told(made))
+        if target is not None:
+            print(f"\n{target}: {size(target.stat().st_size)}")
+    return 130 if runs is not None and runs.stopped else 0
+
+
+def _method_given(args: argparse.Namespace) -> str:
+    """The first option that says how prompts are decoded, as it is written; empty if there is none."""
+    usual: dict[str, Any] = {"set": [], "head": None, "chat": False, "short": False, "allow_pickle": False}
+    names = ("model", *DRAFTS, "role", "head", "allow_pickle", *PARTS, "sampler", "set", "chat", "short", "traces")
+    return next((f"--{x.replace('_', '-')}" for x in names if getattr(args, x) != usual.get(x)), "")
+
+
+def told(made: Report) -> str:
+    """The report as text."""
+    from decodescope.lab.reports.tables import headline, tables
+
+    parts = ["\n".join(headline(made))]
+    for one in tables(made):
+        about = f"{one.about}\n" if one.about else ""
+        below = "".join(f"\n{x}" for x in one.below)
+        parts.append(f"{one.title}\n{about}{table(one.head, one.rows)}{below}")
+    return "\n\n".join([*parts, *made.notes])
+
+
+def recorded(names: list[str]) -> Iterator[Trace]:
+    """The traces of these files, one after the other."""
+    from decodescope.engine.trace import open_trace
+
+    for name in names:
+        with closing(open_trace(name)) as trace:
+            yield trace
+
+
+class Decoded:
+    """The runs of a method on every prompt. stopped: whether an interrupt ended them early."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.args, self.stopped = args, False
+        if args.model is None:
+            raise Refusal("--prompts needs a model to decode with: give --model lab, a folder or a hub id.")
+        self.folder = None if args.traces is None else _folder(args.traces)
+        self.prompts = prompts(args.prompts, args.short)
+        method = compose(args)
+        if "drafter" not in method.strategy.uses or method.drafter.name == "none":
+            raise Refusal("This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M.")
+        self.method = method
+        self.model, self.drafts = models(args, method)
+        assert self.model.tokenizer is not None
+        self.chat = args.chat or (args.prompts == LABBENCH and self.model.tokenizer.has_chat)
+
+    def traces(self) -> Iterator[Trace]:
+        """A run's trace for every prompt; prompts that cannot be run are left out, with a note."""
+        from decodescope.engine.model.executor import EngineFault
+
+        left_out: list[str] = []
+        with interrupts() as seen:
+            for i, prompt in enumerate(self.prompts):
+                if seen:
+                    self.stopped = True
+                    note(f"Interrupted: the report is on the {i} prompts before.")
+                    break
+                if not self.args.json:
+                    note(f"prompt {i + 1} of {len(self.prompts)}")
+                try:
+                    trace = self.run(prompt, i)
+                except (EngineFault, Refusal) as error:
+                    left_out.append(f"prompt {i + 1}: {sentence(error)}")
+                else:
+                    yield trace
+        if left_out:
+            if len(left_out) == len(self.prompts):
+                raise Refusal(f"No prompt could be decoded; {left_out[0]}")
+            note(f"Left out: {len(left_out)}. The first, {left_out[0]}")
+
+    def run(self, prompt: str, i: int) -> Trace:
+        """Decode one prompt; number `i` has the i-th seed behind the first."""
+        from decodescope.engine.run import run
+
+        path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
+        options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
+        options |= {"seed": self.args.seed + i, "chat": self.chat, "path": path}
+        return run(self.model, self.method, prompt, **options).trace
+
+
+def _folder(name: str) -> Path:
+    """A folder for traces that holds none yet, made if it is not there."""
+    folder = Path(name).expanduser()
+    try:
+        folder.mkdir(exist_ok=True)
+        if next(folder.glob("*.dstrace*"), None) is not None:
+            raise Refusal(f"{folder} holds traces already: give --traces an empty folder.")
+    except (OSError, ValueError) as error:
+        raise Refusal(f"The folder {name[:200]} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
+    return folder
+
+
+def prompts(name: str, short: bool = False) -> list[str]:
+    """The prompts of a file, or LabBench's questions, of which the first turns are asked.
+
+    .jsonl: an object a line with "prompt", or "turns", of which the first counts; else a prompt a line.
+    """
+    if name == LABBENCH:
+        from decodescope.engine.bench.answers import QUESTIONS, SHORT
+        from decodescope.engine.bench.questions import first_of_each, read_questions
+
+        questions, _ = read_questions(QUESTIONS)
+        return [x.turns[0] for x in (first_of_each(questions, SHORT) if short else questions)]
+    if short:
+        raise Refusal("--short chooses among LabBench's questions: leave it out, or give --prompts labbench.")
+    lines = read_prompt(name).split("\n")
+    found = [
+        _asked(line, f"line {i} of {name}") if name.endswith(".jsonl") else line.rstrip("\r")
+        for i, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+    if not found:
+        raise Refusal(f"{name} holds no prompt: give one a line, or one JSON object a line in a .jsonl file.")
+    if len(found) > MOST:
+        raise Refusal(f"{name} holds {len(found)} prompts, more than {MOST}, the limit: give a shorter file.")
+    return found
+
+
+def _asked(line: str, where: str) -> str:
+    """The prompt of a line of JSON."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(f"{where[:1].upper()}{where[1:]} is no JSON ({str(error)[:80]}).") from None
+    turns = said.get("turns") if isinstance(said, dict) else None
+    text = said.get("prompt") if isinstance(said, dict) else None
+    text = turns[0] if text is None and isinstance(turns, list) and turns else text
+    if not isinstance(text, str) or not text.strip():
+        raise Refusal(f'{where[:1].upper()}{where[1:]} has no prompt: write {{"prompt": "..."}} or {{"turns": ["..."]}}.')
+    return text

@@ -1,0 +1,245 @@
+"""The command `run`: decode one prompt and tell what happened."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import sentence
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import DRAFTS, words
+
+from .output import Live, note, say_json, size
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
+    from decodescope.engine.method import Method
+    from decodescope.engine.run import Run
+    from decodescope.engine.session import Session
+    from decodescope.engine.trace.summary import Summary
+
+PROMPT_BYTES = 16 << 20
+FIGURES = (
+    *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
+    *("kv_bytes_held", "kv_bytes_full", "lossless", "end"),
+)
+PARTS = ("strategy", "drafter", "schedule", "acceptance", "policy", "depth")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Decode as asked; the exit code."""
+    prompt = args.prompt if args.prompt is not None else read_prompt(args.prompt_file)
+    target = None if args.trace is None else free_place(args.trace)
+    for text in args.stop:
+        if re.search("[\ud800-\udfff]", text):
+            raise Refusal("A text of --stop is not UTF-8: type it in the terminal's own encoding.")
+    method = compose(args)
+    model, drafts = models(args, method)
+    from decodescope.engine.run import encode
+    from decodescope.engine.session import Session
+
+    try:
+        ids = encode(model, prompt, args.chat)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    session = Session(
+        model,
+        method,
+        ids,
+        models=drafts,
+        max_new_tokens=args.max_new_tokens,
+        seed=args.seed,
+        stop_texts=args.stop,
+        chat=args.chat,
+        level=args.level or ("counts" if target is None else "decisions"),
+        layers=args.layers,
+    )
+    return carried_out(session, model, target, args.json)
+
+
+def carried_out(session: Session, model: Model, target: Path | None, as_json: bool) -> int:
+    """Decode to the end, record to `target` if one is given, and show the result; the exit code."""
+    from decodescope.engine.model.executor import EngineFault
+    from decodescope.engine.run import LazyWriter, Run, Tee
+    from decodescope.engine.trace import Trace
+
+    trace = Trace()
+    session.sink = trace if target is None else Tee(trace, LazyWriter(target))
+    code, told = 0, None
+    try:
+        follow(session, model, None if as_json else Live())
+        if session.end is not None and session.end.reason == "stopped_by_user":
+            code = 130
+    except EngineFault as fault:
+        code, told = 1, str(fault)
+    except Refusal as error:
+        if not trace.steps:  # nothing was done yet: there is no result to show
+            raise
+        code, told = 1, sentence(error)
+    show(Run(model, session, trace), target, as_json)
+    if told:
+        note(told)
+    return code
+
+
+def follow(session: Session, model: Model, live: Live | None) -> None:
+    """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, a
+    second one at once."""
+    assert model.tokenizer is not None
+    with interrupts() as seen:
+        try:
+            session.start()
+            while session.end is None:
+                if seen:
+                    session.finish("stopped_by_user")
+                    break
+                step = session.step()
+                if live is not None:
+                    live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
+        except KeyboardInterrupt:
+            session.finish("stopped_by_user")
+        except BrokenPipeError:
+            session.finish("stopped_by_user")
+            raise
+    if live is not None:
+        live.add(b"", final=True)
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts that came meanwhile; the second one raises KeyboardInterrupt."""
+    seen: list[int] = []
+
+    def heard(number: int, frame: object) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, heard)
+    except ValueError:  # not the main thread: interrupts come to another
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def show(run: Run, target: Path | None, as_json: bool) -> None:
+    """The result: one JSON object, or a line under the text."""
+    kept = None if target is None or not target.exists() else str(target)
+    if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
+        run.trace.write(run.session.header)
+    made = run.summary
+    if as_json:
+        say_json({"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(made), "trace": kept})
+        return
+    print(f"\n\n{line(made)}" + (f"; trace: {kept}" if kept else ""))
+
+
+def figures(made: Summary) -> dict[str, Any]:
+    """The figures that a run's JSON has beside its text and tokens."""
+    return {name: getattr(made, name) for name in FIGURES}
+
+
+def line(made: Summary) -> str:
+    """The figures in a sentence."""
+    parts = [f"{made.tokens} tokens in {made.steps} steps"]
+    if made.target_passes:
+        parts.append(f"{made.tau:.2f} tokens per target pass")
+    if made.drafted:
+        parts.append(f"{made.accepted} of {made.drafted} drafted tokens accepted")
+    parts.append(f"{made.tokens_per_s:.1f} tokens/s (prompt read in {made.prefill_s:.3f} s)")
+    parts.append(f"KV cache {size(made.kv_bytes_held)} of {size(made.kv_bytes_full)}")
+    parts.append("lossless" if made.lossless else "changes the output")
+    return f"{', '.join(parts)}; ended: {made.end or 'not yet'}"
+
+
+def read_prompt(name: str) -> str:
+    """The text of a prompt file; `-` is standard input."""
+    try:
+        data = sys.stdin.buffer.read(PROMPT_BYTES + 1) if name == "-" else _head(Path(name))
+    except (OSError, ValueError) as error:
+        raise Refusal(f"The prompt file {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if len(data) > PROMPT_BYTES:
+        raise Refusal(f"The prompt file {name} is larger than {size(PROMPT_BYTES)}, the limit: give a shorter one.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal(f"The prompt file {name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+
+
+def _head(path: Path) -> bytes:
+    with path.expanduser().open("rb") as file:
+        return file.read(PROMPT_BYTES + 1)
+
+
+def free_place(name: str) -> Path:
+    """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
+    target = Path(name).expanduser()
+    try:
+        for taken in (target, target.with_name(target.name + ".partial")):
+            if taken.exists():
+                raise Refusal(f"{taken} exists already: choose another name for --trace, or move it away.")
+        if not target.parent.is_dir():
+            raise Refusal(f"There is no folder {target.parent} for the trace: make it first, or choose another.")
+    except (OSError, ValueError) as error:  # a name that the system does not take, a folder that may not be looked into
+        raise Refusal(f"The trace cannot be written to {name[:200]}: {getattr(error, 'strerror', None) or error}.") from None
+    return target
+
+
+def compose(args: argparse.Namespace) -> Method:
+    """The method of the command line. Names and knobs are checked here, its parts against each other with the model."""
+    from decodescope.engine.method import Method
+
+    return Method.named(*given(args, "drafter.length=6"))
+
+
+def given(args: argparse.Namespace, example: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting."""
+    names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
+    if args.sampler is not None:
+        names["sampler"] = [x.strip() for x in args.sampler.split(",")]
+    settings: dict[str, dict[str, str]] = {}
+    for text in args.set:
+        found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
+        if found is None:
+            raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
+        settings.setdefault(found[1], {})[found[2]] = found[3]
+    return names, settings
+
+
+def further(args: argparse.Namespace) -> dict[str, str]:
+    """Role -> the name of the model that is given for it, beside the target."""
+    names = {role: name for role in DRAFTS if (name := getattr(args, role)) is not None}
+    for role, name in args.role or ():
+        if role in names:
+            raise Refusal(f"The role {role} is given two models, {names[role]} and {name}: give it one.")
+        names[role] = name
+    return names
+
+
+def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
+    """The target, and by role the further models that the method uses. The method is checked before weights are read."""
+    from decodescope.engine.load import describe, find, load
+
+    roles, given = method.lanes, further(args)
+    for role in [x for x in given if x not in roles]:
+        option = f"--{role}" if role in DRAFTS else " ".join(words(role, given[role]))
+        note(f"Note: this method needs no{' such' if roles else ' further'} model, so {option} is ignored.")
+    name, folder = find(args.model)
+    heads = dict(args.head or [])
+    method.check(describe(folder, name, heads), given)
+    if unread := [x for x in heads if x != method.drafter.name or "drafter" not in method.strategy.uses]:
+        note(f"Note: this method does not read {unread[0]} heads, so --head {unread[0]}=... is ignored.")
+    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
+    if model.tokenizer is None:
+        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+    return model, {role: load(given[role], args.dtype, args.device) for role in roles if role in given}

@@ -1,0 +1,108 @@
+"""The commands `trace find` and `trace fork`: look for a step by a condition, and go on from one with something changed."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import TARGET, words
+
+from .output import say_json
+from .run import carried_out, free_place, further, given
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
+    from decodescope.engine.method import Method
+    from decodescope.engine.trace import Header
+
+LISTED = 1000  # steps that are printed
+
+
+def find(args: argparse.Namespace) -> int:
+    """Print the steps where the condition holds; exit code 1 if there are none."""
+    from decodescope.engine.trace import open_trace
+    from decodescope.engine.trace.conditions import Condition
+    from decodescope.engine.trace.limits import TraceError
+
+    condition = Condition(args.condition)
+    rows: list[dict[str, Any]] = []
+    count = searched = 0
+    with closing(open_trace(args.file)) as trace:
+        watch, pieces = condition.over(trace.header), dict(trace.header.pieces)
+        try:
+            for step in trace.steps:
+                pieces |= step.pieces or {}
+                found, searched = watch.see(step, pieces), searched + 1
+                if found.value is True:
+                    count += 1
+                    if len(rows) < LISTED:
+                        node = None if found.node is None else found.node + 1
+                        rows.append({"step": step.step, "node": node, "why": found.why})
+        except TraceError as error:
+            raise Refusal(f"{args.file} is damaged behind step {searched}, so it cannot be searched: {error}") from None
+    if args.json:
+        say_json({"condition": condition.text, "steps": rows, "count": count, "searched": searched, "trace": str(args.file)})
+    else:
+        for row in rows:
+            print(row["why"])
+        more = f"; the first {LISTED} are shown" if count > LISTED else ""
+        print(f"{condition.text}: {count} of {searched} steps{more}")
+    return 0 if count else 1
+
+
+def fork(args: argparse.Namespace) -> int:
+    """Repeat the recorded run up to a step, and go on with the change; the exit code."""
+    target = free_place(args.trace)
+    from decodescope.engine.replay.fork import Fork
+    from decodescope.engine.trace import open_trace
+
+    with closing(open_trace(args.file)) as recorded:
+        header, steps = recorded.header, list(recorded.steps[: args.step + 1])
+    change = _change(args)
+    method = _method(header, args.step, change)
+    model, drafts = _models(args, header, method)
+    forced = {node - 1: ok for node, ok in args.force}
+    more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": change}
+    session = Fork(model, header, steps, args.step, models=drafts, seed=args.seed, max_new_tokens=args.max_new_tokens, **more)
+    return carried_out(session, model, target, args.json)
+
+
+def _change(args: argparse.Namespace) -> dict[str, Any]:
+    """The change as a page would send it."""
+    names, settings = given(args, "acceptance.epsilon=0.2")
+    numbers = {"seed": args.seed, "new": args.max_new_tokens}
+    made = {"names": names, "settings": settings, **numbers}
+    return {key: value for key, value in made.items() if value not in (None, {})}
+
+
+def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
+    """The method of the fork; None: that of the run."""
+    from decodescope.app.runs.forks import merged
+    from decodescope.app.runs.recipe import recorded
+    from decodescope.engine.method import Method
+    from decodescope.engine.trace.forks import method_at
+
+    before = recorded(replace(header, method=method_at(header, step)))
+    made = merged(before, change)
+    return None if made == before else Method.named(made.names, made.settings)
+
+
+def _models(args: argparse.Namespace, header: Header, method: Method | None) -> tuple[Model, dict[str, Model]]:
+    """The models of the run, by the names that its header has or that are given, and those that the change needs."""
+    from decodescope.engine.load import load
+
+    roles = {*header.lanes, *(method.lanes if method is not None else ())}
+    names = {TARGET: args.model or header.model.get("name"), **further(args)}
+    made: dict[str, Model] = {}
+    for role in [TARGET, *sorted(roles)]:
+        name = names.get(role) or header.lanes.get(role, {}).get("name")
+        if not name:
+            raise Refusal(f"{role} names no model: the change needs one in this role, give {' '.join(words(role))}.")
+        made[role] = load(str(name), header.dtype, args.device)
+    model = made.pop(TARGET)
+    if model.tokenizer is None:
+        raise Refusal(f"{model.name} has no tokenizer.json, so its text cannot be printed: add the file to its folder.")
+    return model, made

@@ -1,0 +1,187 @@
+"""Controls: one table that makes the page's inputs from the knobs that components declare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+
+from decodescope.app.routes.catalogue import TITLES
+from decodescope.app.runs.play import Choice
+from decodescope.app.runs.recipe import kinds_of
+from decodescope.engine.core.component import KINDS, Component, registry
+from decodescope.engine.core.params import Param, ParamError
+from decodescope.engine.method import Method
+
+SLIDER = 2000  # positions of a slider; a longer range gets a number box
+# what the page begins with, where it is no component's default
+FIRST = {"drafter": "draft_model", "sampler": ["temperature"]}
+FIRST_KNOBS: dict[tuple[str, str], Any] = {
+    ("draft_model", "length"): 5,
+    ("draft_model", "width"): 3,
+    ("temperature", "temperature"): 0.8,
+}
+
+
+def control(knob: Param, value: Any = None) -> gr.components.Component:
+    """The input of one knob: bounded number -> slider, choices -> dropdown, bool -> checkbox, text -> text box."""
+    value = knob.default if value is None else value
+    named: dict[str, Any] = dict(label=_words(knob.name, knob.unit), info=plain(knob.help) or None, interactive=True)
+    if knob.choices:
+        return gr.Dropdown(choices=[str(x) for x in knob.choices], value=str(value), filterable=False, **named)
+    if knob.type is bool:
+        return gr.Checkbox(value=value, **named)
+    if knob.file:
+        away = "on the command line and in Python only"
+        return gr.Textbox(value="", max_lines=1, placeholder=away, **named | {"interactive": False})
+    if knob.type not in (int, float):
+        return gr.Textbox(value=str(value or ""), max_length=2000, max_lines=1, **named)
+    step = knob.step or (1 if knob.type is int else 0.01)
+    if knob.low is not None and knob.high is not None and (knob.high - knob.low) / step <= SLIDER:
+        return gr.Slider(minimum=knob.low, maximum=knob.high, step=step, value=value, buttons=[], **named)
+    precision = 0 if knob.type is int else None
+    return gr.Number(value=value, minimum=knob.low, maximum=knob.high, step=step, precision=precision, **named)
+
+
+def plain(text: str) -> str:
+    """Text that a field which understands markup shows as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|$~&])", r"\\\1", text)
+
+
+def _words(name: str, unit: str) -> str:
+    name = name.replace("_", " ")
+    return f"{name}, {unit}" if unit else name
+
+
+@dataclass
+class Controls:
+    """The inputs of a method, and what they say.
+
+    parts: kind -> the dropdown that chooses its component;  groups: (kind, component) -> the column of its knobs
+    knobs: (kind, component, knob) -> its input
+    """
+
+    parts: dict[str, gr.Dropdown] = field(default_factory=dict)
+    groups: dict[tuple[str, str], gr.Column] = field(default_factory=dict)
+    knobs: dict[tuple[str, str, str], gr.components.Component] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[gr.components.Component]:
+        """All inputs, parts first, in the order in which `read` takes their values."""
+        return [*self.parts.values(), *self.knobs.values()]
+
+    @property
+    def shown(self) -> list[Any]:
+        """What `visibility` answers for."""
+        return [*self.parts.values(), *self.groups.values()]
+
+    def visibility(self, *chosen: Any) -> list[Any]:
+        """Which parts and knobs are shown, for the values of `parts`: those that the method uses."""
+        names = dict(zip(self.parts, chosen, strict=True))
+        uses = kinds_of(names)
+        made: list[Any] = [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
+        for kind, name in self.groups:
+            on = kind in uses and name in _listed(names[kind])
+            made.append(gr.update(visible=on))
+        return made
+
+    def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Names and settings for Method.named, of what is shown; the rest is left out."""
+        names = dict(zip(self.parts, values, strict=False))
+        uses = kinds_of(names)
+        names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}
+        settings: dict[str, dict[str, Any]] = {}
+        for (kind, name, knob), value in zip(self.knobs, values[len(self.parts) :], strict=True):
+            if kind in names and name in _listed(names[kind]):
+                # a chain's samplers are set by their own names, the other parts by their kind
+                settings.setdefault(name if kind == "sampler" else kind, {})[knob] = value
+        return names, settings
+
+    def put(self, choice: Choice) -> list[Any]:
+        """What `shown` and then the knobs become for these settings; what they do not name goes back to how it began.
+
+        Names and values that do not exist, as an old link may hold, are passed over.
+        """
+        chosen = {kind: _known(kind, choice.names.get(kind), part.value) for kind, part in self.parts.items()}
+        made = self.visibility(*chosen.values())
+        for i, name in enumerate(chosen.values()):
+            made[i]["value"] = name
+        for (kind, name, knob), box in self.knobs.items():
+            value = choice.settings.get(name if kind == "sampler" else kind, {}).get(knob)
+            fits = name in _listed(chosen[kind])
+            declared = next(x for x in registry(kind)[name].params() if x.name == knob)
+            try:
+                value = declared.check(value, name) if fits and value is not None else box.value
+            except ParamError:
+                value = box.value
+            made.append(gr.update(value=value))
+        return made
+
+    def choice(self, prompt: str, seed: Any, max_new: Any, *values: Any) -> Choice:
+        """What all inputs together say."""
+        names, settings = self.read(values)
+        return Choice(str(prompt or ""), names, settings, _whole(seed), _whole(max_new))
+
+
+def build(*, draft: bool) -> Controls:
+    """Lay out the controls of a method, here and now. draft: whether there is a draft model to begin with."""
+    made = Controls()
+    for kind in KINDS:
+        shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
+        first: Any = FIRST.get(kind, getattr(Method(), kind).name)
+        if first == "draft_model" and not draft:
+            first = "prompt_lookup"
+        choices = [(cls.title or name, name) for name, cls in shelf.items()]
+        with gr.Column(elem_classes=["ds-part"]):
+            made.parts[kind] = gr.Dropdown(
+                choices=choices,
+                value=first,
+                label=TITLES[kind],
+                info=_about(kind, first),
+                multiselect=kind == "sampler",
+                filterable=len(choices) > 8,
+                interactive=True,
+                elem_id=f"ds-{kind}",
+            )
+            for name, cls in shelf.items():
+                _knobs(made, kind, name, cls, visible=name in _listed(first))
+    return made
+
+
+def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visible: bool) -> None:
+    """The column of one component's knobs; nothing for a component that has none."""
+    knobs = cls.params()
+    if not knobs:
+        return
+    with gr.Column(visible=visible, elem_classes=["ds-knobs"]) as column:
+        if kind == "sampler":
+            gr.Markdown(plain(cls.title), elem_classes=["ds-stage"])
+        for knob in knobs:
+            made.knobs[kind, name, knob.name] = control(knob, FIRST_KNOBS.get((name, knob.name)))
+    made.groups[kind, name] = column
+
+
+def _about(kind: str, chosen: Any) -> str | None:
+    """The cautions of what is chosen."""
+    said = [registry(kind)[name].caution for name in _listed(chosen) if name in registry(kind)]
+    return plain(" ".join(x for x in said if x)) or None
+
+
+def _listed(chosen: Any) -> list[str]:
+    return [str(x) for x in chosen] if isinstance(chosen, list | tuple) else [str(chosen)]
+
+
+def _known(kind: str, wanted: Any, otherwise: Any) -> Any:
+    """The wanted component, or list of samplers, if there is such; else `otherwise`."""
+    names = [x for x in _listed(wanted) if x in registry(kind) and registry(kind)[x].listed] if wanted else []
+    if not names:
+        return otherwise
+    return names if kind == "sampler" else names[0]
+
+
+def _whole(value: Any) -> int:
+    """A number box's value; -1, which no box allows, for what is no whole number."""
+    return int(value) if isinstance(value, int | float) and value == int(value) else -1

@@ -1,0 +1,55 @@
+"""Head: what must stand in the page itself, so that the picture is drawn before the page library has started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.app.http.guard import App, Receive, Scope, Send
+from decodescope.lab.views.bundle import WEB
+
+HEAD = b"""
+<link rel="stylesheet" href="/ds/web/scope.css">
+<link rel="stylesheet" href="/ds/web/page.css">
+<link rel="modulepreload" href="/ds/web/scope.js">
+<link rel="modulepreload" href="/ds/web/address.js">
+<link rel="modulepreload" href="/ds/web/runs.js">
+<link rel="modulepreload" href="/ds/web/tabs.js">
+<link rel="modulepreload" href="/ds/web/tour.js">
+<link rel="modulepreload" href="/ds/web/landing.js">
+<link rel="modulepreload" href="/ds/web/save.js">
+<script>
+%s</script>
+""" % (WEB / "arrive.js").read_bytes()
+
+
+class Head:
+    """Puts HEAD at the beginning of the page's head. The page library adds what it is given only once it runs. The page is
+    not kept by the browser: an old one, shown while a new server is starting, would ask for parts that do not come."""
+
+    def __init__(self, app: App):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection; all but the page itself pass through."""
+        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+            await self.app(scope, receive, send)
+            return
+        plain = [(key, value) for key, value in scope["headers"] if key.lower() != b"accept-encoding"]
+        start: dict[str, Any] = {}
+        parts: list[bytes] = []
+
+        async def kept(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+            elif message["type"] == "http.response.body":
+                parts.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    body = b"".join(parts)
+                    if start["status"] == 200:
+                        body = body.replace(b"<head>", b"<head>" + HEAD, 1)
+                    others = [(k, v) for k, v in start["headers"] if k.lower() not in (b"content-length", b"cache-control")]
+                    own = [(b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+                    await send({**start, "headers": [*others, *own]})
+                    await send({"type": "http.response.body", "body": body})
+
+        await self.app({**scope, "headers": plain}, receive, kept)

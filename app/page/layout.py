@@ -1,0 +1,257 @@
+"""The page: layout and events. What moves on it is drawn by lab/web/scope.js; values go there as data, never as markup."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from decodescope.app.refusal import Refused, told
+from decodescope.app.runs.play import MOST_NEW, Choice, Play
+from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.recipe import WAYS, as_json, from_json, opening, recipe, using
+from decodescope.app.runs.shelf import title
+from decodescope.engine.core.component import roles
+from decodescope.engine.core.roles import TARGET
+
+from . import controls
+
+# Again behind the library's own styles, so that ours win; the first time they come with head.py.
+STYLES = """
+<link rel="stylesheet" href="/ds/web/scope.css">
+<link rel="stylesheet" href="/ds/web/page.css">
+"""
+# The scripts of the parts below: each hands its element to the page module, which lab/web/arrive.js gives out. `value` is
+# JSON, put in by textContent.
+TOP = "window.decodescope((page) => page.top(element));"
+VIEW = "window.decodescope((page) => page.view(element));"
+TRANSPORT = "window.decodescope((page) => page.transport(element));"
+OTHERS = "window.decodescope((page) => page.others(element));"
+MORE = "window.decodescope((page) => page.more(element));"
+SET = """
+window.decodescope((page) => page.setter((text) => {
+  props.value = text;
+  trigger('input');
+}));
+"""
+MODELS = """
+const tell = () => window.decodescope((page) => page.models(element, props.value));
+tell();
+watch('value', tell);
+"""
+ANSWER = """
+const tell = () => window.decodescope((page) => page.answer(element, props.value));
+tell();
+watch('value', tell);
+"""
+STARTED = """
+const tell = () => window.decodescope((page) => page.started(props.value));
+watch('value', tell);
+"""
+COPIED = """
+const tell = () => window.decodescope((page) => page.copied(element, props.value));
+tell();
+watch('value', tell);
+"""
+KEPT = "() => window.decodescope((page) => page.settings())"
+EMPTY = "<div></div>"
+FIRST = "tree"  # the preset that the controls begin with
+OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
+SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them
+COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
+MOST_KEPT = 4 << 20  # characters of settings that are read
+PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
+
+
+def page(play: Play) -> gr.Blocks:
+    """The page over `play`."""
+    begin = opening()
+    with gr.Blocks(title="DecodeScope", fill_width=True, analytics_enabled=False) as demo:
+        gr.HTML(elem_id="ds-top", html_template=EMPTY, js_on_load=TOP, apply_default_css=False)
+        with gr.Row(elem_id="ds-grid"):
+            with gr.Column(elem_id="ds-left"):
+                gr.HTML(elem_id="ds-view", html_template=EMPTY, js_on_load=VIEW, apply_default_css=False)
+            with gr.Column(elem_id="ds-right"):
+                with gr.Column(elem_id="ds-start"):
+                    presets = [(x.title, name) for name, x in PRESETS.items()]
+                    with gr.Row(elem_id="ds-presets"):
+                        preset = gr.Dropdown(
+                            [*presets, ("Own settings", OWN)],
+                            value=FIRST if "draft" in play.names else OWN,
+                            label="Method",
+                            filterable=False,
+                            interactive=True,
+                            min_width=120,
+                            elem_id="ds-preset",
+                        )
+                        other = gr.Dropdown(
+                            [("nothing", ""), *presets],
+                            value="",
+                            label="Compare with",
+                            filterable=False,
+                            interactive=True,
+                            min_width=120,
+                            elem_id="ds-other",
+                        )
+                    gr.HTML(elem_id="ds-more", html_template=EMPTY, js_on_load=MORE, apply_default_css=False)
+                    prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
+                    with gr.Row(elem_id="ds-act"):
+                        run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
+                        gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
+                    answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
+                    with gr.Row(elem_id="ds-numbers"):
+                        # without the library's own limits: Run says what is wrong, where it stands and with its name
+                        whole: Any = dict(precision=0, min_width=80)
+                        seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
+                        new = gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
+                    with gr.Row(elem_id="ds-choose"):
+                        named = [(x.label, x.key) for x in play.offers()]
+                        lists = {TARGET: _models(play.names[TARGET], named, "Model", f"ds-{TARGET}")}
+                        for role in dict.fromkeys((*SHOWN, *roles(), *play.names)):
+                            shown, rows = role in SHOWN, [("none", ""), *named]
+                            if role != TARGET:
+                                lists[role] = _models(play.names.get(role, ""), rows, title(role), f"ds-{role}", shown)
+                    models = gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
+                    with gr.Row(elem_id="ds-copy"):
+                        ways = [gr.Button(COPY[way], elem_id=f"ds-copy-{way}", min_width=40, scale=0) for way in WAYS]
+                    copied = gr.HTML(None, elem_id="ds-copied", html_template=EMPTY, js_on_load=COPIED, apply_default_css=False)
+                with gr.Column(elem_id="ds-method"):
+                    table = controls.build(draft="draft" in play.names)
+        gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
+        kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
+        started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
+        given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
+        first = [prompt, seed, new]
+        _runs(play, table, run, started, other, first)
+        hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
+        _settings(play, table, demo, [answer, preset, *hidden.values()], [*hidden], started, kept, given, first)
+        for way, button in zip(WAYS, ways, strict=True):
+            _copy(play, table, button, way, copied, first)
+        _choosing(play, models, lists, [prompt, new])
+    demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
+    return demo
+
+
+def _models(name: str, offered: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:
+    """A list of models; the present one stands in it even where it is not among the offered."""
+    known = any(key == name for _, key in offered)
+    rows = offered if known else [*offered, (name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name)]
+    many = len(rows) > 8
+    more: Any = dict(min_width=120, elem_id=place, visible=shown or bool(name))
+    return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
+
+
+def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
+    """Run, one method or two, and the sentence why not. (What is said of the settings goes elsewhere: the one would take
+    the place of the other before it was read.)"""
+
+    def start(request: gr.Request, second: str | None, *values: Any) -> dict[str, Any]:
+        try:
+            choice, visitor = table.choice(*values), str(request.session_hash or "")
+            if second not in PRESETS:
+                return {"run": play.start(choice, visitor).run, "at": time.monotonic()}
+            beside = PRESETS[second]
+            found = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
+            return {"run": found[0].run, "with": found[1].run}
+        except Refused as no:
+            return {"refused": str(no), "at": time.monotonic()}
+        except Exception as error:  # never a stack trace on the page
+            return {"refused": told(error), "at": time.monotonic()}
+
+    run.click(start, [other, *first, *table.inputs], started, trigger_mode="once", concurrency_limit=4, **PRIVATE)
+
+
+def _settings(
+    play: Play,
+    table: controls.Controls,
+    demo: gr.Blocks,
+    said: list[Any],
+    further: list[str],
+    started: gr.HTML,
+    kept: gr.Textbox,
+    given: gr.HTML,
+    first: list[Any],
+) -> None:
+    """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit. Why given
+    ones cannot be read stands where Run answers: what the check says of those that are there would take its place.
+
+    said: what tells of the settings: the sentence why not, the preset that they are, and the lists of models in the roles
+    `further`, which are shown where one is needed.
+    """
+    preset = said[1]
+
+    def checked(*values: Any) -> list[Any]:
+        choice = table.choice(*values)
+        why = play.check(choice)
+        told = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **({"refused": why} if why else {})}
+        wanted = {*play.wants(choice), *play.names}
+        shown = [gr.update(visible=role in wanted) for role in further]
+        return [told, matching(choice) or OWN, *shown]
+
+    def chosen(*values: Any) -> list[Any]:
+        return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
+
+    def composed(name: str) -> list[Any]:
+        made = PRESETS.get(str(name))
+        if made is None:
+            return [gr.skip()] * len(knobs)
+        return table.put(Choice("", made.names, made.settings))
+
+    def restored(text: str, *values: Any) -> list[Any]:
+        try:
+            choice = wanted(text[:MOST_KEPT], *values) if text else None
+        except Refused as no:
+            return [gr.skip()] * (len(first) + len(knobs) + 1) + [{"refused": str(no), "at": time.monotonic()}]
+        if choice is None:
+            return [gr.skip()] * (len(first) + len(knobs) + 2)
+        numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
+        return [choice.prompt, *numbers, *table.put(choice), matching(choice) or OWN, gr.skip()]
+
+    def wanted(text: str, *values: Any) -> Choice:
+        """The settings of a text, or the present ones with one part in the place of another: "use KIND NAME"."""
+        word, _, part = text.partition(" ")
+        if word != "use" or not values:
+            return from_json(text)
+        kind, _, name = part.partition(" ")
+        return using(table.choice(*values), kind, name, play.check)
+
+    knobs = [*table.shown, *table.knobs.values()]
+    everything, begun = [*first, *table.inputs], [preset, started]
+    for part in table.parts.values():
+        part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
+    for box in (*first, *table.knobs.values()):
+        box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
+    preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    demo.load(restored, kept, [*first, *knobs, *begun], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    given.input(restored, [given, *everything], [*first, *knobs, *begun], **PRIVATE).then(checked, everything, said, **PRIVATE)
+
+
+def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:
+    """The present settings as text."""
+
+    def text(*values: Any) -> dict[str, Any]:
+        try:
+            return {"text": recipe(table.choice(*values), play.names, way), "way": way, "at": time.monotonic()}
+        except Exception as error:
+            return {"refused": told(error), "at": time.monotonic()}
+
+    button.click(text, [*first, *table.inputs], copied, **PRIVATE)
+
+
+def _choosing(play: Play, models: gr.HTML, lists: dict[str, gr.Dropdown], asked: list[Any]) -> None:
+    """Other models. lists: by role, the target's first; asked: prompt and number of new tokens, for which there must be room
+    too."""
+
+    def choose(prompt: str, new: Any, *chosen: str | None) -> dict[str, Any]:
+        try:
+            names = {role: str(name) for role, name in zip(lists, chosen, strict=True) if name}
+            wanted = play.memory(Choice(str(prompt or ""), max_new=int(new or 0)), names)
+            play.choose(names, wanted.tokens)
+        except Exception as error:
+            return {"refused": told(error), "at": time.monotonic()}
+        return {"memory": wanted.sentence, "at": time.monotonic()}
+
+    for box in lists.values():
+        box.input(choose, [*asked, *lists.values()], models, trigger_mode="always_last", **PRIVATE)

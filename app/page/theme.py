@@ -1,0 +1,75 @@
+"""Theme: our colours and type on the page library's inputs."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from decodescope.lab.words.style import DARK, LIGHT, MONO, SANS
+
+
+def theme() -> gr.themes.Base:
+    """Our colours and type on the library's inputs."""
+    pairs = {
+        "body_background_fill": "bg",
+        "background_fill_primary": "bg",
+        "background_fill_secondary": "bg",
+        "block_background_fill": "bg",
+        "block_label_background_fill": "bg",
+        "panel_background_fill": "bg",
+        "body_text_color": "ink",
+        "body_text_color_subdued": "muted",
+        "block_label_text_color": "muted",
+        "block_title_text_color": "ink",
+        "block_info_text_color": "muted",
+        "border_color_primary": "line",
+        "border_color_accent": "ink",
+        "color_accent_soft": "panel",
+        "input_background_fill": "bg",
+        "input_background_fill_focus": "bg",
+        "input_border_color": "edge",
+        "input_border_color_focus": "ink",
+        "input_placeholder_color": "faint",
+        "slider_color": "ink",
+        "checkbox_background_color": "bg",
+        "checkbox_background_color_selected": "ink",
+        "checkbox_border_color": "edge",
+        "checkbox_border_color_selected": "ink",
+        "checkbox_label_background_fill": "bg",
+        "button_primary_background_fill": "ink",
+        "button_primary_background_fill_hover": "ink",
+        "button_primary_border_color": "ink",
+        "button_primary_text_color": "bg",
+        "button_secondary_background_fill": "bg",
+        "button_secondary_border_color": "edge",
+        "button_secondary_text_color": "ink",
+        "link_text_color": "ink",
+    }
+    values = {name: LIGHT[token] for name, token in pairs.items()}
+    values |= {f"{name}_dark": DARK[token] for name, token in pairs.items()}
+    made = gr.themes.Base(
+        primary_hue=gr.themes.colors.gray,
+        secondary_hue=gr.themes.colors.gray,
+        neutral_hue=gr.themes.colors.gray,
+        text_size=gr.themes.sizes.text_sm,
+        spacing_size=gr.themes.sizes.spacing_sm,
+        radius_size=gr.themes.sizes.radius_sm,
+        font=list(SANS),
+        font_mono=list(MONO),
+    )
+    return made.set(
+        **values,
+        block_border_width="0px",
+        block_padding="0px",
+        block_shadow="none",
+        block_label_border_width="0px",
+        block_title_text_weight="600",
+        block_title_text_size="12px",
+        block_info_text_size="11px",
+        input_shadow="none",
+        input_shadow_focus="none",
+        input_border_width="1px",
+        button_primary_shadow="none",
+        button_secondary_shadow="none",
+        shadow_drop="none",
+        layout_gap="8px",
+    )

@@ -1,0 +1,335 @@
+"""Parser: what can be asked on the command line, and which file of `commands` does it. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from decodescope.engine.core.roles import DRAFTS, TARGET
+
+from .limits import SEEDS, Limits
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+LEVELS = ("counts", "decisions", "fields")
+TOKENS = 1_000_000
+MODEL = "lab, lab-draft, lab-draft-plain, a folder written with a path separator, or a hub id"
+BAD_INPUT = 2  # exit code
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one sentence and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        text = " ".join(message.split()).rstrip(".")
+        print(f"{text[:1].upper()}{text[1:]}; see {self.prog} --help.", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from low to high."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d{1,20}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """A type for argparse: a number from low to high."""
+
+    def read(text: str) -> float:
+        if not re.fullmatch(r"\+?(\d{1,9}(\.\d{0,9})?|\.\d{1,9})", text) or not low <= float(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number from {low:g} to {high:g}")
+        return float(text)
+
+    return read
+
+
+def layers(text: str) -> list[int]:
+    """A type for argparse: numbers of layers with commas between them."""
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6}){0,999}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be numbers of layers, such as 0,3")
+    return sorted({int(x) for x in text.split(",")})
+
+
+def verdict(text: str) -> tuple[int, bool]:
+    """A type for argparse: accept:NODE or reject:NODE."""
+    found = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3")
+    return int(found[2]), found[1] == "accept"
+
+
+def named(text: str) -> tuple[str, Path]:
+    """A type for argparse: NAME=PATH."""
+    name, sign, path = text.partition("=")
+    if not (name and sign and path):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be NAME=PATH, such as medusa=./heads/medusa")
+    return name, Path(path).expanduser()
+
+
+def role(text: str) -> tuple[str, str]:
+    """A type for argparse: ROLE=NAME."""
+    found = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
+    if found is None or found[1] == TARGET:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be ROLE=NAME, such as large=lab")
+    return found[1], found[2]
+
+
+def device(text: str) -> str:
+    """A type for argparse: cpu, cuda, cuda:N or mps."""
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,2})?", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no device: use cpu, cuda, cuda:N or mps")
+    return text
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    top = Parser(prog="decodescope", description="See how fast LLM decoding works, step by step, on real models.")
+    top.add_argument("--version", action=Version, help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+
+    def command(name: str, module: str, function: str, help: str, into: Any = commands) -> Parser:
+        made: Parser = into.add_parser(name, help=help, description=help, allow_abbrev=False)
+        made.set_defaults(home=(f"commands.{module}", function))
+        return made
+
+    _app(command("app", "app", "app", "open the lab in the browser"))
+    _run(command("run", "run", "run", "decode one prompt with a method and tell what happened"))
+    for name, help in (
+        ("methods", "list the parts that a method is made of, and their knobs"),
+        ("models", "list the models that need no download"),
+    ):
+        _json(command(name, f"{name}", name, help))
+    made = command("hardware", "hardware", "hardware", "show what was measured of this machine")
+    made.add_argument("--refresh", action="store_true", help="measure again")
+    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _data(made)
+    _json(made)
+    made = command("doctor", "doctor", "doctor", "check the installation and this machine")
+    made.add_argument("--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)")
+    _data(made)
+    _json(made)
+
+    trace = commands.add_parser("trace", help="tell what a recorded run holds", description="Tell what a recorded run holds.")
+    ways = trace.add_subparsers(dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser)
+    for name, help in (
+        ("show", "print what a trace holds; one that is still being written too"),
+        ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
+    ):
+        made = command(name, "trace", name, help, ways)
+        made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+        _json(made)
+    made = command("find", "steps", "find", "print the steps where a condition holds; exit code 1 if there are none", ways)
+    made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    made.add_argument("condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'")
+    _json(made)
+    _fork(command("fork", "steps", "fork", "repeat a run up to a step, and go on with something changed", ways))
+    made = command("export", "trace", "export", "write a trace as one HTML file, as a table, or as trace events", ways)
+    made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    made.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
+    made.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
+    made.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
+    _json(made)
+    _report(command("report", "report", "report", "tell where drafts die, and what to try"))
+    _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
+    return top
+
+
+class Version(argparse.Action):
+    """--version: the metadata are read only when asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"decodescope {version('decodescope')}")
+        parser.exit()
+
+
+def _json(made: Parser) -> None:
+    made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _data(made: Parser) -> None:
+    made.add_argument("--data", metavar="DIR", help="folder of your data (default: the system's place for them)")
+
+
+def _app(made: Parser) -> None:
+    made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _models(made, "draft model (default for lab: lab-draft)")
+    made.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    made.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
+    made.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
+    made.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
+    made.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    for row in Limits().rows():
+        made.add_argument(
+            row["option"],
+            type=whole(row["low"], row["high"]),
+            default=row["usual"],
+            metavar=row["unit"],
+            help=f"{row['help']} (default: {row['usual']})",
+        )
+    _data(made)
+
+
+def _fork(made: Parser) -> None:
+    made.add_argument("file", metavar="FILE", help="the trace of the run, recorded at the level decisions")
+    made.add_argument("--step", type=whole(0, TOKENS), required=True, metavar="N", help="the first step that goes otherwise")
+    made.add_argument("--trace", required=True, metavar="OUT", help="record the fork to this file")
+    made.add_argument(
+        "--force",
+        action="append",
+        default=[],
+        type=verdict,
+        metavar="accept:NODE",
+        help="settle a drafted node of that step beforehand, or reject:NODE; repeatable",
+    )
+    made.add_argument("--name", default="", metavar="TEXT", help="name of the fork")
+    made.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)")
+    made.add_argument("--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)")
+    made.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
+    _models(made, "its draft model, or one for the change (default: by the name in the trace)")
+    _parts(made)
+    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _json(made)
+
+
+def _place(made: Parser) -> None:
+    made.add_argument("--dtype", choices=DTYPES, metavar="D", help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)")
+    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+
+
+def _method(made: Parser, required: bool = True) -> None:
+    """The model and the method's parts, for the commands that decode."""
+    made.add_argument("--model", required=required, metavar="M", help=MODEL)
+    _models(made, "draft model, for methods that use one")
+    made.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
+    made.add_argument("--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only")
+    _parts(made)
+
+
+def _models(made: Parser, draft: str, where: str = "") -> None:
+    """The further models, by role; `draft`: what is said of the draft model, `where`: the commands that take the others."""
+    made.add_argument("--draft", metavar="M", help=draft)
+    for further in DRAFTS[1:]:
+        made.add_argument(f"--{further}", metavar="M", help=f"{where}a further one, for methods that use several")
+    more = f"{where}a model in a role that a part asks for; repeatable"
+    made.add_argument("--role", action="append", type=role, metavar="ROLE=NAME", help=more)
+
+
+def _parts(made: Parser) -> None:
+    """The parts of a method and their knobs."""
+    for kind, what in (
+        ("drafter", "what is guessed"),
+        ("schedule", "how long a guess gets"),
+        ("acceptance", "how much of a guess is kept"),
+        ("policy", "which KV entries stay"),
+        ("depth", "which layers run"),
+        ("strategy", "what one step is"),
+    ):
+        made.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")
+    made.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="PART.knob=value", help="a knob; PART is a kind, or a chained sampler"
+    )
+
+
+def _run(made: Parser) -> None:
+    _method(made)
+    text = made.add_mutually_exclusive_group(required=True)
+    text.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
+    made.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
+    _length(made)
+    made.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
+    made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
+    _place(made)
+    made.add_argument("--trace", metavar="OUT", help="record the run to this file")
+    made.add_argument(
+        "--level", choices=LEVELS, metavar="LEVEL", help=f"{', '.join(LEVELS)} (default: decisions with --trace, else counts)"
+    )
+    made.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
+    _json(made)
+
+
+def _length(made: Parser) -> None:
+    made.add_argument(
+        "--max-new-tokens", type=whole(1, TOKENS), default=64, metavar="N", help="longest text, in tokens (default: 64)"
+    )
+
+
+def _report(made: Parser) -> None:
+    made.add_argument("file", nargs="*", metavar="FILE", help="recorded traces of one method; or give --prompts")
+    made.add_argument("--prompts", metavar="F", help="decode these first: a prompt a line, .jsonl, or labbench")
+    made.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
+    made.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
+    _method(made, required=False)
+    made.add_argument("--chat", action="store_true", help="put prompts as a user's turn, by the model's template")
+    _length(made)
+    made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
+    _place(made)
+    made.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
+    _json(made)
+
+
+def _bench(made: Parser) -> None:
+    made.add_argument(
+        "what",
+        nargs="?",
+        choices=("decode", "labbench", "speculation"),
+        default="decode",
+        help="decode: beside transformers; labbench: right answers; speculation: all that drafts (default: decode)",
+    )
+    made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _models(made, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
+    _place(made)
+    made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
+    made.add_argument(
+        "--new-tokens",
+        type=whole(2, 4096),
+        metavar="N",
+        help="tokens of a text (default: 128); the most of an answer in labbench (default: by kind), speculation (default: 40)",
+    )
+    made.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)")
+    made.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
+    made.add_argument(
+        "--level", choices=("none", *LEVELS), metavar="LEVEL", help="decode: what our side records (default: counts)"
+    )
+    made.add_argument("--questions", metavar="F", help="labbench, speculation: in Spec-Bench's format (default: ours)")
+    made.add_argument(
+        "--short",
+        action="store_true",
+        default=None,
+        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind",
+    )
+    made.add_argument(
+        "--method",
+        action="append",
+        metavar="NAME[=RECIPE]",
+        help="labbench, speculation: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
+    )
+    made.add_argument(
+        "--temperature",
+        type=number(0, 5),
+        metavar="T",
+        help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
+    )
+    made.add_argument(
+        "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation: of every random draw (default: 0)"
+    )
+    made.add_argument("--out", metavar="OUT", help="labbench, speculation: write the result to this file, as JSON")
+    made.add_argument(
+        "--resume", action="store_true", default=None, help="labbench, speculation: go on with what OUT.partial holds"
+    )
+    _json(made)

@@ -1,0 +1,1 @@
+"""What the page asks the server, one file a tab."""

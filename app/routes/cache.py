@@ -1,0 +1,413 @@
+"""Caching: the routes of the Cache page: maps and lives of entries, what two runs keep, where a text went, attention."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from decodescope.app.refusal import Refused, told
+from decodescope.app.runs.alike import Headers
+from decodescope.app.runs.channel import BATCH, Channel
+from decodescope.app.runs.forks import no_files
+from decodescope.app.runs.play import GONE, MOST_NEW, Play
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace import open_trace
+from decodescope.engine.trace.events import Step
+from decodescope.lab.cache.attention import drawn, rows_of, shares
+from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
+from decodescope.lab.cache.needle import LONGEST, fate, places
+
+from .hardware import answer
+
+HELD = 8  # runs whose lives are in memory
+COLUMNS = 450  # of a map
+ENTRIES = 256  # positions of one head, or lines of a table, in one answer
+SAMPLES = 240  # steps at which the attention of one entry is looked up
+POINTS = 480  # of the series over the steps
+TOP = 12  # heavy hitters that are named
+WEIGHTS = 1 << 17  # numbers of attention in one answer
+BODY = 4096  # bytes of a request to record
+
+
+class _Known:
+    """The lives of the runs that were asked for last, each as far as its run has come."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[str, tuple[Channel, Lives, threading.Lock]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, channel: Channel) -> Lives:
+        """The lives of a run up to its newest step. Raises ValueError for a run of which they cannot be shown."""
+        assert channel.wire is not None
+        with self._lock:
+            found = self._made.get(channel.run)
+            if found is None or found[0] is not channel:
+                found = self._made[channel.run] = (channel, Lives(channel.wire.header), threading.Lock())
+            self._made.move_to_end(channel.run)
+            while len(self._made) > HELD:
+                self._made.popitem(last=False)
+        _, lives, lock = found
+        with lock:
+            if lives.count == 0 and channel.count and channel.wire.prefill is not None and not lives.prompt:
+                lives.learn(channel.wire.prefill)
+            if lives.count < channel.count:
+                for step in _steps(channel, lives.count):
+                    lives.learn(step)
+        return lives
+
+
+def _steps(channel: Channel, first: int) -> Iterator[Step]:
+    """The steps from `first` on: from the trace, opened once, where the run is over, else as its channel has them."""
+    if channel.over and channel.path.is_file():
+        with closing(open_trace(channel.path)) as trace:
+            for i in range(first, min(len(trace.steps), channel.count)):
+                yield trace.steps[i]
+        return
+    while part := channel.steps(first, min(first + BATCH, channel.count)):
+        yield from part
+        first += len(part)
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes; refused(status, sentence) makes a refusal."""
+    known, headers = _Known(), Headers(play)
+
+    async def asked_of(run: str, work: Callable[[Channel, Lives], Any], begun: bool = True) -> Response:
+        channel = await asyncio.to_thread(play.find, run)
+        if channel is None:
+            return refused(404, GONE)
+        if channel.wire is None or (begun and not channel.count):
+            return refused(409, "The run has made no step yet: there is nothing to show of its cache.")
+        try:
+            return answer(await asyncio.to_thread(lambda: work(channel, known.of(channel))))
+        except (ValueError, ArithmeticError, LookupError) as error:
+            if isinstance(error, Refusal):
+                return refused(422, told(error))
+            # what comes from elsewhere may be well-formed and yet make no sense
+            why = " ".join(str(error).split())[:300] if type(error) is ValueError else type(error).__name__
+            return refused(422, f"The cache of this run cannot be shown: {why}")
+
+    @made.get("/ds/run/{run}/cache")
+    async def overview(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i = _step(request, lives)
+            columns = min(_number(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
+            map_, mass = lives.binned(i, columns, _mass(_at(channel, i), lives)), None
+            width, across = map_["bin"], map_["columns"]
+            if "mass" in map_:
+                mass = _packed(map_["mass"])
+            starts = range(0, across * width, width)
+            return {
+                "step": i,
+                "count": lives.count,
+                "length": lives.length[i],
+                "layers": lives.layers,
+                "heads": lives.heads,
+                "bin": width,
+                "columns": across,
+                "kept": _packed(map_["kept"]),
+                "now": _packed(map_["now"].astype(np.uint8)),
+                "mass": mass,
+                "texts": [_text(channel, lives, p) for p in starts],
+                "held": lives.held[i],
+                "bytes": lives.bytes[i],
+                "full": lives.full[i],
+                "evicted": lives.evicted[i],
+                "sinks": lives.sinks,
+                "near": lives.near,
+                "heavy": lives.heavy,
+                "budget": lives.budget,
+                "untold": lives.untold,
+                "level": lives.header.levels[-1] if lives.header.levels else "counts",
+                "words": WORDS,
+            }
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/head")
+    async def head(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i, row = _step(request, lives), _number(request, "row", 0, 0, lives.rows - 1)
+            n = lives.length[i]
+            first = _number(request, "from", 0, 0, n)
+            last = min(n, first + _number(request, "many", ENTRIES, 1, ENTRIES))
+            mass = _mass(_at(channel, i), lives)
+            part = None if mass is None else portions(mass)[row]
+            left, letters = lives.left(i)[row, first:last], lives.letters(row, i, first, last)
+            entries = [
+                [
+                    first + k,
+                    _text(channel, lives, first + k),
+                    letters[k],
+                    None if left[k] == KEPT else int(left[k]),
+                    None if part is None or first + k >= len(part) else round(float(part[first + k]), 6),
+                ]
+                for k in range(last - first)
+            ]
+            return {
+                "step": i,
+                "row": row,
+                "from": first,
+                "length": n,
+                "held": int(lives.kept(i)[row].sum()),
+                "entries": entries,
+            }
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/lives")
+    async def table(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i = _step(request, lives)
+            first = _number(request, "from", 0, 0, lives.length[i])
+            rows = lives.table(i, first, first + _number(request, "many", 64, 1, ENTRIES))
+            return {"step": i, "rows": [{**row, "text": _text(channel, lives, row["position"])} for row in rows]}
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/life")
+    async def life(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i = _step(request, lives)
+            p = _number(request, "position", 0, 0, max(0, lives.length[i] - 1))
+            came = lives.came(p)
+            steps, masses = _history(channel, lives, p, max(0, came), i)
+            return {
+                "step": i,
+                "position": p,
+                "text": _text(channel, lives, p),
+                "came": came,
+                "rows": lives.life(p, i),
+                "steps": steps,
+                "mass": masses,
+            }
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/heavy")
+    async def heavy(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i = _step(request, lives)
+            row = _number(request, "row", 0, 0, lives.rows - 1) if request.query_params.get("row") else None
+            step, held = _at(channel, i), lives.kept(i)
+            mass = _mass(step, lives)
+            seen = None if step.fields is None else drawn(step.fields, lives.rows, lives.heads, lives.length[i])
+            measured, recorded = ("mass" if mass is not None else "step" if seen is not None else ""), list(range(lives.rows))
+            if mass is not None:
+                worth = np.zeros(held.shape)
+                part = portions(mass)[:, : held.shape[1]]
+                worth[:, : part.shape[1]] = part
+            elif seen is not None:
+                recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
+                worth = np.nan_to_num(seen)
+            else:  # what is old and still held says by itself that it is rated highly
+                old = np.arange(held.shape[1]) < max(0, held.shape[1] - (lives.near or 0))
+                worth = (held & old) * 1.0 if not held.all() else np.zeros(held.shape)
+            mine = worth[recorded].mean(0) if row is None else worth[row]
+            best = [int(p) for p in np.argsort(-mine, kind="stable")[:TOP] if mine[p] > 0]
+            rows = [[p, _text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best]
+            return {"step": i, "row": row, "measured": measured, "of": lives.rows, "recorded": recorded, "rows": rows}
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/series")
+    async def series(run: str) -> Response:
+        return await asked_of(run, lambda channel, lives: lives.series(POINTS))
+
+    @made.get("/ds/run/{run}/cache/find")
+    async def find(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i, text = _step(request, lives), request.query_params.get("text", "")
+            if not text.strip() or len(text) > LONGEST:
+                raise Refused(f"Give the text to look for, at most {LONGEST} characters; this one has {len(text)}.")
+            assert channel.wire is not None
+            n = lives.length[i] + 1  # the newest token of the text is not read yet
+            found = places(text, lives.tokens[:n], channel.wire.text)
+            if not found:
+                return {
+                    "step": i,
+                    "places": [],
+                    "sentence": "It stands nowhere in the text so far: look for a shorter part of it.",
+                }
+            which = min(_number(request, "which", 0, 0, 1 << 20), len(found) - 1)
+            first, last = found[which]
+            return {"step": i, "places": found, "which": which, **fate(lives, first, last, i)}
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/others")
+    async def others(run: str) -> Response:
+        return await asked_of(run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False)
+
+    @made.get("/ds/run/{run}/cache/compare")
+    async def compare(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i, other = _step(request, lives), play.find(request.query_params.get("with", "")[:16])
+            if other is None or other.wire is None or not other.count:
+                raise Refused("The run to compare with is not here any more, or has made no step: choose another one.")
+            beside = known.of(other)
+            if (beside.layers, beside.heads) != (lives.layers, lives.heads):
+                raise Refused(
+                    f"The two runs differ in shape ({lives.layers} × {lives.heads} against {beside.layers} × {beside.heads} "
+                    "layers and KV heads): choose a run of the same model."
+                )
+            if not np.array_equal(lives.header.prompt, beside.header.prompt):
+                raise Refused("The two runs have different prompts, so their positions are not the same: choose another run.")
+            if lives.untold or beside.untold:
+                raise Refused("One of the runs does not say which entries it evicted: record it with level “decisions”.")
+            j = beside.at_length(lives.length[i])
+            made = overlap(lives, i, beside, j)
+            return {"step": i, "with": other.run, "beside": j, "layers": lives.layers, "heads": lives.heads, **made}
+
+        return await asked_of(run, work)
+
+    @made.get("/ds/run/{run}/cache/attention")
+    async def attention(run: str, request: Request) -> Response:
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            i = _step(request, lives)
+            step = _at(channel, i)
+            fields = step.fields
+            if fields is None or fields.attention is None or not fields.layers:
+                return {"step": i, "layers": []}
+            layer = _number(request, "layer", fields.layers[0], 0, lives.layers - 1)
+            layer = layer if layer in fields.layers else fields.layers[0]
+            h = _number(request, "head", 0, 0, lives.heads - 1)
+            lines = max(1, int(np.prod(fields.attention.shape[2:4])))
+            made = rows_of(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
+            seen, rows = made.pop("known"), made.pop("rows")
+            length = lives.length[i]
+            first, newest = lives.sinks or 1, lives.near or 16
+            # the row of a committed token: the root first, then what was accepted behind it
+            begin = step.n - 1
+            return {
+                "step": i,
+                "layers": fields.layers,
+                "layer": layer,
+                "head": h,
+                **made,
+                "texts": [_text(channel, lives, p) for p in made["positions"]],
+                "queries": [[begin + r, _text(channel, lives, begin + r)] for r in range(rows.shape[1])],
+                "first": first,
+                "newest": newest,
+                "shares": [round(x, 5) for x in shares(seen, rows, first, newest, length)],
+            }
+
+        return await asked_of(run, work)
+
+    @made.post("/ds/run/{run}/cache/attention")
+    async def record(run: str, request: Request) -> Response:
+        try:
+            choice = json.loads((await request.body())[:BODY] or b"{}")
+        except (ValueError, RecursionError):
+            choice = None
+        if not isinstance(choice, dict):
+            return refused(400, 'Say which layers as {"layers": [0, 3]}.')
+        layers = choice.get("layers")
+
+        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+            return {"run": _again(play, lives, layers).run}
+
+        return await asked_of(run, work, begun=False)
+
+
+def _again(play: Play, lives: Lives, layers: Any) -> Channel:
+    """Start the run anew, with the attention of these layers recorded. Raises Refused."""
+    if not isinstance(layers, list) or not 0 < len(layers) <= lives.layers or not all(type(x) is int for x in layers):
+        raise Refused(f"Choose 1 to {lives.layers} layers, by their numbers from 0 to {lives.layers - 1}.")
+    from decodescope.engine.method import Method
+    from decodescope.engine.replay.fork import same_models
+    from decodescope.engine.session import Session
+
+    header, models = lives.header, dict(play.models)
+    if "target" not in models:
+        raise Refused("The models are still being loaded; try again in a moment.")
+    if header.fork is not None:
+        raise Refused("This run was forked off another one: record that one, or fork it with the command line or Python.")
+    no_files(header)
+    method = Method.from_record(header.method)
+    others = {role: model for role, model in models.items() if role != "target"}
+    same_models(header, models, method.lanes)
+
+    def session() -> Session:
+        return Session(
+            models["target"],
+            method,
+            header.prompt.tolist(),
+            models=others,
+            max_new_tokens=min(header.max_new_tokens, MOST_NEW),
+            seed=header.seed,
+            stop_tokens=header.stop_tokens,
+            stop_texts=header.stop_texts,
+            chat=header.chat,
+            level="fields",
+            layers=sorted(set(layers)),
+        )
+
+    return play.launch(session)
+
+
+def _number(request: Request, name: str, default: int, low: int, high: int) -> int:
+    """A whole number of the question, or Refused."""
+    given = request.query_params.get(name, "")
+    if not given:
+        return min(max(default, low), high)
+    if not (given.isascii() and given.isdigit() and len(given) < 10) or not low <= int(given) <= high:
+        raise Refused(f"{name} = {given[:20]}: must be a whole number in [{low}, {high}].")
+    return int(given)
+
+
+def _step(request: Request, lives: Lives) -> int:
+    return _number(request, "step", lives.count - 1, 0, lives.count - 1)
+
+
+def _at(channel: Channel, i: int) -> Step:
+    """Step `i`, or Refused where its trace was taken away."""
+    found = channel.steps(i, i + 1)
+    if not found or found[0].step != i:
+        raise Refused(f"Step {i} is not here any more: the trace of this run was removed.")
+    return found[0]
+
+
+def _mass(step: Step, lives: Lives) -> np.ndarray | None:
+    """uint8 [layers, heads, n] of attention that the entries have drawn by this step, where it was recorded."""
+    mass = next((x.mass for x in step.cache if x.lane == "target"), None)
+    return mass if mass is not None and mass.shape[:2] == (lives.layers, lives.heads) else None
+
+
+def _history(channel: Channel, lives: Lives, position: int, first: int, last: int) -> tuple[list[int], list[str] | None]:
+    """Steps first..last, at most SAMPLES of them, and per step the mass of a position, uint8 [rows], packed; None where no
+    step has it."""
+    every = max(1, -(-(last - first + 1) // SAMPLES))
+    steps = sorted({*range(first, last + 1, every), last})
+    if channel.over and channel.path.is_file():
+        with closing(open_trace(channel.path)) as trace:
+            found = [trace.steps[i] for i in steps]
+    else:
+        found = [_at(channel, i) for i in steps]
+    columns, some = [], False
+    for step in found:
+        mass = _mass(step, lives)
+        some |= mass is not None
+        flat = np.zeros(lives.rows, np.uint8) if mass is None or position >= mass.shape[2] else mass[:, :, position].ravel()
+        columns.append(_packed(flat))
+    return steps, columns if some else None
+
+
+def _packed(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype=np.uint8).tobytes()).decode()
+
+
+def _text(channel: Channel, lives: Lives, position: int) -> Any:
+    """What stands at a position, for a view; "" where the text does not reach."""
+    assert channel.wire is not None
+    return channel.wire.text(lives.tokens[position]) if 0 <= position < len(lives.tokens) else ""

@@ -1,0 +1,90 @@
+"""Methods: the route of the page's catalogue: what each part does, what it needs, and what it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response
+
+from decodescope.app.runs.parts import book, heads, parts
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import opening, recipe, using
+from decodescope.app.runs.shelf import title
+from decodescope.engine.core.component import registry
+from decodescope.engine.core.roles import DRAFTS
+from decodescope.engine.method import Method
+
+TITLES = {
+    "strategy": "Strategy",
+    "drafter": "Drafter",
+    "schedule": "Schedule",
+    "acceptance": "Acceptance",
+    "policy": "Cache policy",
+    "depth": "Depth",
+    "sampler": "Sampler chain",
+}
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the route to the application; refused(status, sentence) makes a refusal."""
+
+    @made.get("/ds/catalogue")
+    def catalogue() -> Response:
+        found = {"parts": [told(x, play) for x in parts() if registry(x["kind"])[x["name"]].listed], "presets": presets(play)}
+        return JSONResponse(found | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
+
+
+def told(part: dict[str, Any], play: Play) -> dict[str, Any]:
+    """A part as the list shows it. why: what stands against it beside the present models, as it comes; empty: nothing."""
+    names = ("kind", "name", "title", "idea", "source", "lossless", "headline", "measured")
+    kind, name = part["kind"], part["name"]
+    fits = using(Choice("x"), kind, name, play.check)
+    shown = {x: part[x] for x in names} | {"headline": part["headline"].replace("`", "")}
+    return shown | {"family": TITLES.get(kind, kind.capitalize()), "needs": needs(part), "why": play.check(fits)}
+
+
+def needs(part: dict[str, Any]) -> list[str]:
+    """What a part asks for, in words; empty: nothing but the model."""
+    asked, made = part["needs"], models(part["needs"]["models"])
+    made += [f"trained heads ({name})" for name in asked["heads"]]
+    made += ["attention"] * (asked["attention"] != "none")
+    return made + ["hidden states"] * (bool(asked["hidden"]) and not asked["heads"])
+
+
+def models(roles: Iterable[str]) -> list[str]:
+    """The models in these roles, in words; several draft models are one need."""
+    return list(dict.fromkeys("draft model" if role in DRAFTS else title(role).lower() for role in roles))
+
+
+def presets(play: Play) -> list[dict[str, Any]]:
+    """The compositions with a name: what they are made of, and the part of a link behind the address."""
+    begin, made = opening(), []
+    for name, x in PRESETS.items():
+        choice = Choice(begin.prompt, x.names, x.settings, begin.seed, begin.max_new)
+        knobs = {part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()}
+        said = []
+        for kind, chosen in x.names.items():
+            for one in [chosen] if isinstance(chosen, str) else chosen:
+                more, word = knobs.get(one if kind == "sampler" else kind, ""), registry(kind)[str(one)].title or str(one)
+                said += [f"{word} ({more})" if more else word] * (one != "none")
+        method = Method.named(x.names, x.settings)
+        trained = sorted({word for part in method.parts().values() for word in heads(part)})
+        row: dict[str, Any] = {
+            "kind": "preset",
+            "family": "Preset",
+            "name": name,
+            "title": x.title,
+            "idea": " + ".join(said),
+            "source": "",
+            "lossless": method.lossless,
+            "headline": "",
+            "measured": None,
+            "needs": models(method.lanes) + [f"trained heads ({word})" for word in trained],
+            "why": play.check(choice),
+            "link": recipe(choice, play.names, "link"),
+        }
+        made.append(row)
+    return made

@@ -1,0 +1,173 @@
+"""Comparing: the routes of the Compare page: runs of several methods on one prompt, their events in one stream, figures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from decodescope.app.http.body import body_of
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.channel import Channel, stream
+from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
+from decodescope.app.runs.play import GONE, PROMPT, Play
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import opening
+from decodescope.app.runs.repeats import MOST, Repeat
+from decodescope.app.runs.standings import Figures, as_csv
+
+from .hardware import answer
+from .library import FRESH
+
+BODY = 4 * PROMPT  # bytes of a question
+KEPT = 16  # repeats in memory
+WATCHED = 64  # open streams of several runs
+AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+    figures = Figures()
+    repeats: OrderedDict[str, Repeat] = OrderedDict()
+    watched = 0
+
+    def named(runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
+        """The runs of a question. Raises Refused, or KeyError for one that is gone."""
+        names = list(dict.fromkeys(x for x in runs.split(",") if x))
+        if not fewest <= len(names) <= MOST_RUNS:
+            raise Refused(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
+        found = [play.find(name) for name in names]
+        if None in found:
+            raise KeyError(names[found.index(None)])
+        return [x for x in found if x is not None]
+
+    @made.get("/ds/compare")
+    def choices() -> Response:
+        begin = opening()
+        rows = [
+            {"key": key, "title": x.title, "why": play.check(replace(begin, names=x.names, settings=x.settings))}
+            for key, x in PRESETS.items()
+        ]
+        return answer({"presets": rows, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new})
+
+    @made.post("/ds/compare/start")
+    async def start(request: Request) -> Response:
+        asked = choices_of(await body_of(request, BODY))
+        return answer({"runs": [x.run for x in await asyncio.to_thread(begin_all, play, asked)]})
+
+    @made.get("/ds/compare/events")
+    async def events(request: Request) -> Response:
+        nonlocal watched
+        after = request.query_params.get("after", "")
+        try:
+            channels = await asyncio.to_thread(named, request.query_params.get("runs", ""), 1)
+        except KeyError:
+            return refused(404, GONE)
+        if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
+            return refused(400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none.")
+        if watched >= WATCHED:
+            return refused(503, f"{watched} pages are watching, which is the limit; close one.")
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal watched
+            watched += 1
+            try:
+                async for part in together([stream(x, max(-1, n), play.ahead) for x, n in zip(channels, places, strict=True)]):
+                    yield part
+            finally:
+                watched -= 1
+
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+
+    async def compared(runs: str, work: Callable[[list[Channel]], Response]) -> Response:
+        try:
+            return await asyncio.to_thread(lambda: work(named(runs)))
+        except KeyError:
+            return refused(404, GONE)
+
+    @made.get("/ds/compare/summary")
+    async def summary(runs: str = "") -> Response:
+        return await compared(runs, lambda channels: answer(figures.told(channels)))
+
+    @made.get("/ds/compare/table.{kind}")
+    async def table(kind: str, runs: str = "", base: str = "0", repeat: str = "") -> Response:
+        def work(channels: list[Channel]) -> Response:
+            if kind not in ("csv", "json") or base not in [str(i) for i in range(len(channels))]:
+                return refused(404, "The table comes as table.csv or table.json; base is the number of a run, from 0.")
+            rounds = repeats[repeat].record() if repeat in repeats else None
+            found = figures.table(channels, int(base), rounds)
+            name = {"content-disposition": f'attachment; filename="decodescope-compare.{kind}"', **FRESH}
+            if kind == "json":
+                return JSONResponse(found, headers=name)
+            return Response(as_csv(found["rows"]), media_type="text/csv; charset=utf-8", headers=name)
+
+        return await compared(runs, work)
+
+    @made.post("/ds/compare/repeat")
+    async def again(request: Request) -> Response:
+        said = await body_of(request, BODY)
+        times, runs = said.get("times"), said.get("runs")
+        if not isinstance(times, int) or isinstance(times, bool) or not isinstance(runs, list):
+            raise Refused(f'Send {{"runs": [...], "times": n}}, n up to {MOST}.')
+
+        def work(channels: list[Channel]) -> Response:
+            one = Repeat(play, channels, times).begin(play)
+            repeats[one.run_id] = one
+            for old in list(repeats)[:-KEPT]:
+                if repeats[old].end is not None:
+                    del repeats[old]
+            return answer(one.record())
+
+        return await compared(",".join(map(str, runs[: MOST_RUNS + 1])), work)
+
+    def repeat_of(name: str) -> Repeat:
+        if name not in repeats:
+            raise Refused("These repeats are not here any more: start them again.")
+        return repeats[name]
+
+    @made.get("/ds/compare/repeat/{name}")
+    def rounds(name: str) -> Response:
+        return answer(repeat_of(name).record())
+
+    @made.post("/ds/compare/repeat/{name}/stop")
+    def stop(name: str) -> Response:
+        repeat_of(name).stop()
+        return answer(repeat_of(name).record())
+
+
+async def together(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+    """Several runs' events in one stream, as they come: an event of the k-th is called "k-step" and so on. Without numbers:
+    a reader that comes back says itself where it was in each. Ends when all have ended."""
+    waiting: dict[asyncio.Future[bytes], int] = {}
+
+    def ask(k: int) -> None:
+        waiting[asyncio.ensure_future(_next(streams[k]))] = k
+
+    try:
+        for k in range(len(streams)):
+            ask(k)
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                k = waiting.pop(task)
+                try:
+                    part = task.result()
+                except StopAsyncIteration:
+                    continue
+                ask(k)
+                # every line of an event has its own word in front: what stands in the data cannot be taken for one
+                yield re.sub(rb"(?m)^id: .*\n", b"", re.sub(rb"(?m)^event: ", b"event: %d-" % k, part))
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _next(source: AsyncIterator[bytes]) -> bytes:
+    return await anext(source)

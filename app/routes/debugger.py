@@ -1,0 +1,261 @@
+"""Debugging: the routes of the Debugger page. Nodes are counted as on the wire: 0 is the root, drafted ones follow, the
+target's own token is the last one.
+
+GET  /ds/conditions                names of the language, of functions too, and how long a text may be; rules and ways to break
+                                   ties that a what-if can ask for
+POST /ds/conditions                {"text"}: whether it is a condition, and which names it reads; "watch": true, a figure
+POST /ds/run/RUN/breaks            {"conditions": [...]}: those at which the run pauses; they take the place of all before
+GET  /ds/run/RUN/find              ?condition=, from=, way=1|-1: the first step from there on (itself included) where it holds
+                                   all=1: all of them, at most LISTED
+GET  /ds/run/RUN/watch             ?expression=, from=, to=: a number of each step from <= i < to
+POST /ds/run/RUN/whatif            {"step", "node", "u", "rule", "rule_settings", "temperature", "ties"}: the verdict derived
+                                   again from the record, or {"kind": "rerun", "why"} where that takes a run
+POST /ds/run/RUN/fork              {"step", "name", "change", "force"}: a run that repeats this one up to there, then goes on
+                                   with the change (names, settings, seed, new as in a recipe; temperature, rule,
+                                   rule_settings, drafter for short) and with verdicts forced, [{"node", "verdict":
+                                   "accept" | "reject"}]; it need not wait for a run that is paused
+GET  /ds/run/RUN/branches          which run this one was forked off, and which ones off it
+
+A search takes SEARCH_S seconds at most; then "more" is true and "next" says where to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from decodescope.app.http.body import body_of
+from decodescope.app.refusal import Refused, told
+from decodescope.app.runs.breaks import MOST, Breaks
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.forks import Branches, fork
+from decodescope.app.runs.play import Play
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace.condition_grammar import FUNCTIONS, LONGEST, ConditionError
+from decodescope.engine.trace.conditions import Condition, Found
+from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.facts import FACTS
+
+from .hardware import answer
+from .library import GONE
+from .whatif import rules, whatif
+
+BODY = 1 << 16  # bytes of a request
+SEARCH_S = 5.0  # seconds of one answer
+LISTED = 1000  # steps in one list
+VALUES = 4096  # values of one watch
+CHUNK = 256  # steps that are read at once
+WATCHES = {
+    "accepted": "mean(accepted)",
+    "alpha": "alpha",
+    "kl": "kl",
+    "entropy": "entropy",
+}  # names that a page watches to begin with -> how
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+
+    async def of(run: str, work: Callable[[Channel], Any]) -> Response:
+        channel = await asyncio.to_thread(play.find, run)
+        if channel is None:
+            return refused(404, GONE)
+        try:
+            return answer(await asyncio.to_thread(work, channel))
+        except (ValueError, ArithmeticError, LookupError) as error:
+            if isinstance(error, Refusal):
+                return refused(422, told(error))
+            # what comes from elsewhere may be well-formed and yet make no sense
+            return refused(422, f"This record holds what no run writes ({type(error).__name__}): nothing was derived from it.")
+
+    @made.get("/ds/conditions")
+    def names() -> Response:
+        from decodescope.engine.replay.whatif import TIES
+
+        return answer({"names": offered(), "limit": LONGEST, "rules": rules(), "ties": list(TIES.items())})
+
+    @made.post("/ds/conditions")
+    async def checked(request: Request) -> Response:
+        body = await body_of(request, BODY)
+        try:
+            return answer({"ok": True, "reads": Condition(_text(body, "text"), number=body.get("watch") is True).reads})
+        except ConditionError as error:
+            return refused(422, told(error))
+
+    @made.post("/ds/run/{run}/breaks")
+    async def breaks(run: str, request: Request) -> Response:
+        texts = (await body_of(request, BODY)).get("conditions")
+        if not isinstance(texts, list) or not all(isinstance(x, str) for x in texts):
+            return refused(400, 'Send {"conditions": [...]}, a list of texts.')
+        if len(texts) > MOST:
+            return refused(422, f"{len(texts)} conditions were given; a run takes at most {MOST}: remove some.")
+        return await of(run, lambda channel: {"conditions": arm(channel, texts)})
+
+    def arm(channel: Channel, texts: list[str]) -> list[str]:
+        conditions = [Condition(x) for x in texts]
+        if not channel.going:
+            raise Refused("The run is over, so it cannot be paused: look for the condition in its record.")
+        if channel.wire is not None:
+            for one in conditions:
+                one.check(channel.wire.header)
+        play.pause_at(channel, Breaks(channel, conditions).hit if conditions else None)
+        return [x.text for x in conditions]
+
+    @made.get("/ds/run/{run}/find")
+    async def find(run: str, request: Request) -> Response:
+        asked = request.query_params
+        text, way, every = asked.get("condition", ""), asked.get("way", "1"), asked.get("all") == "1"
+        if way not in ("1", "-1"):
+            return refused(400, "way is 1, forward, or -1, backward.")
+
+        def work(channel: Channel) -> dict[str, Any]:
+            first = _number(asked.get("from"), "from", 0 if way == "1" else max(0, channel.count - 1))
+            condition = Condition(text)
+            return listed(channel, condition) if every else nearest_hit(channel, condition, first, int(way))
+
+        return await of(run, work)
+
+    @made.get("/ds/run/{run}/watch")
+    async def watch(run: str, request: Request) -> Response:
+        asked = request.query_params
+
+        def work(channel: Channel) -> dict[str, Any]:
+            first, last = _number(asked.get("from"), "from", 0), _number(asked.get("to"), "to", channel.count)
+            if last < first:
+                raise Refused(f"from = {first} lies behind to = {last}.")
+            return values(channel, Condition(asked.get("expression", ""), number=True), first, min(last, first + VALUES))
+
+        return await of(run, work)
+
+    @made.post("/ds/run/{run}/whatif")
+    async def what(run: str, request: Request) -> Response:
+        body = await body_of(request, BODY)
+        return await of(run, lambda channel: whatif(channel, body))
+
+    branches = Branches(play)
+
+    @made.post("/ds/run/{run}/fork")
+    async def forked(run: str, request: Request) -> Response:
+        body = await body_of(request, BODY)
+        return await of(run, lambda channel: {"run": fork(play, channel, body).run})
+
+    @made.get("/ds/run/{run}/branches")
+    async def known(run: str) -> Response:
+        return await of(run, branches.of)
+
+
+def offered() -> list[dict[str, Any]]:
+    """The names of the language, as a page lists them; watch: what a page watches of it to begin with, or whether it can."""
+    made: list[dict[str, Any]] = [
+        {"name": name, "meaning": x.meaning, "example": x.example, "kind": x.kind, "per": x.per} for name, x in FACTS.items()
+    ]
+    for row in made:
+        if row["name"] in WATCHES:
+            row["watch"] = WATCHES[row["name"]]
+    made.append(
+        {"name": "evicts position", "meaning": "This position left the target's cache.", "example": "evicts position 7"}
+    )
+    examples = {"any": "any(p < 0.1)", "all": "all(p > 0.5)", "count": "count(p < 0.1) >= 2"}
+    made += [
+        {"name": f"{x}(…)", "meaning": meaning, "example": examples.get(x, f"{x}(accepted) > 2")}
+        for x, meaning in FUNCTIONS.items()
+    ]
+    return made
+
+
+# ---- searching
+
+
+def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) -> dict[str, Any]:
+    """The first step from `first` on, that one included, where the condition holds."""
+    count, until, searched = channel.count, time.monotonic() + SEARCH_S, 0
+    if way < 0:
+        first = min(first, count - 1)
+    best: tuple[Step, Found] | None = None
+    last = first
+    for step, found in seen(channel, condition, first if way > 0 else 0 if condition.running else first, way):
+        if not condition.running or way > 0 or step.step <= first:
+            searched += 1
+        if found.value is True and (step.step >= first if way > 0 else step.step <= first):
+            best = (step, found)
+            if way > 0 or not condition.running:
+                break
+        if way < 0 and condition.running and step.step >= first:
+            break
+        last = step.step
+        if time.monotonic() > until and not condition.running:
+            return {**_none(condition, searched), "more": True, "next": last + way}
+    if best is None:
+        return _none(condition, searched)
+    step, found = best
+    node = None if found.node is None else found.node + 1
+    return {"step": step.step, "node": node, "why": found.why, "searched": searched}
+
+
+def _none(condition: Condition, searched: int) -> dict[str, Any]:
+    steps = f"{searched} step{'' if searched == 1 else 's'}"
+    return {"step": None, "node": None, "why": f"In {steps}, {condition.text} holds nowhere.", "searched": searched}
+
+
+def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
+    """All steps where the condition holds: the first LISTED, and how many there are."""
+    until, count, searched = time.monotonic() + SEARCH_S, 0, 0
+    steps: list[int] = []
+    for step, found in seen(channel, condition, 0, 1):
+        searched += 1
+        if found.value is True:
+            count += 1
+            if len(steps) < LISTED:
+                steps.append(step.step)
+        if time.monotonic() > until:
+            return {"steps": steps, "count": count, "searched": searched, "more": True, "next": step.step + 1}
+    return {"steps": steps, "count": count, "searched": searched}
+
+
+def values(channel: Channel, figure: Condition, first: int, last: int) -> dict[str, Any]:
+    """The figure of each step first <= i < last; null where a step has none."""
+    until, made = time.monotonic() + SEARCH_S, []
+    for step, found in seen(channel, figure, 0 if figure.running else first, 1):
+        if step.step >= last:
+            break
+        if step.step >= first:
+            made.append([step.step, found.value])
+        if time.monotonic() > until:
+            return {"values": made, "more": True, "next": step.step + 1}
+    return {"values": made}
+
+
+def seen(channel: Channel, condition: Condition, first: int, way: int) -> Iterator[tuple[Step, Found]]:
+    """The steps from `first` on in that direction, each with what the condition says of it; one that is running begins at
+    0 and goes forward."""
+    if channel.wire is None:
+        return
+    watch, pieces, count = condition.over(channel.wire.header), channel.wire.pieces, channel.count
+    at, way = (0, 1) if condition.running else (first, way)
+    while 0 <= at < count:
+        chunk = channel.steps(at, at + CHUNK) if way > 0 else channel.steps(max(0, at + 1 - CHUNK), at + 1)[::-1]
+        for step in chunk:
+            yield step, watch.see(step, pieces)
+        if not chunk:
+            return
+        at = chunk[-1].step + way
+
+
+def _number(text: str | None, name: str, default: int) -> int:
+    if text is None or text == "":
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise Refused(f"{name} = {text[:20]!r} is no whole number from 0.")
+    return int(text)
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    found = body.get(name)
+    if not isinstance(found, str):
+        raise Refused(f'Send {{"{name}": ...}}, a text.')
+    return found

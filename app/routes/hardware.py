@@ -1,0 +1,155 @@
+"""Pricing: the routes of the Hardware page: a run priced on its own machine, on another one, and with other models."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from decodescope.app.refusal import Refused, told
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.play import GONE, Play
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
+from decodescope.lab.cost.elsewhere import SHAPES, STEPS, Pricer, Run
+
+OWN = "own"  # the device whose figures are given with the question
+KEPT = 32  # answers in memory
+FIGURES = {  # of one's own device: name in the question -> what it is, unit, factor to SI, lowest, highest
+    "bandwidth": ("Bandwidth", "GB/s", 1e9, 0.1, 1e6),
+    "peak": ("Peak", "TFLOP/s", 1e12, 0.001, 1e6),
+    "launch": ("Launch", "µs", 1.0, 0.0, 1e5),
+}
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+    known: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
+    lock = threading.Lock()
+
+    def shapes() -> dict[str, ModelSpec]:
+        return {**{x.name: x.spec for x in play.offers()}, **SHAPES}
+
+    @made.get("/ds/hardware")
+    def choices() -> Response:
+        devices = [
+            {"key": key, "name": x.name, "kind": x.kind, "source": x.source, "bandwidth": x.bandwidth, "peak": x.peak()}
+            for key, x in DEVICES.items()
+        ]
+        models = [{"key": key, "name": x.name, "params": x.params} for key, x in shapes().items()]
+        return answer({"devices": devices, "models": models})
+
+    def price(channel: Channel, asked: Mapping[str, str]) -> dict[str, Any]:
+        key = (channel.run, channel.count, channel.over, *sorted(asked.items()))
+        with lock:
+            if key in known:
+                known.move_to_end(key)
+                return known[key]
+        run, here = _run(channel), _machine(channel)
+        models, device = _models(asked, shapes), _device(asked)
+        elsewhere = device or (here if models else None)
+        if elsewhere is None and models:
+            raise Refused("Peak and bandwidth of the machine of this run are not recorded: choose a device first.")
+        own = None if here is None else Pricer(run, here)
+        found = {
+            "here": None if own is None else own.record(),
+            "checks": [] if own is None else own.checks(),
+            "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),
+            "steps": len(run.steps),
+            "count": channel.count,
+        }
+        with lock:
+            known[key] = found
+            while len(known) > KEPT:
+                known.popitem(last=False)
+        return found
+
+    async def asked_of(run: str, request: Request, work: Callable[[Channel], Any]) -> Response:
+        channel = await asyncio.to_thread(play.find, run)
+        if channel is None:
+            return refused(404, GONE)
+        if channel.wire is None:
+            return refused(409, "The run has not begun: there is nothing to price yet.")
+        try:
+            return answer(await asyncio.to_thread(work, channel))
+        except (ParamError, Refused) as error:
+            return refused(422, told(error))
+        except (ValueError, ArithmeticError, LookupError) as error:  # a header of shapes that make no model
+            return refused(422, f"This record cannot be priced ({type(error).__name__}).")
+
+    @made.get("/ds/run/{run}/hardware")
+    async def hardware(run: str, request: Request) -> Response:
+        asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
+        return await asked_of(run, request, lambda channel: price(channel, {k: v for k, v in asked.items() if v}))
+
+    @made.get("/ds/run/{run}/operators")
+    async def operators(run: str, request: Request) -> Response:
+        number = request.query_params.get("step", "")
+
+        def work(channel: Channel) -> dict[str, Any]:
+            found = channel.steps(int(number), int(number) + 1) if number.isdigit() and len(number) < 10 else []
+            if not found:
+                raise Refused(f"The run has {channel.count} steps, and none with this number.")
+            machine = _machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
+            return {"step": int(number), "rows": Pricer(_run(channel, 1), machine).operators(found[0])}
+
+        return await asked_of(run, request, work)
+
+
+def answer(data: Any) -> Response:
+    """Plain data; nothing of it is kept by the browser."""
+    return JSONResponse(data, headers={"cache-control": "no-store"})
+
+
+def _run(channel: Channel, most: int = STEPS) -> Run:
+    assert channel.wire is not None
+    return Run(channel.wire.header, channel.wire.prefill, channel.steps(0, most))
+
+
+def _machine(channel: Channel) -> HardwareProfile | None:
+    """The machine of the run, where it was measured for the run's type."""
+    profile = channel.wire.profile if channel.wire is not None else None
+    try:
+        if profile is not None:
+            profile.peak(channel.wire.header.dtype)  # type: ignore[union-attr]  # it has a profile
+    except ParamError:
+        return None
+    return profile
+
+
+def _models(asked: Mapping[str, str], shapes: Callable[[], dict[str, ModelSpec]]) -> dict[str, ModelSpec]:
+    """The shapes that stand in the place of the run's own, by lane."""
+    wanted = {lane: asked[lane] for lane in ("target", "draft") if lane in asked}
+    offered = shapes() if wanted else {}
+    for name in wanted.values():
+        if name not in offered:
+            raise Refused(f"No shape {name!r} is known here: choose a model of the list.")
+    return {lane: offered[name] for lane, name in wanted.items()}
+
+
+def _device(asked: Mapping[str, str]) -> HardwareProfile | None:
+    """The other machine: one of the list, or one's own figures."""
+    name = asked.get("device")
+    if name is None:
+        return None
+    if name != OWN:
+        if name not in DEVICES:
+            raise Refused(f"No device {name!r} is known here: choose one of the list, or give your own figures.")
+        return DEVICES[name]
+    found = {}
+    for key, (what, unit, factor, low, high) in FIGURES.items():
+        try:
+            value = float(asked.get(key, "0" if key == "launch" else ""))
+        except ValueError:
+            raise Refused(f"{what} is missing or no number: give it in {unit}.") from None
+        if not (math.isfinite(value) and low <= value <= high):
+            raise Refused(f"{what} = {value:g} {unit}: must lie in [{low:g}, {high:g}].")
+        found[key] = value * factor
+    return HardwareProfile("your own figures", found["peak"], found["bandwidth"], found["launch"])

@@ -1,0 +1,213 @@
+"""Files: what can be taken from the page (a run's trace, its page, a report of it) and brought to it: traces, examples."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from decodescope.app.http.guard import TOO_LARGE
+from decodescope.app.places import UPLOAD
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.examples import Example, examples
+from decodescope.app.runs.library import Library
+from decodescope.app.runs.play import GONE, Play
+from decodescope.app.runs.recipe import as_json, recorded
+from decodescope.app.runs.tours import tours
+from decodescope.engine.trace import Trace, TraceError, open_trace
+
+LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
+GOING = "The run is still going: stop it, or wait for its end."
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+
+    @made.get("/ds/examples")
+    def listed() -> Response:
+        rows = [
+            {
+                "run": x.run,
+                "title": x.title,
+                "about": x.about,
+                "settings": _settings(x),
+                "tour": [stop.record() for stop in tours().get(x.name, ())],
+            }
+            for x in examples()
+        ]
+        return JSONResponse(rows, headers={"cache-control": "no-store"})
+
+    def sealed(run: str) -> Any:
+        """The finished run's channel, or the refusal."""
+        channel = play.find(run)
+        if channel is None:
+            return refused(404, GONE)
+        if channel.going:
+            return refused(409, GOING)
+        return channel if channel.path.is_file() else refused(404, "The trace of this run was removed.")
+
+    @made.get("/ds/run/{run}/report")
+    def report(run: str) -> Response:
+        channel = play.find(run)
+        if channel is None:
+            return refused(404, GONE)
+        return PlainTextResponse(_report(channel), headers=FRESH)
+
+    @made.get("/ds/run/{run}/trace")
+    def trace(run: str) -> Response:
+        channel = sealed(run)
+        if isinstance(channel, Response):
+            return channel
+        return FileResponse(channel.path, media_type="application/octet-stream", filename=f"{run}.dstrace", headers=FRESH)
+
+    def written(run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
+        """The finished run in another form."""
+        channel = sealed(run)
+        if isinstance(channel, Response):
+            return channel
+        if channel.path.stat().st_size > LARGEST:
+            return refused(413, f"The trace is larger than {LARGEST >> 20} MiB: use decodescope trace export.")
+        try:
+            opened = open_trace(channel.path)
+            try:
+                made = write(opened)
+            finally:
+                opened.close()
+        except TraceError as error:
+            return refused(422, " ".join(str(error).split()))
+        headers = {"content-disposition": f'attachment; filename="{name}"', **FRESH}
+        return Response(made.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers)
+
+    @made.get("/ds/run/{run}/export.html")
+    def html(run: str) -> Response:
+        from decodescope.lab.views.export import export_html
+
+        return written(run, export_html, f"decodescope-{run}.html", "text/html")
+
+    @made.get("/ds/run/{run}/perfetto.json")
+    def perfetto(run: str) -> Response:
+        from decodescope.lab.views.perfetto import export_perfetto
+
+        def events(trace: Trace) -> str:
+            return json.dumps(export_perfetto(trace), separators=(",", ":"))
+
+        return written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
+
+    @made.get("/ds/run/{run}/decisions.csv")
+    def decisions(run: str) -> Response:
+        from decodescope.lab.decision.table import export_csv
+
+        channel = sealed(run)
+        if isinstance(channel, Response):
+            return channel
+        try:
+            opened = open_trace(channel.path)
+        except TraceError as error:
+            return refused(422, " ".join(str(error).split()))
+
+        def lines() -> Iterator[bytes]:
+            try:
+                yield from (line.encode("utf-8", "replace") for line in export_csv(opened))
+            finally:
+                opened.close()
+
+        headers = {"content-disposition": f'attachment; filename="decodescope-{run}-decisions.csv"', **FRESH}
+        return StreamingResponse(lines(), media_type="text/csv; charset=utf-8", headers=headers)
+
+    _library(made, Library(play), refused)
+
+
+def _library(made: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:
+    """The routes of the traces in the folder."""
+
+    @made.get("/ds/library")
+    def traces() -> Response:
+        return JSONResponse(library.listed(), headers=FRESH)
+
+    @made.post("/ds/library")
+    async def upload(request: Request) -> Response:
+        name = "".join(x for x in request.query_params.get("name", "")[:200] if x.isprintable()) or "The file"
+        try:
+            await asyncio.to_thread(library.play.has_disk)
+        except OSError as error:
+            return refused(422, f"{name} was not taken: {error.strerror or error}.")
+        part, most = library.play.folder / f".{secrets.token_hex(8)}{UPLOAD}", library.play.limits.upload
+        try:
+            with part.open("xb") as file:
+                size = 0
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > most << 20:
+                        return refused(413, f"{name} {TOO_LARGE.format(most)}")
+                    file.write(piece)
+            return JSONResponse(await asyncio.to_thread(library.take, part, name), headers=FRESH)
+        except OSError as error:
+            return refused(422, f"{name} was not taken: {error.strerror or error}.")
+        finally:
+            part.unlink(missing_ok=True)
+
+    @made.post("/ds/library/{run}/{action}")
+    async def changed(run: str, action: str, request: Request) -> Response:
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > 4096:
+                return refused(413, "A name or a star takes fewer than 4096 bytes.")
+        try:
+            change = json.loads(body) if body else {}
+        except (ValueError, RecursionError):
+            change = None
+        if not isinstance(change, dict):
+            return refused(400, 'Send {"value": ...} as JSON.')
+        value = change.get("value")
+        if action == "name" and isinstance(value, str):
+            await asyncio.to_thread(library.rename, run, value)
+        elif action == "star" and isinstance(value, bool):
+            await asyncio.to_thread(library.star, run, value)
+        elif action in ("delete", "restore"):
+            await asyncio.to_thread(library.delete if action == "delete" else library.restore, run)
+        else:
+            return refused(404, "A trace can be named (text), starred (true or false), deleted and restored.")
+        return JSONResponse({"run": run}, headers=FRESH)
+
+
+def _report(channel: Channel) -> str:
+    """What somebody needs to look into a run that failed; without the prompt, which may be private."""
+    end, state = channel.end, channel.state()
+    rows: dict[str, Any] = {"run": channel.run, "steps": state["steps"], "status": state["status"]}
+    if end is not None:
+        rows |= {"ended": end.reason, "message": end.message}
+    if channel.wire is not None:
+        header = channel.wire.header
+        rows |= {
+            "decodescope": header.project,
+            "model": f"{header.model.get('name')} {header.model.get('fingerprint', '')}",
+            **{role: f"{lane.get('name')} {lane.get('fingerprint', '')}" for role, lane in header.lanes.items()},
+            "method": json.dumps(header.method),
+            "prompt": f"{len(header.prompt)} tokens",
+            "new tokens": header.max_new_tokens,
+            "seed": header.seed,
+            "device": header.where,
+            "torch": header.torch,
+            "schema": header.schema,
+        }
+    return "".join(f"{name}: {value}\n" for name, value in rows.items())
+
+
+@cache
+def _settings(example: Example) -> str:
+    """What an example was made with, as the page puts it into its controls."""
+    trace = open_trace(example.path)
+    try:
+        return as_json(recorded(trace.header))
+    finally:
+        trace.close()
+
+
+FRESH = {"cache-control": "no-store"}

@@ -1,0 +1,85 @@
+"""Reports: where the drafts of chosen runs died, for the page: as tables, and as a file to take away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+
+from decodescope.app.refusal import Refused, sentence
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.play import GONE, Play
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace import Trace, open_trace
+
+from .library import FRESH, GOING, LARGEST
+
+if TYPE_CHECKING:
+    from decodescope.lab.reports.report import Report
+
+MOST = 64  # runs of one report
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes; refused(status, sentence) makes a refusal."""
+
+    @made.get("/ds/report")
+    def tables(runs: str = "") -> Response:
+        def body(report: Report) -> bytes:
+            return json.dumps(told(report), allow_nan=False).encode("utf-8", "replace")
+
+        return answer(runs, body, "application/json", {})
+
+    @made.get("/ds/report.html")
+    def page(runs: str = "") -> Response:
+        from decodescope.lab.reports.page import page as written
+
+        def body(report: Report) -> bytes:
+            return written(report).encode("utf-8", "replace")
+
+        name = {"content-disposition": 'attachment; filename="decodescope-report.html"'}
+        return answer(runs, body, "text/html; charset=utf-8", name)
+
+    def answer(runs: str, body: Callable[[Report], bytes], kind: str, headers: dict[str, str]) -> Response:
+        from decodescope.lab.reports.report import report
+
+        names = list(dict.fromkeys(x for x in runs.split(",") if x))
+        if not 0 < len(names) <= MOST:
+            return refused(400, f"A report is on 1 to {MOST} runs; {len(names)} were named.")
+        found: list[Channel] = []
+        for name in names:
+            channel = play.find(name)
+            if channel is None or not (channel.going or channel.path.is_file()):
+                return refused(404, f"{GONE} Choose others above.")
+            if channel.going:
+                return refused(409, GOING)
+            found.append(channel)
+        if sum(x.path.stat().st_size for x in found) > LARGEST:
+            return refused(413, f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.")
+        try:
+            made = body(report(_opened(found)))
+        except (ValueError, LookupError, ArithmeticError) as error:
+            if isinstance(error, Refused):
+                raise
+            # what comes from elsewhere may be well-formed and yet make no sense
+            known = sentence(error) if isinstance(error, Refusal) else "one of these traces holds what no run writes."
+            return refused(422, f"There is no report on this: {known}")
+        return Response(made, media_type=kind, headers={**FRESH, **headers})
+
+
+def _opened(channels: list[Channel]) -> Iterator[Trace]:
+    for channel in channels:
+        with closing(open_trace(channel.path)) as trace:
+            yield trace
+
+
+def told(report: Report) -> dict[str, Any]:
+    """The report as the page draws it: sentences, and tables of words with bars."""
+    from decodescope.lab.reports.tables import headline, tables
+
+    return {"lead": headline(report), "tables": [asdict(x) for x in tables(report)], "notes": report.notes}

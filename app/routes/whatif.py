@@ -1,0 +1,115 @@
+"""What if, for the page: the question as it comes, and the answer with nodes as on the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.forks import no_files
+from decodescope.engine.trace.events import Step
+from decodescope.lab.wire.wire import Wire
+from decodescope.lab.words.style import STATUS_OF_ORIGIN
+
+if TYPE_CHECKING:
+    from decodescope.engine.decoding.draft import Trial
+    from decodescope.engine.replay.whatif import Derived
+
+PAST = 512  # steps before one in which its positions may have been drawn at already
+
+
+def whatif(channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
+    """A verdict derived again with something changed, or why that takes a run."""
+    from decodescope.engine.replay.whatif import Change, NeedsRun, derive
+
+    number, node = body.get("step"), body.get("node")
+    if type(number) is not int or not 0 <= number < channel.count or channel.wire is None:
+        raise Refused(f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them.")
+    if type(node) is not int or node < 1:
+        raise Refused(f"node = {str(node)[:20]}: choose a drafted node, or the target's own token.")
+    settings = body.get("rule_settings") or {}
+    rule, ties = (body.get(x) or None for x in ("rule", "ties"))
+    if not isinstance(settings, dict) or not all(isinstance(x, str | None) for x in (rule, ties)):
+        raise Refused("rule and ties are names, and rule_settings an object of numbers.")
+    u, heat = (_real(body, x) for x in ("u", "temperature"))
+    *before, step = channel.steps(max(0, number - PAST), number + 1)
+    if step.step != number:
+        raise Refused("The steps before this one are not in the record any more.")
+    count = (0 if step.draft is None else len(step.draft.tokens)) + (step.extra is not None)
+    if node > count:
+        raise Refused(f"node = {node}: step {number} has {count} nodes beside the root.")
+    no_files(channel.wire.header)
+    try:
+        found = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties))
+    except NeedsRun as needs:
+        return {"kind": "rerun", "why": str(needs)}
+    return _derived(channel.wire, step, node, found)
+
+
+def _derived(wire: Wire, step: Step, node: int, found: Derived) -> dict[str, Any]:
+    """The answer of a what-if, with nodes as on the wire."""
+    own = 0 if step.draft is None else len(step.draft.tokens)
+    trials = {x.node: x for x in found.trials}
+    recorded = wire.nodes(step)[node]
+    assert recorded is not None
+    row = dict(zip(("parent", "text", "token", "q", "p", "u", "status", "r", "threshold"), recorded, strict=False))
+    was = row.get("status", "unreached")
+    if node <= own:
+        trial = trials.get(node - 1)
+        status = "accept" if node - 1 in found.path else "unreached" if trial is None or trial.ok else "reject"
+        told = {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
+        row |= told
+        unknown = trial is None and bool(found.missing)
+        flips = not unknown and status != was
+    else:
+        status = STATUS_OF_ORIGIN.get(found.origin, "target") if found.token is not None else "unreached"
+        row |= {"token": found.token, "text": None if found.token is None else wire.text(found.token), "u": found.u}
+        row |= {"parent": found.path[-1] + 1 if found.path else 0, "p": None}
+        flips = found.token is not None and (step.extra is None or found.token != step.extra.token)
+    emitted = [
+        [token, wire.text(token), STATUS_OF_ORIGIN.get(origin, "target")]
+        for token, origin in zip(found.emitted, found.origins, strict=True)
+    ]
+    return {
+        "kind": "derived",
+        "node": {"index": node, "q": None, **row, "status": status},
+        "path": [0, *(x + 1 for x in found.path)],
+        "emitted": emitted,
+        "lines": found.lines,
+        "flips": flips,
+        "missing": found.missing or None,
+    }
+
+
+def _numbers_of(trial: Trial) -> dict[str, Any]:
+    return {"p": trial.p, "u": trial.u, "r": trial.r, "threshold": trial.threshold, "q": trial.q}
+
+
+def _real(body: dict[str, Any], name: str) -> float | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e300 < value < 1e300:
+        raise Refused(f"{name} = {str(value)[:20]} is no number.")
+    return float(value)
+
+
+def rules() -> list[dict[str, Any]]:
+    """The acceptance rules by which a verdict can be derived again, with their knobs."""
+    from decodescope.engine.core.component import registry
+
+    return [
+        {
+            "name": name,
+            "title": part.title,
+            "params": [
+                {
+                    **{key: getattr(x, key) for key in ("name", "default", "before", "low", "high", "step", "unit", "help")},
+                    "choices": list(x.choices),
+                }
+                for x in part.params()
+            ],
+        }
+        for name, part in registry("acceptance").items()
+        if not part.needs.hidden  # no record holds the features that such a rule looks at
+    ]

@@ -1,0 +1,261 @@
+"""Events: a run's records on their way to the page, live over server-sent events or by range from the trace."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from decodescope.engine.trace import Trace, TraceError, open_trace
+from decodescope.engine.trace.events import End, Header, Record, Step
+from decodescope.lab.wire.wire import Wire, encode, end_message
+
+RING = 2048  # steps kept in memory per run; older ones are read from its trace
+LONG = 2048  # steps of a recorded run from which on it is read while its reader looks at the beginning
+FIRST = 256  # steps of it that are read before anything is shown
+TICK = 1 / 30  # seconds between two steps that are sent in full
+BEAT = 10.0  # seconds after which a silent stream says that it is alive
+BATCH = 64  # steps in one message, skipped ones or asked for
+BEHIND = 512  # the same, for a reader that is further behind than that
+RANGE_BYTES = 1 << 20  # of one answer to a range
+UPDATE = 5 << 20  # bytes of what is sent at once
+
+
+class Job(Protocol):
+    """What a stream asks of the run's worker."""
+
+    @property
+    def status(self) -> str:
+        """queued, running, paused, done, cancelled or failed."""
+        ...
+
+
+class Channel:
+    """A run as its readers see it: a sink that the worker writes to, and every reader reads at its own pace.
+
+    Appending is all that the worker does here; messages are made by whoever reads. Numbers of steps are absolute: a
+    reader that falls behind the ring finds the rest in the trace.
+    """
+
+    def __init__(self, run: str, path: Path):
+        self.run, self.path = run, path
+        self.wire: Wire | None = None
+        self.end: End | None = None
+        self.job: Job | None = None
+        self.readers = 0
+        self.estimate = ""  # of its memory, before it began
+        self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
+        self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
+        self.total = 0  # steps of a recorded run; 0: not known
+        self.reading = False  # whether steps of a recorded run are still to be learnt
+        self._trace: Trace | None = None  # of a recorded run, with the places of its records
+        self._reader: threading.Thread | None = None  # that learns the rest of a recorded run
+        self._closed = False
+        self._ring: deque[Step] = deque(maxlen=RING)
+        self._lock = threading.Lock()
+        self._file = threading.Lock()  # whoever reads steps from the trace
+
+    @classmethod
+    def recorded(cls, run: str, path: Path) -> Channel:
+        """The channel of a run whose trace lies on disk; a LONG one is learnt by a thread while its beginning is there.
+        Raises TraceError if it cannot be read."""
+        made, trace = cls(run, path), open_trace(path)
+        made.total = len(trace.steps)
+        made.end = trace.end or End("interrupted", [], made.total, trace.damage or "")
+        assert trace.file is not None
+        records = trace.file.records()
+        try:
+            for record in islice(records, FIRST if made.total > LONG else None):
+                made.write(record)
+        except BaseException:
+            trace.close()
+            raise
+        if made.total <= LONG:
+            trace.close()
+            return made
+        made._trace, made.reading = trace, True
+        made._reader = threading.Thread(target=made._read_on, args=(records,), daemon=True)
+        made._reader.start()
+        return made
+
+    def _read_on(self, records: Iterator[Record]) -> None:
+        """Learn the rest of a recorded run."""
+        try:
+            for record in records:
+                if self._closed:
+                    self.end = End("interrupted", [], self.count, "The trace was taken away while it was being read.")
+                    return
+                self.write(record)
+        except (ValueError, OSError) as error:  # damaged behind what was learnt, or taken away
+            self.end = End("interrupted", [], self.count, str(error))
+        finally:
+            self.reading = False
+
+    def close(self) -> None:
+        """Let go of the file, if one is held; what of it is not learnt yet stays unknown."""
+        self._closed = True
+        if self._reader is not None:
+            self._reader.join()  # it is told after the record that it is at
+        with self._file:
+            if self._trace is not None:
+                self._trace.close()
+                self._trace = None
+
+    def write(self, record: Record) -> None:
+        """Append one record; the header comes first."""
+        with self._lock:
+            if isinstance(record, Header):
+                self.wire = Wire(record)
+            elif isinstance(record, End):
+                self.end = record
+            else:
+                assert self.wire is not None
+                self.wire.learn(record)
+                if isinstance(record, Step):
+                    self._ring.append(record)
+
+    def seal(self, end: End | None = None) -> None:
+        """Take the last record."""
+        self.end = end
+
+    @property
+    def count(self) -> int:
+        """Steps made so far."""
+        return self.wire.count if self.wire is not None else 0
+
+    @property
+    def status(self) -> str:
+        """queued, running, paused, done, cancelled or failed."""
+        if self.job is not None:
+            return self.job.status
+        return "failed" if self.end is None or self.end.reason == "interrupted" else "done"
+
+    @property
+    def going(self) -> bool:
+        """Whether the run is being made, or will be."""
+        return self.status not in ("done", "cancelled", "failed")
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come: the run is not going, and all that was recorded of it is read."""
+        return not (self.reading or self.going)
+
+    def steps(self, first: int, last: int) -> list[Step]:
+        """The steps first <= i < last that there are: from memory, or from the trace where they are older."""
+        with self._lock:
+            count, kept = self.count, list(self._ring)
+        first, last = max(0, first), min(last, count)
+        begin = count - len(kept)
+        if first >= begin:
+            return kept[first - begin : max(first, last) - begin]
+        try:
+            return self._stored(first, last)
+        except (TraceError, ValueError):
+            return kept[: max(0, last - begin)]  # the file is gone: what is left in memory
+
+    def _stored(self, first: int, last: int) -> list[Step]:
+        """Steps from the trace. Once it is whole it stays open: to find its records takes a second per 100 MB."""
+        with self._file:
+            if self._trace is not None:
+                return list(self._trace.steps[first:last])
+            over, partial = self.over, self.path.with_name(self.path.name + ".partial")
+            trace = open_trace(self.path if self.path.exists() else partial)
+            try:
+                if over and len(trace.steps) >= self.count:
+                    self._trace = trace
+                return list(trace.steps[first:last])
+            finally:
+                if self._trace is not trace:
+                    trace.close()
+
+    def state(self) -> dict[str, Any]:
+        """Where the run stands, as plain data."""
+        made: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
+        if self.reading:
+            made["of"] = self.total
+        if self.end is not None:
+            made |= {"reason": self.end.reason, "message": self.end.message}
+        return made
+
+    def range(self, first: int, last: int) -> bytes:
+        """Whole steps first <= i < last as JSON, as many as fit into one answer; "next" says where to go on."""
+        wire, used = self.wire, 0
+        shown: list[bytes] = []
+        if wire is not None:
+            for step in self.steps(first, min(last, first + BATCH)):
+                body = encode(wire.step(step, whole=True))
+                used += len(body)
+                if shown and used > RANGE_BYTES:
+                    break
+                shown.append(body)
+        head = encode({"run": self.run, "from": first, "next": first + len(shown), "count": self.count})
+        return head[:-1] + b',"steps":[' + b",".join(shown) + b"]}"
+
+
+def event(kind: str, body: bytes, number: int | None = None) -> bytes:
+    """One server-sent event; `number` is what a reader comes back with. JSON holds no bare line break."""
+    mark = b"" if number is None else b"id: %d\n" % number
+    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), mark, body)
+
+
+def _part(channel: Channel, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
+    """Steps as events, as many as fit into one UPDATE; of those that a reader catches up with only the newest is drawn."""
+    made: list[bytes] = []
+    used = 0
+    for step in channel.steps(first, last):
+        body = encode(wire.step(step) if step.step == count - 1 else wire.brief(step))
+        used += len(body)
+        if made and used > UPDATE:
+            break
+        made.append(event("step", body, step.step))
+    return made
+
+
+async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncIterator[bytes]:
+    """The run from the step after number `after` on, as server-sent events, until its end.
+
+    At most one step per TICK goes out in full; a reader that is behind gets the ones between as briefs. `ahead(channel)`
+    says how many runs come first. The event "end" is the last one.
+    """
+    yield b"retry: 500\n\n"
+    channel.readers += 1
+    try:
+        sent, told, headed = after + 1, None, False
+        spoke = time.monotonic()
+        while True:
+            out: list[bytes] = []
+            over = channel.over  # looked at before the count: what is made meanwhile comes with the next round
+            state = channel.state()
+            waiting = ahead(channel) if ahead is not None and state["status"] == "queued" else 0
+            if (state["status"], waiting, state["broke"]) != told:
+                told = (state["status"], waiting, state["broke"])
+                out.append(event("state", encode({**state, "kind": "state", "ahead": waiting})))
+            wire, count = channel.wire, channel.count
+            if wire is not None and not headed:
+                headed = True
+                out.append(event("head", encode(wire.head())))
+            if wire is not None and count > sent:
+                many = BEHIND if count - sent > BEHIND else BATCH
+                part = await asyncio.to_thread(_part, channel, wire, sent, min(count, sent + many), count)
+                out += part
+                sent = sent + len(part) if part else count  # the trace was taken away, and memory no longer has them
+            if over and sent >= count:
+                last = channel.end or End("internal_error", [], count)
+                out.append(event("end", encode(end_message(last))))
+                yield b"".join(out)
+                return
+            now = time.monotonic()
+            if out:
+                yield b"".join(out)
+                spoke = now
+            elif now - spoke >= BEAT:
+                yield b": alive\n\n"
+                spoke = now
+            await asyncio.sleep(TICK)
+    finally:
+        channel.readers -= 1

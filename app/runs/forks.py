@@ -1,0 +1,206 @@
+"""Forks: runs that go on from a step of another one with something changed, and which of them there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.limits import SEEDS
+from decodescope.app.refusal import Refused
+from decodescope.engine.trace import TraceError, read_header
+from decodescope.engine.trace.events import Header, Step
+from decodescope.engine.trace.forks import legs, method_at
+from decodescope.lab.wire.wire import drafted
+
+from .channel import Channel
+from .play import MOST_NEW, Choice, Play
+from .recipe import recorded
+
+if TYPE_CHECKING:
+    from decodescope.engine.method import Method
+
+LONGEST = 80  # characters of a name
+CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_settings", "drafter")
+SUFFIX = ".dstrace"
+
+
+def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
+    """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises Refused."""
+    number, name, change = body.get("step"), body.get("name", ""), body.get("change") or {}
+    if type(number) is not int or not 0 <= number < channel.count:
+        raise Refused(f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them.")
+    if not isinstance(name, str) or len(name := " ".join(name.split())) > LONGEST or not (name or "x").isprintable():
+        raise Refused(f"The name of a fork has at most {LONGEST} characters that can be shown.")
+    if not play.models:
+        raise Refused(play.trouble or "The models are still being loaded; try again in a moment.")
+    steps, wire = channel.steps(0, number + 1), channel.wire
+    if wire is None or len(steps) != number + 1:
+        raise Refused("The steps before this one are not in the record any more: nothing can be forked off it.")
+    header, forced = wire.header, forced_nodes(steps[number], body.get("force") or [])
+    no_files(header)
+    told = {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
+    method, numbers = changed(play, header, number, change), _numbers(change)
+    target, others = play.models["target"], {role: x for role, x in play.models.items() if role != "target"}
+    from decodescope.engine.replay.fork import Fork
+
+    made: list[Fork] = []
+
+    def session() -> Fork:
+        more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": told, **numbers}
+        made.append(Fork(target, header, steps, number, models=others, **more))
+        return made[0]
+
+    found = play.launch(session)
+    found.fork = made[0].story
+    return found
+
+
+def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
+    """Drafted node -> whether it is accepted, from [{"node", "verdict"}], whose nodes are those of the wire."""
+    made: dict[int, bool] = {}
+    if not isinstance(asked, list) or len(asked) > 64:
+        raise Refused('force is a list of at most 64 verdicts, {"node": 3, "verdict": "accept"}.')
+    for one in asked:
+        node, verdict = (one.get("node"), one.get("verdict")) if isinstance(one, dict) else (None, None)
+        own = drafted(step, node) if type(node) is int else None
+        if own is None:
+            raise Refused(f"Node {str(node)[:20]} of step {step.step} was not drafted, so no verdict can be forced on it.")
+        if verdict not in ("accept", "reject"):
+            raise Refused(f"A verdict is accept or reject, not {str(verdict)[:20]!r}.")
+        made[own] = verdict == "accept"
+    return made
+
+
+def no_files(header: Header) -> None:
+    """Raise Refused if the recorded method reads a file: a trace may come from anywhere."""
+    from decodescope.engine.method import Method
+
+    for leg in legs(header):
+        for part in Method.from_record(leg.method).parts().values():
+            for knob in part.params():
+                if knob.file and getattr(part, knob.name):
+                    raise Refused(
+                        f"The run's {part.name}.{knob.name} names a file, and the page opens none: use decodescope trace fork."
+                    )
+
+
+def changed(play: Play, header: Header, step: int, change: Any) -> Method | None:
+    """The method of a fork; None: that of the run. Raises Refused, ParamError or MethodError."""
+    if not isinstance(change, dict) or (odd := next((x for x in change if x not in (*CHANGES, "prompt")), None)):
+        known = ", ".join(CHANGES)
+        raise Refused(
+            "A fork breaks ties as every run does: leave them as recorded, or force a verdict."
+            if isinstance(change, dict) and odd == "ties"
+            else f"A fork can change {known}, and not {str(change if not isinstance(change, dict) else odd)[:40]!r}."
+        )
+    before = recorded(replace(header, method=method_at(header, step)))
+    made = merged(before, change)
+    return None if made == before else play.method(made)
+
+
+def merged(before: Choice, change: Mapping[str, Any]) -> Choice:
+    """The settings of the run with those of a change put over them. Raises Refused for what is no change."""
+    names: dict[str, Any] = dict(before.names)
+    settings = {part: dict(knobs) for part, knobs in before.settings.items()}
+    for kind, name in _mapping(change, "names").items():
+        if kind == "sampler":
+            chosen = [name] if isinstance(name, str) else [str(x) for x in name] if isinstance(name, list) else []
+            for stage in [x for x in names.get("sampler", []) if x not in chosen]:
+                settings.pop(stage, None)
+            names["sampler"] = chosen
+        elif name != names.get(kind):
+            names[kind] = str(name)
+            settings.pop(kind, None)
+    for part, knobs in _mapping(change, "settings").items():
+        if not isinstance(knobs, dict):
+            raise Refused(f"The settings of {part[:40]} are no knobs with values.")
+        settings.setdefault(part, {}).update(knobs)
+    if change.get("rule") is not None:
+        names["acceptance"] = str(change["rule"])
+        settings["acceptance"] = {}
+    for part, key in (("acceptance", "rule_settings"), ("drafter", "drafter")):
+        if change.get(key):
+            settings.setdefault(part, {}).update(_mapping(change, key))
+    if change.get("temperature") is not None:
+        _heat(names, settings, change["temperature"])
+    return replace(before, names=names, settings=settings)
+
+
+def _heat(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperature: Any) -> None:
+    """Sample at this temperature: in its stage of the samplers, which is added where there is none."""
+    stages = names.get("sampler", ["greedy"])
+    stages = [stages] if isinstance(stages, str) else [*stages]
+    if "temperature" not in stages:
+        stages = [*(x for x in stages if x != "greedy"), "temperature"]
+    names["sampler"] = stages
+    settings.pop("greedy", None)
+    settings["temperature"] = {"temperature": temperature}
+
+
+def _mapping(change: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = change.get(key) or {}
+    if not isinstance(found, dict):
+        raise Refused(f"{key} of a change must be an object.")
+    return found
+
+
+def _numbers(change: Mapping[str, Any]) -> dict[str, int]:
+    """Seed and length, where they are changed."""
+    made = {}
+    for key, name, low, high in (("seed", "seed", 0, SEEDS), ("new", "max_new_tokens", 1, MOST_NEW)):
+        value = change.get(key)
+        if value is None:
+            continue
+        if type(value) is not int or not low <= value <= high:
+            raise Refused(f"{name} = {str(value)[:20]}: must be a whole number in [{low}, {high}].")
+        made[name] = value
+    return made
+
+
+# ---- which there are
+
+
+class Branches:
+    """The forks that are known here: of the runs in memory, and of the traces in the folder, whose headers are read once."""
+
+    def __init__(self, play: Play):
+        self.play = play
+        self._read: dict[Path, tuple[float, dict[str, Any] | None]] = {}
+
+    def of(self, channel: Channel) -> dict[str, Any]:
+        """The run that this one was forked off, if it is one, and the forks off it."""
+        own = channel.fork or (channel.wire.header.fork if channel.wire is not None else None)
+        found = {run: (fork, status) for run, fork, status in self._all() if fork.get("of") == channel.run}
+        return {
+            "of": None if own is None else _row(str(own.get("of")), own, None),
+            "branches": [_row(run, fork, status) for run, (fork, status) in found.items()],
+        }
+
+    def _all(self) -> list[tuple[str, dict[str, Any], str]]:
+        made, seen = [], set()
+        for run, one in self.play.channels().items():
+            seen.add(run)
+            fork = one.fork or (one.wire.header.fork if one.wire is not None else None)
+            if fork is not None:
+                made.append((run, fork, one.status))
+        others = (x for x in sorted(self.play.folder.glob("*" + SUFFIX)) if x.stem not in seen)
+        return made + [(path.stem, fork, "done") for path in others if (fork := self._fork(path)) is not None]
+
+    def _fork(self, path: Path) -> dict[str, Any] | None:
+        try:
+            at = path.stat().st_mtime
+            if self._read.get(path, (None,))[0] != at:
+                header = read_header(path)
+                legs(header)
+                self._read[path] = (at, header.fork)
+        except (OSError, TraceError):
+            return None
+        return self._read[path][1]
+
+
+def _row(run: str, fork: Mapping[str, Any], status: str | None) -> dict[str, Any]:
+    forced = [{"node": node + 1, "verdict": "accept" if ok else "reject"} for node, ok in fork.get("forced", [])]
+    made = {"run": run, "name": fork.get("name", ""), "step": fork.get("step"), "change": fork.get("change"), "forced": forced}
+    return made if status is None else {**made, "status": status}

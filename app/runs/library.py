@@ -1,0 +1,314 @@
+"""Library: the traces that lie in the folder, what is said of each, and what is done to them. No page library."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from decodescope.app.places import NAME, STAR, left_over
+from decodescope.app.refusal import Refused, sentence, told
+from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, disk, open_trace, parts
+from decodescope.engine.trace import Limits as TraceLimits
+from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.summary import summarise
+from decodescope.lab.wire.wire import Wire, encode
+
+from .channel import UPDATE
+from .examples import examples
+from .play import RUN, Play
+
+BIN = "deleted"  # folder inside: what was deleted, until it is erased
+GONE = ".gone"  # beside a trace in there, as old as the deletion
+UNDO_S = 3600.0  # seconds that a deleted trace can be brought back
+LONGEST = 80  # characters of a name
+TEXT = 2000  # characters of a trace's text that the filter looks through
+BARS = 48  # columns of the small picture of tokens per step
+SUMMED = 64 << 20  # bytes of a trace that is summed up for its row; of a larger one only the header is read
+STEP_TEXT, RUN_TEXT = 1 << 20, 64 << 20  # characters of the tokens of a step, and of all, in a trace from anywhere
+AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the next
+
+
+class Library:
+    """The traces behind the page: those of `play.folder`, and the examples that come with the package.
+
+    A recording that a run left behind, because its program ended, is listed too, as far as it is whole.
+    """
+
+    def __init__(self, play: Play):
+        self.play = play
+        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}  # path -> (time, size), what is said of it
+        self._lock = threading.Lock()
+
+    def listed(self) -> dict[str, Any]:
+        """Every trace, the newest first, then the examples; bytes held and the limit above which the oldest go.
+
+        Rows that could not be read in AT_ONCE_S have no figures yet, and `more` says so: ask again.
+        """
+        self._erase_old()
+        paths = sorted(self._paths(), key=_written, reverse=True)
+        until, rows, held = time.monotonic() + AT_ONCE_S, [], 0
+        with self._lock:
+            for path in paths:
+                with contextlib.suppress(OSError):  # taken away meanwhile
+                    row = self._row(path, _run_of(path), until)
+                    held += row["size"]
+                    rows.append({**row, "title": _name(path), "star": _beside(path, STAR).exists()})
+            for example in examples():
+                row = self._row(example.path, example.run, until + AT_ONCE_S)
+                rows.append({**row, "title": example.title, "about": example.about, "example": True})
+            self._known = {path: said for path, said in self._known.items() if path.exists()}
+        more = any(row.get("pending") for row in rows)
+        return {"rows": rows, "bytes": held, "most": self.play.limits.keep << 20, "more": more}
+
+    def _paths(self) -> Iterator[Path]:
+        for path in self.play.folder.glob("*" + SUFFIX + "*"):
+            run = _run_of(path)
+            if RUN.fullmatch(run) and path.is_file():
+                left = path.name == run + SUFFIX + PARTIAL and not path.with_suffix("").exists()
+                if path.name == run + SUFFIX or (left and not self._going(run) and not _written_now(path)):
+                    yield path
+
+    def _going(self, run: str) -> bool:
+        channel = self.play.channels().get(run)
+        return channel is not None and channel.going
+
+    def _row(self, path: Path, run: str, until: float) -> dict[str, Any]:
+        """What is said of a trace; read once as long as the file stays the same."""
+        state = path.stat()
+        mark, known = (state.st_mtime_ns, state.st_size), self._known.get(path)
+        row = {"run": run, "size": state.st_size, "at": state.st_mtime}
+        if known is None or known[0] != mark:
+            if time.monotonic() > until:
+                return row | {"pending": True}
+            known = self._known[path] = (mark, _told_of(path))
+        return row | known[1]
+
+    # ---- changes
+
+    def rename(self, run: str, name: str) -> None:
+        """Call a trace `name`; empty: by its number again. Raises Refused."""
+        path, shown = self._own(run), " ".join(name.split())
+        if len(shown) > LONGEST:
+            raise Refused(f"The name has {len(shown)} characters; at most {LONGEST} are kept.")
+        if not shown.isprintable():
+            raise Refused("The name holds characters that cannot be shown: write it with letters, digits and signs.")
+        with _doing():
+            if shown:
+                _beside(path, NAME).write_text(shown, encoding="utf-8")
+            else:
+                _beside(path, NAME).unlink(missing_ok=True)
+
+    def star(self, run: str, on: bool) -> None:
+        """Keep a trace in any case, or no longer. Raises Refused."""
+        mark = _beside(self._own(run), STAR)
+        with _doing():
+            mark.touch() if on else mark.unlink(missing_ok=True)
+
+    def delete(self, run: str) -> None:
+        """Take a trace away; for UNDO_S it can be brought back. Raises Refused, also while the run goes."""
+        path = self._own(run)
+        self.play.let_go(run)
+        with _doing():
+            kept = self.play.folder / BIN
+            kept.mkdir(exist_ok=True)
+            _beside(kept / path.name, GONE).write_bytes(b"")
+            for one in (_beside(path, STAR), _beside(path, NAME), path):
+                if one.exists():
+                    one.replace(kept / one.name)
+
+    def restore(self, run: str) -> None:
+        """Bring back what was deleted. Raises Refused."""
+        path = _trace(self.play.folder / BIN, run)
+        if not RUN.fullmatch(run) or not path.is_file():
+            raise Refused("This trace was erased: it cannot be brought back.")
+        if (self.play.folder / path.name).exists():
+            raise Refused("A trace of this run is here again already: nothing was brought back.")
+        with _doing():
+            for one in (path, _beside(path, STAR), _beside(path, NAME)):
+                if one.exists():
+                    one.replace(self.play.folder / one.name)
+            _beside(path, GONE).unlink(missing_ok=True)
+
+    def take(self, upload: Path, name: str) -> dict[str, Any]:
+        """Check an uploaded file as one from anywhere, and move it in. The run's id, and whether it was here already.
+
+        name: what the visitor's file is called. Raises Refused in one sentence that names it.
+        """
+        try:
+            run = _checked(upload, uploaded(self.play.limits.upload))
+        except ValueError as error:
+            why = sentence(error) if isinstance(error, TraceError | Refused) else f"it holds what no run writes. {told(error)}"
+            raise Refused(f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file")) from None
+        example = next((x.path for x in examples() if x.run == run), None)
+        path = example or self.play.folder / f"{run}{SUFFIX}"
+        if path.is_file():
+            if filecmp.cmp(path, upload, shallow=False):
+                return {"run": run, "known": True}
+            ways = "which came with the package and stays" if example else "delete that one first"
+            raise Refused(f"{name[:LONGEST]} was not taken: run {run} is here already and differs; {ways}.")
+        self.play.let_go(run)
+        with _doing():
+            upload.replace(path)
+        return {"run": run, "known": False}
+
+    def _own(self, run: str) -> Path:
+        """The trace of that run in the folder, or Refused."""
+        path = _trace(self.play.folder, run)
+        if any(x.run == run for x in examples()):
+            raise Refused("The examples come with the package: they can be opened and saved, not changed.")
+        if not RUN.fullmatch(run) or not path.is_file() or self._going(run):
+            going = RUN.fullmatch(run) and self._going(run)
+            raise Refused("The run is still going: stop it first." if going else "This trace is not here any more.")
+        return path
+
+    def _erase_old(self) -> None:
+        """Erase what was deleted longer than UNDO_S ago, and what is left of uploads that broke off long ago."""
+        left_over(self.play.folder, 3600.0 * self.play.limits.hours)
+        kept = self.play.folder / BIN
+        for path in [*kept.glob("*" + SUFFIX), *kept.glob("*" + SUFFIX + PARTIAL)]:
+            if time.time() - _written(_beside(path, GONE)) > UNDO_S:
+                for one in (path, *(_beside(path, mark) for mark in (STAR, NAME, GONE))):
+                    with contextlib.suppress(OSError):
+                        one.unlink(missing_ok=True)
+
+
+def _told_of(path: Path) -> dict[str, Any]:
+    """What a row says of a trace: its method, model, text and figures; of one that cannot be read, why not."""
+    try:
+        trace = open_trace(path)
+    except TraceError as error:
+        return {"trouble": sentence(error).replace(str(path), "The file")}
+    try:
+        head = trace.header
+        said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
+        said |= {"called": parts.called(head), "drafts": parts.said(head, "drafter").get("drafts", True)}
+        said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
+        if path.name.endswith(PARTIAL):
+            said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
+        if path.stat().st_size > SUMMED:
+            return said
+        made = summarise(trace)
+        said |= {"tokens": made.tokens, "tau": made.tau, "rate": made.tokens_per_s, "end": made.end}
+        return said | {"bars": _bars([len(step.emitted) for step in trace.steps]), "text": _text(trace)}
+    except ValueError as error:  # a record in the middle is bad
+        return {"trouble": _short(told(error), path)}
+    finally:
+        trace.close()
+
+
+def _short(said: str, path: Path) -> str:
+    return " ".join(said.split()).replace(str(path), "The file")[:300]
+
+
+def _text(trace: Trace) -> str:
+    """The end of the prompt and what the model went on with, for the filter."""
+    text = trace.text()
+    return text if len(text) <= TEXT else text[: TEXT // 2] + " … " + text[-TEXT // 2 :]
+
+
+def _bars(counts: list[int]) -> list[float]:
+    """Tokens per step, neighbours averaged so that at most BARS remain."""
+    width = max(1, -(-len(counts) // BARS))
+    return [round(sum(part) / len(part), 2) for i in range(0, len(counts), width) if (part := counts[i : i + width])]
+
+
+def uploaded(mib: int) -> TraceLimits:
+    """What a trace from anywhere may hold, where files of so many MiB are taken."""
+    times = UPLOADED.expanded_bytes // UPLOADED.file_bytes
+    return replace(UPLOADED, file_bytes=mib << 20, expanded_bytes=times * (mib << 20))
+
+
+def _checked(upload: Path, limits: TraceLimits) -> str:
+    """The run of a file whose every byte may have been chosen by somebody. Raises TraceError, ValueError, or Refused."""
+    trace = open_trace(upload, limits)
+    try:
+        if not RUN.fullmatch(trace.header.run):
+            raise Refused("the number of its run is not one of ours; record it again with this version.")
+        wire = Wire(trace.header)
+        wire.head()
+        for i, record in enumerate(trace.records()):
+            if i and (record is not trace.end):
+                wire.learn(record)  # type: ignore[arg-type]  # behind the header and before the end
+        text = 0
+        for step in trace.steps:
+            own, told = _characters(wire, step), f"step {step.step} would be"
+            text += own
+            if own > STEP_TEXT:
+                raise Refused(f"{told} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are.")
+            if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will ask for it
+                raise Refused(f"{told} {size:,} bytes on the page, and at most {UPDATE:,} are shown.")
+            if text > RUN_TEXT:
+                raise Refused(f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit.")
+        return trace.header.run
+    except (LookupError, ArithmeticError) as error:  # well-formed, and yet it makes no sense
+        raise ValueError(str(error)) from None
+    finally:
+        trace.close()
+
+
+def _characters(wire: Wire, step: Step) -> int:
+    """Characters of all tokens of a step; a token of a few bytes may stand for a long text, and be there many times."""
+    tokens = Counter(step.emitted)
+    if step.draft is not None:
+        tokens.update(step.draft.tokens)
+    if step.tops is not None:
+        tokens.update(step.tops.ids.ravel().tolist())
+    for part in (step.iteration, step.beams):
+        if part is not None:
+            tokens.update(part.tokens)
+    return sum(times * len(wire.text(token)) for token, times in tokens.items())
+
+
+def _run_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _trace(folder: Path, run: str) -> Path:
+    """The sealed trace of a run, or what was left of its recording where there is no such."""
+    sealed = folder / f"{run}{SUFFIX}"
+    left = _beside(sealed, PARTIAL)
+    return left if left.is_file() and not sealed.is_file() else sealed
+
+
+def _written_now(path: Path) -> bool:
+    """Whether another program is writing this recording."""
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            return not disk.lock(file)
+    except OSError:
+        return True
+
+
+def _beside(path: Path, mark: str) -> Path:
+    return path.with_name(path.name + mark)
+
+
+def _name(path: Path) -> str:
+    """What the visitor calls a trace; empty: nothing."""
+    try:
+        return _beside(path, NAME).read_text(encoding="utf-8")[:LONGEST]
+    except (OSError, ValueError):
+        return ""
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+@contextlib.contextmanager
+def _doing() -> Iterator[None]:
+    """What the file system refuses becomes a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(told(error)) from None

@@ -1,0 +1,73 @@
+"""Lineup: two to four methods that are to run on one prompt, as the page asks for them, and their start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from decodescope.app.refusal import Refused
+
+from .channel import Channel
+from .play import Choice, Play
+from .presets import PRESETS
+from .recipe import from_json
+
+LETTERS = "ABCD"
+FEWEST_RUNS, MOST_RUNS = 2, 4
+SAMPLERS = ("", "greedy", "temperature")  # of all methods: their own, or one of these
+HOTTEST = 5.0
+
+
+def choices_of(said: dict[str, Any]) -> list[Choice]:
+    """The runs of a question: {"prompt", "seed", "new", "methods": [preset or settings as text, ...], "sampler",
+    "temperature"}. Raises Refused."""
+    methods, sampler, warm = said.get("methods"), said.get("sampler", ""), said.get("temperature", 0.8)
+    if not isinstance(methods, list) or not FEWEST_RUNS <= len(methods) <= MOST_RUNS:
+        raise Refused(f"Choose {FEWEST_RUNS} to {MOST_RUNS} methods to run on one prompt.")
+    for name, what in (("seed", "The seed"), ("new", "New tokens")):
+        if not isinstance(said.get(name), int) or isinstance(said[name], bool) or not 0 <= said[name] < 1 << 63:
+            raise Refused(f"{what} must be a whole number, 0 or more.")
+    if sampler not in SAMPLERS:
+        raise Refused(f"Sampling is one of: as each method has it, {', '.join(SAMPLERS[1:])}.")
+    if not isinstance(warm, int | float) or not 0 < warm <= HOTTEST:
+        raise Refused(f"The temperature must lie in (0, {HOTTEST:g}].")
+    common: dict[str, Any] = {"prompt": str(said.get("prompt") or ""), "seed": said["seed"], "max_new": said["new"]}
+    made = []
+    for text in map(str, methods):
+        if text in PRESETS:
+            choice = Choice("", PRESETS[text].names, PRESETS[text].settings)
+        elif text.startswith("{"):
+            choice = from_json(text)
+        else:
+            raise Refused(f"There is no preset {text[:40]!r} here: choose one of the list.")
+        made.append(replace(_sampled(choice, sampler, float(warm)), **common))
+    return made
+
+
+def _sampled(choice: Choice, sampler: str, warm: float) -> Choice:
+    """The same method with another sampler; "": with its own."""
+    if not sampler:
+        return choice
+    own = choice.names.get("sampler", ())
+    gone = {"sampler", *([own] if isinstance(own, str) else own)}
+    settings = {part: knobs for part, knobs in choice.settings.items() if part not in gone}
+    if sampler == "temperature":
+        settings["temperature"] = {"temperature": warm}
+    return replace(choice, names={**choice.names, "sampler": [sampler]}, settings=settings)
+
+
+def begin_all(play: Play, asked: Sequence[Choice]) -> list[Channel]:
+    """Queue runs one behind the other; raises Refused, and then none of them is queued."""
+    for letter, choice in zip(LETTERS, asked, strict=False):
+        if why := play.check(choice):
+            raise Refused(f"Method {letter}: {why}")
+    begun: list[Channel] = []
+    try:
+        for choice in asked:
+            begun += [play.start(choice)]
+    except Refused:
+        for channel in begun:
+            play.act(channel, "stop")
+        raise
+    return begun

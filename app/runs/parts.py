@@ -1,0 +1,77 @@
+"""Parts: every component as plain data, with what its authors and we measured, for the command line and the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+BOOK = Path(__file__).resolve().parents[2] / "assets" / "methods.json"
+
+
+@cache
+def book() -> dict[str, Any]:
+    """What is told of the parts beside what they declare. headlines: kind -> name -> what the authors measured; measured:
+    the `command`, and `figures`, kind -> name -> [tokens a pass, times plain decoding], of the shipped models."""
+    read: dict[str, Any] = json.loads(BOOK.read_text(encoding="utf-8"))
+    return read
+
+
+def parts() -> list[dict[str, Any]]:
+    """Every part as plain data. lossless: whether a method that differs from plain decoding in this part alone keeps the
+    target's law under its sampler; of a rule, whether it does for every draft."""
+    from decodescope.engine.core.component import KINDS, registry
+    from decodescope.engine.method import Method
+
+    headlines, figures = book()["headlines"], book()["measured"]["figures"]
+    made = []
+    for kind in KINDS:
+        for name, cls in registry(kind).items():
+            part: Any = cls()
+            made.append(
+                {
+                    "kind": kind,
+                    "name": name,
+                    "title": cls.title,
+                    "idea": idea(cls),
+                    "source": cls.source,
+                    "headline": headlines.get(kind, {}).get(name, ""),
+                    "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
+                    "lossless": part.lossless if kind == "acceptance" else Method(**{kind: part}).lossless,
+                    "params": [knob(p) for p in cls.params()],
+                    "needs": {
+                        "attention": part.needs.attention,
+                        "hidden": sorted(map(str, part.needs.hidden)),
+                        "models": list(part.lanes),
+                        "heads": heads(part),
+                    },
+                }
+            )
+    return made
+
+
+def idea(cls: type) -> str:
+    """What a part does, in a sentence: the first line of its file, without the name in front."""
+    first = " ".join((sys.modules[cls.__module__].__doc__ or "").split("\n\n")[0].split())
+    said = first.partition(": ")[2] or first
+    return said[:1].upper() + said[1:]
+
+
+def heads(part: Any) -> list[str]:
+    """The trained heads that a part reads, by the folder that it misses in a model without any."""
+    from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.method import Method
+
+    bare = ModelSpec("bare", n_layers=4, n_heads=1, n_kv_heads=1, head_dim=8, d_model=8, d_ff=8, vocab=8)
+    why = [part.refuse(Method(**{part.kind: part}), bare), *(part.lacks(role, bare) for role in part.lanes)]
+    return sorted({name for text in why if text for name in re.findall(r"heads/(\w+)", text)})
+
+
+def knob(param: Any) -> dict[str, Any]:
+    """A Param as plain data."""
+    said = {f.name: getattr(param, f.name) for f in dataclasses.fields(param) if f.name not in ("step", "before")}
+    return {**said, "type": param.type.__name__, "choices": list(param.choices)}

@@ -1,0 +1,236 @@
+"""Recipe: the present settings in words that can be taken elsewhere: a command, Python, a link, and back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from decodescope.app.refusal import Refused
+from decodescope.engine.core import roles
+from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.method import Method
+from decodescope.engine.trace import open_trace
+from decodescope.engine.trace.events import Header
+from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.trace.typed import read
+from decodescope.lab.cost.passes import spec_of
+
+from .examples import examples
+from .play import Choice
+from .presets import PRESETS, matching
+
+SMALLER = ("plain", "h2o", "streaming")  # presets that hold less: no draft's tree, or a cache with a bound
+WAYS = ("command", "python", "link")
+LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
+
+
+def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
+    """The run that `choice` describes, as a command line, as Python, or as the part of a link behind the address.
+
+    names: role -> model. Raises Refused, ParamError or MethodError for settings that make no method.
+    """
+    if way == "link":
+        text = "#set=" + urlsafe_b64encode(as_json(choice).encode("utf-8", "replace")).decode().rstrip("=")
+        if len(text) > LONGEST_LINK:
+            raise Refused(f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command.")
+        return text
+    method = Method.named(choice.names, choice.settings)
+    parts, settings = _chosen(choice), _set(choice)
+    lanes = {role: names[role] for role in method.lanes if role in names}
+    if way == "python":
+        return _python(choice, parts, settings, names["target"], lanes)
+    words = ["decodescope", "run", "--model", names["target"]]
+    for role, name in lanes.items():
+        words += roles.words(role, name)
+    for kind, name in parts.items():
+        words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
+    for part, knobs in settings.items():
+        for knob, value in knobs.items():
+            words += ["--set", f"{part}.{knob}={str(value).lower() if isinstance(value, bool) else value}"]
+    words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
+    return shlex.join(words)
+
+
+def _python(
+    choice: Choice, parts: Mapping[str, Any], settings: Mapping[str, Any], target: str, lanes: Mapping[str, str]
+) -> str:
+    said = [f"    {dict(x)!r},\n" for x in ((parts, settings) if settings else (parts,) if parts else ())]
+    method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
+    loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
+    more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
+    return (
+        "from decodescope.engine import Method, load, run\n\n"
+        f"method = {method}\n"
+        "made = run(\n"
+        f"    load({target!r}),\n    method,\n    {choice.prompt!r},\n{more}"
+        f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n)\n"
+        "print(made.text)\n"
+    )
+
+
+def _chosen(choice: Choice) -> dict[str, Any]:
+    """The parts that are not the usual ones, and those of which a knob is set."""
+    usual = Method()
+    made: dict[str, Any] = {}
+    for kind in KINDS:
+        name = choice.names.get(kind)
+        if name and name not in (getattr(usual, kind).name, [getattr(usual, kind).name]):
+            made[kind] = name if isinstance(name, str) else list(name)
+    return made
+
+
+def _set(choice: Choice) -> dict[str, dict[str, Any]]:
+    """The knobs that are not as their component has them."""
+    made: dict[str, dict[str, Any]] = {}
+    for part, knobs in choice.settings.items():
+        kind = part if part in KINDS else "sampler"
+        name = str(choice.names.get(kind)) if kind == part else part
+        usual = {x.name: x.default for x in registry(kind)[name].params()} if name in registry(kind) else {}
+        changed = {knob: value for knob, value in knobs.items() if usual.get(knob) != value}
+        if changed:
+            made[part] = changed
+    return made
+
+
+def kinds_of(names: Mapping[str, Any]) -> set[str]:
+    """The kinds that count: those that the chosen strategy uses, a schedule only where the chosen drafter can have one."""
+    shelf, drafters = registry("strategy"), registry("drafter")
+    strategy, drafter = str(names["strategy"]), str(names["drafter"])
+    uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
+    asks = drafter in drafters and drafters[drafter]().scheduled  # type: ignore[attr-defined] # a Drafter's
+    return uses if asks else uses - {"schedule"}
+
+
+def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) -> Choice:
+    """The same settings with this part, as it comes, in the place of the one of its kind; a sampler goes to the end of the
+    chain, without greedy. kind "preset": that composition.
+
+    why(choice): what stands against settings. Where something does, the first preset that has this part, or one of its kind,
+    if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
+    """
+    if kind == "preset" and name in PRESETS:
+        return replace(choice, names=PRESETS[name].names, settings=PRESETS[name].settings)
+    if kind not in KINDS or name not in registry(kind) or not registry(kind)[name].listed:
+        raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
+    usual = {x: part.name for x, part in Method().parts().items()}
+    names: dict[str, Any] = {**usual, **choice.names}
+    if kind == "sampler":
+        before = [names[kind]] if isinstance(names[kind], str) else names[kind]
+        names[kind] = [name] if name == "greedy" else [*(x for x in before if x not in ("greedy", name)), name]
+    else:
+        names[kind] = name
+    if kind not in kinds_of(names) and kind != "schedule":
+        names["strategy"] = usual["strategy"]
+    names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
+    still = {*names, *names.get("sampler", ())} - {kind, name}
+    made = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
+    if kind == "sampler" or (kind in names and not why(made)):
+        return made
+    for preset in sorted((x for x in PRESETS.values() if kind in x.names), key=lambda x: x.names[kind] != name):
+        own = {x: knobs for x, knobs in preset.settings.items() if x != kind or preset.names[kind] == name}
+        other = replace(choice, names={**preset.names, kind: name}, settings=own)
+        if not why(other):
+            return other
+    return made
+
+
+def opening() -> Choice:
+    """What the controls begin with: prompt and numbers of the example that the page opens on, so that Run repeats it. (The
+    method of both is the page's first preset.)"""
+    for example in examples():
+        trace = open_trace(example.path)
+        try:
+            return recorded(trace.header)
+        finally:
+            trace.close()
+    return Choice("Once upon a time, there was a little", seed=7)
+
+
+def recorded(header: Header) -> Choice:
+    """The settings that a recorded run was made with."""
+    method = Method.from_record(header.method)
+    names: dict[str, Any] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    uses = kinds_of({kind: part.name for kind, part in method.parts().items()})
+    for kind, part in method.parts().items():
+        if kind not in uses:
+            continue
+        if part is method.sampler:
+            names[kind] = [x.name for x in method.sampler.in_order]
+            settings |= {x.name: x.knobs() for x in method.sampler.in_order}
+        else:
+            names[kind], settings[kind] = part.name, part.knobs()
+    if "policy" in settings:
+        settings["policy"] = _asked(method.policy, header)
+    pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
+    told = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
+    return Choice(told.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens)
+
+
+def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
+    """The knobs of a policy as they were asked for. A budget that is a share of the prompt stands in a record as the entries
+    that it came to; where the usual numbers come to the same with this share, they are what was asked for, or as good."""
+    knobs = policy.knobs()
+    if not knobs.get("share"):
+        return knobs
+    usual = type(policy)(**{"share": knobs["share"]})
+    asked = usual.knobs()
+    try:
+        usual.begin(spec_of(header.model), len(header.prompt))
+    except ValueError:  # a header from elsewhere, of no model or of a share that none can have
+        return knobs
+    return asked if usual == policy else knobs
+
+
+def smaller(header: Header) -> list[dict[str, str]]:
+    """What to try with the same prompt after memory ran out: presets that hold less, title and settings. Nothing for a
+    record from elsewhere whose method is none of ours."""
+    try:
+        choice = recorded(header)
+    except Refusal:
+        return []
+    found = []
+    for name in SMALLER:
+        names, settings = PRESETS[name].names, PRESETS[name].settings
+        if matching(choice) != name:
+            lesser = as_json(replace(choice, names=names, settings=settings))
+            found.append({"title": PRESETS[name].title, "settings": lesser})
+    return found
+
+
+def as_json(choice: Choice) -> str:
+    """The settings as text that `from_json` reads."""
+    names = {kind: name if isinstance(name, str) else list(name) for kind, name in choice.names.items()}
+    said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What `as_json` writes."""
+
+    prompt: str
+    names: dict[str, Any]
+    settings: dict[str, dict[str, Any]]
+    seed: int
+    new: int
+
+
+def from_json(text: str) -> Choice:
+    """The settings that `as_json` or a link holds; raises Refused for a text that is neither. Knobs are not checked here."""
+    try:
+        if not text.startswith("{"):
+            text = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8")
+        said = read(_Said, json.loads(text))
+        named = [x for name in said.names.values() for x in (name if isinstance(name, list) else [name])]
+        if not all(isinstance(x, str) for x in named):
+            raise TraceError("a part has no name")
+    except (ValueError, RecursionError):
+        raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None
+    return Choice(said.prompt, said.names, said.settings, said.seed, said.new)

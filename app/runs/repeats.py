@@ -1,0 +1,189 @@
+"""Repeats: recorded runs decoded several times more, in turns and unrecorded, so that a ratio of speeds has an interval."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from decodescope.app.refusal import Refused, told
+from decodescope.lab.views.contrast import prompts_equal
+
+from .channel import Channel
+from .play import MOST_NEW, Play
+from .recipe import recorded
+
+if TYPE_CHECKING:
+    from decodescope.engine.bench.contest import Contestant, Written
+    from decodescope.engine.runner import Job
+    from decodescope.engine.session import Session
+    from decodescope.engine.trace.events import End, EndReason, Header
+
+FEWEST, MOST = 3, 40  # rounds
+SURE = 0.95  # of the intervals
+WARM = 8  # tokens that everyone writes before the first round
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the worker is told of a round: when it was over, from the first one's beginning."""
+
+    step: int
+    t_us: float
+
+
+class _Stopped(Exception):
+    """The rounds are to end."""
+
+
+class Repeat:
+    """Work for the runner's worker, which steps it like a session: a step is a round, in which every run is decoded once as
+    its header says, with its own seed, and nothing is kept but the time of its steps.
+
+    play: has the models;  channels: the runs, of one prompt;  times: rounds. Raises Refused for what cannot be repeated.
+    """
+
+    def __init__(self, play: Play, channels: Sequence[Channel], times: int):
+        if not FEWEST <= times <= MOST:
+            raise Refused(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
+        headers = [_header(channel) for channel in channels]
+        if not all(prompts_equal(headers[0], header) for header in headers[1:]):
+            raise Refused("The prompts of these runs differ, so their times cannot be compared: run them on one prompt first.")
+        self.run_id, self.times, self.rounds = secrets.token_hex(8), times, 0
+        self.runs = [channel.run for channel in channels]
+        self.end: End | None = None
+        self.stopping = False
+        self.job: Job | None = None
+        self._prompt: list[int] = headers[0].prompt.tolist()
+        self._first = [_first(channel) for channel in channels]
+        made = [_contestants(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
+        self._warm, self._field = [warm for warm, _ in made], [one for _, one in made]
+        for one in (*self._warm, *self._field):
+            one.write = self._until_stopped(one.write)
+        self._device = play.models["target"].decoder.device
+        self._began = 0.0
+        self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
+        self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
+
+    def _until_stopped(self, write: Callable[[list[int]], Written]) -> Callable[[list[int]], Written]:
+        def call(prompt: list[int]) -> Written:
+            if self.stopping:
+                raise _Stopped
+            return write(prompt)
+
+        return call
+
+    def step(self) -> Round:
+        """One round; before the first one everyone writes a few tokens."""
+        from decodescope.engine.bench.contest import one_round
+
+        self._began = self._began or time.perf_counter()
+        try:
+            for one in self._warm if not self.rounds else []:
+                one.write(self._prompt)
+            one_round(self._field, "", self._prompt, self.rounds, self._device)
+        except _Stopped:
+            self.finish("stopped_by_user")
+            return Round(self.rounds, 0.0)
+        for k, one in enumerate(self._field):
+            call = one.calls.pop("")[-1]  # its records are no longer needed
+            self._rates[k].append(len(call.tokens) / call.decode_s if call.decode_s else 0.0)
+            self._same[k] &= call.tokens[: len(self._first[k])] == self._first[k]  # which may have been stopped before
+        self.rounds += 1
+        if self.rounds == self.times:
+            self.finish("max_new_tokens")
+        return Round(self.rounds - 1, (time.perf_counter() - self._began) * 1e6)
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the rounds; those that were made count."""
+        from decodescope.engine.trace.events import End
+
+        self.end = self.end or End(reason, [], self.rounds, message)
+        return self.end
+
+    def begin(self, play: Play) -> Repeat:
+        """Queue the rounds behind the runs that wait."""
+        self.job = play.work(cast("Session", self))  # of a session the worker asks no more than stands above
+        return self
+
+    def stop(self) -> None:
+        """End after the call that is being made."""
+        self.stopping = True
+        if self.job is not None:
+            self.job.cancel()
+
+    def record(self) -> dict[str, Any]:
+        """What came out so far, as plain data.
+
+        runs: per run the median tokens a second of its steps, with an interval, and whether every call wrote the text of the
+        recorded run;  ratios: run -> run -> how many times as fast as the first the second was, round by round: the median
+        over the rounds, its interval, and n
+        """
+        from decodescope.engine.bench.speculation_figures import interval
+
+        def middle(values: list[float]) -> dict[str, Any]:
+            return {"median": statistics.median(values), "interval": interval(values, sure=SURE), "n": len(values)}
+
+        n, job = self.rounds, self.job
+        each = [(run, rates[:n], same) for run, rates, same in zip(self.runs, self._rates, self._same, strict=True)]
+        whole = n >= 2 and all(all(rates) for _, rates, _ in each)
+        made: dict[str, Any] = {"id": self.run_id, "rounds": n, "times": self.times, "sure": SURE}
+        made["over"] = self.end is not None or (job is not None and job.over)
+        made["status"] = "queued" if job is None else job.status
+        made["message"] = "" if job is None else job.message
+        made["runs"] = [{"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each]
+        made["ratios"] = {}
+        for base, slow, _ in each if whole else []:
+            times = {run: [x / y for x, y in zip(quick, slow, strict=True)] for run, quick, _ in each}
+            made["ratios"][base] = {run: middle(ratio) for run, ratio in times.items() if run != base}
+        return made
+
+
+def _first(channel: Channel) -> list[int]:
+    return [token for step in channel.steps(0, channel.count) for token in step.emitted]
+
+
+def _header(channel: Channel) -> Header:
+    """The header of a run that is over. Raises Refused."""
+    if channel.going or channel.wire is None:
+        raise Refused("One of these runs is still going: repeat them when all are over.")
+    if channel.reading:
+        raise Refused("The steps of one of these runs are still being read: repeat them when all are there.")
+    header = channel.wire.header
+    if not 1 <= header.max_new_tokens <= MOST_NEW:
+        raise Refused(f"A run asked for {header.max_new_tokens} new tokens; runs of 1 to {MOST_NEW} are repeated here.")
+    if header.stop_texts:
+        raise Refused("A run stopped at a text that it was given, and the page cannot repeat that: use decodescope run.")
+    return header
+
+
+def _contestants(play: Play, header: Header, name: str) -> tuple[Contestant, Contestant]:
+    """Who repeats a run: for the warm-up, and for the rounds. Raises Refused where the present models are others."""
+    from decodescope.engine.bench.contest import ours
+    from decodescope.engine.session import Session
+
+    if not play.models:
+        raise Refused(play.trouble or "The models are still being loaded; try again in a moment.")
+    try:
+        method = play.method(recorded(header))
+        wanted = {"target": header.model} | {role: header.lanes.get(role, {}) for role in method.lanes}
+        for role, spec in wanted.items():
+            here = play.models.get(role)
+            if here is None or here.fingerprint != spec.get("fingerprint"):
+                now = f"{here.name} is loaded now" if here is not None else "none is loaded"
+                raise Refused(
+                    f"Run {name} was made with the {role} model {str(spec.get('name', '?'))[:80]} and {now}: choose that model "
+                    "in the Lab, or run the methods on one prompt anew."
+                )
+        models = {role: play.models[role] for role in wanted if role != "target"}
+        target, prompt = play.models["target"], header.prompt.tolist()
+        play.has_room(Session(target, method, prompt, models=models, max_new_tokens=header.max_new_tokens, seed=header.seed))
+        given: dict[str, Any] = {"models": models, "stop": header.stop_tokens, "seed": header.seed}
+        return ours(name, target, method, WARM, **given), ours(name, target, method, header.max_new_tokens, **given)
+    except Refused:
+        raise
+    except ValueError as error:
+        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None

@@ -1,0 +1,161 @@
+"""Standings: what is said of runs beside each other: a row of figures each, what every two share, the table as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import combinations
+from typing import Any
+
+from decodescope.app.refusal import Refused, told
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace import Trace, open_trace
+from decodescope.engine.trace.parts import called
+from decodescope.lab.decision.table import safe
+from decodescope.lab.views.contrast import Side, chance, contrast
+
+from .channel import Channel
+from .lineup import LETTERS
+from .repeats import SURE
+
+KEPT = 16  # runs whose figures are in memory
+# what a row of the table says, and its head in a file
+COLUMNS = {
+    "letter": "pane",
+    "run": "run",
+    "method": "method",
+    "model": "model",
+    "seed": "seed",
+    "status": "status",
+    "tokens": "tokens",
+    "steps": "steps",
+    "passes": "target passes",
+    "tau": "tokens per pass",
+    "accepted": "accepted per drafting step",
+    "accepted_low": "95 % from",
+    "accepted_high": "95 % to",
+    "accepted_n": "drafting steps",
+    "share": "share of trials accepted",
+    "rate": "tokens per second, one run",
+    "held": "KV bytes held",
+    "full": "KV bytes of a full cache",
+    "ratio": "times the baseline's speed",
+    "ratio_low": "from",
+    "ratio_high": "to",
+    "ratio_n": "runs of each",
+    "equal": "tokens equal to the baseline's",
+    "text": "text",
+    "gap": "gap of the target's two likeliest where it parts, nats",
+}
+
+
+class Figures:
+    """What is said of runs beside each other; a run is read once as long as nothing was added to it."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, int, bool], tuple[Side, dict[str, Any]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def told(self, channels: Sequence[Channel]) -> dict[str, Any]:
+        """A row per run, and what is to be said of each two of those that have begun. Raises Refused."""
+        found = [self._row(channel) for channel in channels]
+        rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, found, strict=False)]
+        pairs = []
+        for i, j in combinations(range(len(found)), 2):
+            a, b, names = found[i][0], found[j][0], (LETTERS[i], LETTERS[j])
+            if a is not None and b is not None:
+                made = contrast(a, b, names)
+                texts = [a.text_of(made.at), b.text_of(made.at)]
+                pairs.append({"a": i, "b": j, **made.record(), "texts": texts, "chance": chance(a, b, made, names)})
+        return {"rows": rows, "pairs": pairs}
+
+    def table(self, channels: Sequence[Channel], base: int, rounds: dict[str, Any] | None) -> dict[str, Any]:
+        """The same with every run's speed against that of run number `base`: from `rounds`, or from one run of each."""
+        found = self.told(channels)
+        rows, pairs = found["rows"], {(x["a"], x["b"]): x for x in found["pairs"]}
+        ratios = (rounds or {}).get("ratios", {}).get(rows[base]["run"], {})
+        for i, row in enumerate(rows):
+            pair = pairs.get((min(i, base), max(i, base)))
+            if i == base or pair is None:
+                continue
+            row |= {"equal": pair["at"], "text": pair["verdict"], "gap": pair["gap"]}
+            if (again := ratios.get(row["run"])) is not None:
+                low, high = again["interval"]
+                row |= {"ratio": again["median"], "ratio_low": low, "ratio_high": high, "ratio_n": again["n"]}
+            elif row.get("rate") and rows[base].get("rate"):
+                row |= {"ratio": row["rate"] / rows[base]["rate"], "ratio_n": 1}
+        return {**found, "base": LETTERS[base], "repeats": rounds}
+
+    def _row(self, channel: Channel) -> tuple[Side | None, dict[str, Any]]:
+        key = (channel.run, channel.count, channel.over)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        begun: dict[str, Any] = {"run": channel.run, "status": channel.status}
+        if channel.wire is None:
+            return None, begun
+        try:
+            side = _side(channel)
+            made = (side, begun | _figures(side))
+        except (ValueError, LookupError, ArithmeticError) as error:
+            # what comes from elsewhere may be well-formed and yet make no sense
+            why = "" if isinstance(error, Refusal) else "A run cannot be compared. "
+            raise Refused(why + told(error)) from None
+        with self._lock:
+            self._known[key] = made
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return made
+
+
+def _side(channel: Channel) -> Side:
+    if channel.over and channel.path.is_file():
+        with closing(open_trace(channel.path)) as trace:
+            return Side.of(trace)
+    assert channel.wire is not None
+    known = [x for x in (channel.wire.header, channel.wire.prefill) if x is not None]
+    made = Side.of(Trace([*known, *channel.steps(0, channel.count)]))
+    made.over = channel.over
+    return made
+
+
+def _figures(side: Side) -> dict[str, Any]:
+    from decodescope.engine.bench.speculation_figures import interval
+
+    s, h, kept = side.summary, side.header, side.kept
+    low, high = interval(kept, sure=SURE, of=statistics.fmean) if kept else (None, None)
+    return {
+        "method": called(h),
+        "model": str(h.model.get("name", ""))[:80],
+        "seed": h.seed,
+        "lossless": h.lossless,
+        "tokens": len(side.tokens),
+        "steps": s.steps,
+        "passes": s.target_passes,
+        "tau": s.tau,
+        "accepted": statistics.fmean(kept) if kept else None,
+        "accepted_low": low,
+        "accepted_high": high,
+        "accepted_n": len(kept),
+        "share": s.acceptance,
+        "rate": s.tokens_per_s,
+        "held": s.kv_bytes_held,
+        "full": s.kv_bytes_full,
+        "end": s.end,
+    }
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """The table as comma-separated values with a head."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS.values())
+    for row in rows:
+        writer.writerow([safe(value) if isinstance(value := row.get(name), str) else value for name in COLUMNS])
+    return out.getvalue()

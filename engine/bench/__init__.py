@@ -1,0 +1,1 @@
+"""Measurements: questions and their scores, methods in turns, and the figures of it."""

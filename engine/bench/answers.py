@@ -1,0 +1,360 @@
+"""LabBench: what each composition of methods gains and loses on questions with known answers, all in one run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.tops import TIE
+from decodescope.engine.load import SHIPPED, Model
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.methods.samplers.greedy import Greedy
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.run import encode
+from decodescope.engine.session import Session
+from decodescope.engine.timing.measure import machine
+from decodescope.engine.trace.events import Level, Step
+
+from .answers_figures import BASELINE, Result, Row, by_depth
+from .contest import agreement
+from .questions import LabBenchError, Question
+from .result_file import gather
+from .score import score
+
+QUESTIONS = SHIPPED.parent / "bench" / "labbench.jsonl"
+SHORT = 8  # questions of a kind in the short form
+ROOM = 16  # tokens that an answer may have beyond its reference
+# kind -> longest answer in tokens; more where the reference needs more
+LONGEST = {
+    "chat": 64, "translation": 96, "summary": 64, "qa": 32, "math": 96, "retrieval": 32, "copy": 160, "edit": 160,
+    "lists": 96, "json": 128, "expression": 96, "code": 96,
+}  # fmt: skip
+OTHERS = 256  # of a kind that is not ours
+COMPOSITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, Any]]]] = {
+    BASELINE: ({}, {}),
+    "prompt_lookup": ({"drafter": "prompt_lookup"}, {}),
+    "draft_model": ({"drafter": "draft_model"}, {}),
+    "layer_skip": ({"drafter": "layer_skip"}, {}),
+    "token_recycling": ({"drafter": "token_recycling"}, {}),
+    "streaming_llm": ({"policy": "streaming_llm"}, {"policy": {"sinks": 4, "recent": 124}}),
+    "h2o": ({"policy": "h2o"}, {"policy": {"heavy": 64, "recent": 64}}),
+    "confidence_exit": ({"depth": "confidence_exit"}, {}),
+}
+
+
+def compositions(drafted: bool = True) -> dict[str, Method]:
+    """The methods that are compared unless others are named; those with a draft model only if there is one (`drafted`)."""
+    made = {name: Method.named(*parts) for name, parts in COMPOSITIONS.items()}
+    return {name: method for name, method in made.items() if drafted or "draft" not in method.lanes}
+
+
+def under(methods: Mapping[str, Method], temperature: float) -> dict[str, Method]:
+    """The same with plain decoding in front, all with one sampler: greedy at temperature 0."""
+    if methods.get(BASELINE, Method()) != Method():
+        raise LabBenchError(f"The name {BASELINE} is that of plain decoding, which all are compared with: use another.")
+    sampler = Temperature(temperature) if temperature else Greedy()
+    return {name: replace(method, sampler=sampler) for name, method in {BASELINE: Method(), **methods}.items()}
+
+
+@dataclass
+class Answer:
+    """One turn's answer, and what it took.
+
+    offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
+    kv_bytes: the most that all caches held after the prompt or a step; step_kv_bytes: after a step
+    fault: why there is no whole answer
+    """
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    end: str = ""
+    fault: str = ""
+    steps: int = 0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    offered: list[int] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    kv_bytes: int = 0
+    step_kv_bytes: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+    def add(self, step: Step, last: bool) -> None:
+        """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
+        self.steps += 1
+        self.tokens += step.emitted
+        self.passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
+        self.drafted += step.drafted
+        self.accepted += step.accepted
+        deep = depth_of([] if step.draft is None else step.draft.parents)
+        deep = min(deep, len(step.emitted)) if last else deep
+        for counts, reach in ((self.offered, deep), (self.reached, min(step.accepted, deep))):
+            counts += [0] * (deep - len(counts))
+            for i in range(reach):
+                counts[i] += 1
+        self.step_kv_bytes = max(self.step_kv_bytes, sum(c.held_bytes for c in step.cache))
+        self.kv_bytes = max(self.kv_bytes, self.step_kv_bytes)
+        self.decode_s += step.wall_us / 1e6
+
+
+def depth_of(parents: Sequence[int]) -> int:
+    """Depth of a draft tree, the root's children being at 1; parents stand before their children."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return max(depths, default=0)
+
+
+class Bench:
+    """A model, a draft model or none, and compositions by name, which all get the same sampler: greedy, or `temperature`.
+
+    The plain one is always among them. further: more draft models, by role. Raises MethodError if one of the methods cannot
+    run here, LabBenchError if the model has no tokenizer.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        methods: Mapping[str, Method] | None = None,
+        draft: Model | None = None,
+        *,
+        temperature: float = 0.0,
+        seed: int = 0,
+        new_tokens: int | None = None,
+        further: Mapping[str, Model] | None = None,
+    ):
+        if model.tokenizer is None:
+            raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
+        self.model, self.draft, self.seed, self.new_tokens = model, draft, seed, new_tokens
+        self.temperature, self.further = temperature, dict(further or {})
+        self.methods = under(compositions(draft is not None) if methods is None else methods, temperature)
+        for method in self.methods.values():
+            method.check(model.spec, self.models(method))
+        self._ids: tuple[Any, dict[Any, list[int]]] = (None, {})
+
+    def settings(self) -> dict[str, Any]:
+        """What the figures depend on, as plain data."""
+        device = self.model.decoder.device
+        return {
+            "model": self.model.name,
+            "fingerprint": self.model.fingerprint,
+            "draft": None if self.draft is None else self.draft.name,
+            "draft_fingerprint": None if self.draft is None else self.draft.fingerprint,
+            "further": {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in self.further.items()},
+            "machine": machine(device),
+            "device": str(device),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "dtype": str(self.model.decoder.dtype).removeprefix("torch."),
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "new_tokens": self.new_tokens,
+            "chat": bool(self.model.tokenizer and self.model.tokenizer.has_chat),
+            "methods": {name: method.record() for name, method in self.methods.items()},
+            "lossless": [name for name, method in self.methods.items() if method.lossless],
+        }
+
+    def models(self, method: Method) -> dict[str, Model]:
+        """The draft models that `method` reads, by role, as far as they are given."""
+        given = self.further | ({} if self.draft is None else {"draft": self.draft})
+        return {role: given[role] for role in method.lanes if role in given}
+
+    # ---- one question
+
+    def rows(self, question: Question, turn: int = 0) -> list[Row]:
+        """What every composition made of the question, in their order; they take turns beginning with number `turn`, so that
+        whatever else the machine does meets them all."""
+        names = list(self.methods)
+        shift = turn % len(names)
+        talks = {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
+        return [self.row(question, name, talks[name], talks[BASELINE]) for name in names]
+
+    def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
+        """The answers to all turns; the model's own answers stand in the later prompts. A fault ends the talk."""
+        said: list[dict[str, str]] = []
+        answers: list[Answer] = []
+        longest = new_tokens or self.longest(question)
+        for text in question.turns:
+            said.append({"role": "user", "content": text})
+            answers.append(self.answer(method, self.prompt(question, said), longest))
+            if answers[-1].fault:
+                break
+            said.append({"role": "assistant", "content": self.text(answers[-1].tokens)})
+        return answers
+
+    def answer(self, method: Method, prompt: list[int], longest: int) -> Answer:
+        """Decode one answer of at most `longest` tokens."""
+        made = Answer(prompt)
+        level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.name != "none" else "counts"
+        try:
+            models = self.models(method)
+            session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
+            began = session.start()
+            made.prefill_s = began.wall_us / 1e6
+            made.kv_bytes = sum(c.held_bytes for c in began.cache)
+            for step in session.stream():
+                made.add(step, session.done)
+            assert session.end is not None
+            made.end = session.end.reason
+        except (MethodError, EngineFault) as error:
+            made.end, made.fault = getattr(error, "reason", "bad_input"), str(error)
+        return made
+
+    def longest(self, question: Question) -> int:
+        """The most tokens that an answer to the question may have."""
+        if self.new_tokens is not None:
+            return self.new_tokens
+        needed = max((len(encode(self.model, x)) + ROOM for x in question.references), default=0)
+        return max(LONGEST.get(question.kind, OTHERS), needed)
+
+    def first(self, question: Question) -> list[int]:
+        """Token ids of the prompt of its first turn."""
+        return self.prompt(question, [{"role": "user", "content": question.turns[0]}])
+
+    def too_long(self, question: Question) -> str:
+        """Why the model cannot read the question's first turn; empty if it can."""
+        length, most = len(self.first(question)), self.model.spec.max_positions
+        return "" if length < most else f"The prompt has {length} tokens and {self.model.name} reads at most {most}."
+
+    def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a talk up to where the model answers: by its chat template, else as plain text.
+
+        Rendering takes longer than a short answer, so the prompts of one question are remembered.
+        """
+        assert self.model.tokenizer is not None
+        if self._ids[0] != question.id:
+            self._ids = (question.id, {})
+        key = tuple(x["content"] for x in said)
+        if key not in self._ids[1]:
+            chat = self.model.tokenizer.has_chat
+            ids = self.model.tokenizer.chat([dict(x) for x in said]) if chat else encode(self.model, "\n\n".join(key) + "\n\n")
+            self._ids[1][key] = ids
+        return list(self._ids[1][key])
+
+    def text(self, tokens: list[int]) -> str:
+        """The text of an answer, without what ends it."""
+        assert self.model.tokenizer is not None
+        stops = set(self.model.stop_tokens)
+        end = next((i for i, x in enumerate(tokens) if x in stops), len(tokens))
+        return self.model.tokenizer.decode(tokens[:end], specials=False)
+
+    def row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> Row:
+        """The figures of a talk; `plain`: of the same question by plain decoding."""
+        said = [self.text(x.tokens) for x in talk]
+        whole = [text for x, text in zip(talk, said, strict=True) if not x.fault]
+        method = self.methods[name]
+        return Row(
+            question=question.id,
+            kind=question.kind,
+            scorer=question.scorer,
+            tags=dict(question.tags),
+            method=name,
+            said=said,
+            scores=judged(question, whole),
+            ends=[x.end for x in talk],
+            fault=next((x.fault for x in talk if x.fault), ""),
+            prompt_tokens=[len(x.prompt) for x in talk],
+            tokens=sum(len(x.tokens) for x in talk),
+            kv_bytes=max(x.kv_bytes for x in talk),
+            step_kv_bytes=max(x.step_kv_bytes for x in talk),
+            identity=self.identity(method, talk, plain) if not self.temperature else None,
+            alike=alike(talk, plain),
+            steps=sum(x.steps for x in talk),
+            passes=sum(x.passes for x in talk),
+            drafted=sum(x.drafted for x in talk),
+            accepted=sum(x.accepted for x in talk),
+            prefill_s=sum(x.prefill_s for x in talk),
+            decode_s=sum(x.decode_s for x in talk),
+            offered=by_depth(x.offered for x in talk),
+            reached=by_depth(x.reached for x in talk),
+        )
+
+    def identity(self, method: Method, talk: list[Answer], plain: list[Answer]) -> str | None:
+        """ "equal" to plain decoding, "tied" (a lossless method that parted from it where two logits tie) or "parted"; None
+        if one of them did not come to its end."""
+        if any(x.fault for x in (*talk, *plain)):
+            return None
+        if [x.tokens for x in talk] == [x.tokens for x in plain]:
+            return "equal"
+        tied = method.lossless and all(greedy_up_to_ties(self.model, x.prompt, x.tokens) for x in talk)
+        return "tied" if tied else "parted"
+
+
+def judged(question: Question, said: Sequence[str]) -> list[float] | None:
+    """The score of every turn; of one that was not answered 0; None if the question is not judged."""
+    if question.scorer is None:
+        return None
+    scores = [score(question.scorer, text, due) for text, due in zip(said, question.references, strict=False)]
+    return scores + [0.0] * (len(question.references) - len(said))
+
+
+def alike(talk: list[Answer], plain: list[Answer]) -> int:
+    """Tokens that are the same as those of plain decoding, from the beginning of the talk until it parts."""
+    count = 0
+    for mine, theirs in zip(talk, plain, strict=False):
+        count += agreement(mine.tokens, theirs.tokens)
+        if mine.tokens != theirs.tokens:
+            break
+    return count
+
+
+@torch.inference_mode()
+def greedy_up_to_ties(model: Model, prompt: list[int], tokens: list[int], chunk: int = 128) -> bool:
+    """Whether every one of `tokens` has a largest logit after `prompt` and those before it, up to the tie bound of the type.
+
+    The text is read anew, without any method, `chunk` tokens a pass.
+    """
+    bound = TIE[model.decoder.dtype]
+    lane = Lane("target", model.decoder, KeepAll())
+    if len(prompt) > 1:
+        lane.read(prompt[:-1])
+    fed = [prompt[-1], *tokens[:-1]]
+    for at in range(0, len(fed), chunk):
+        rows, due = fed[at : at + chunk], tokens[at : at + chunk]
+        logits = lane.forward(Feed.causal(rows, len(prompt) - 1 + at, model.decoder.device))[0].float()  # [T, V]
+        lane.commit(list(range(len(rows))))
+        if bool((logits.amax(-1) - logits[range(len(due)), due] > bound).any()):
+            return False
+    return True
+
+
+def labbench(
+    bench: Bench,
+    questions: Sequence[Question],
+    *,
+    asked: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Put every question to every composition. `asked`: what to remember of where the questions came from; the rest as for
+    `gather`, which may be interrupted: what there is until then is returned."""
+    result = Result({**bench.settings(), "questions": about(questions, asked)})
+
+    def work(i: int, question: Question) -> tuple[list[Row], str]:
+        why = bench.too_long(question)
+        return ([], why) if why else (bench.rows(question, i), "")
+
+    def ready(question: Question) -> None:
+        for method in bench.methods.values():
+            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
+
+    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+    return result
+
+
+def about(questions: Sequence[Question], asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What to remember of the questions: `asked`, how many, and a hash of them."""
+    key = json.dumps([asdict(x) for x in questions], sort_keys=True).encode("utf-8", "backslashreplace")
+    return {**(asked or {}), "count": len(questions), "sha256": hashlib.sha256(key).hexdigest()}

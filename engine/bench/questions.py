@@ -1,0 +1,138 @@
+"""Questions of a benchmark, from a file of Spec-Bench's format: one JSON object a line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
+
+from .score import SCORERS
+
+FILE_BYTES = 64 << 20
+TURNS = 16
+TOLD = 4  # bad lines that a message names
+# Spec-Bench's kinds whose references a scorer can read, where a line names none
+USUAL = {"math_reasoning": "number"}
+
+
+class LabBenchError(Refusal):
+    """Questions, a file or settings with which nothing can be measured. The message is for people."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """turns: what the user says, one after the other;  references: one answer per turn, none without a scorer."""
+
+    id: int | str
+    kind: str
+    turns: tuple[str, ...]
+    references: tuple[str, ...] = ()
+    scorer: str | None = None
+    tags: Mapping[str, int | str] = field(default_factory=dict)
+
+
+def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
+    """The questions of a file, and its name, SHA-256 and number of questions.
+
+    A line is {"question_id", "category", "turns", "reference", "scorer", "tags"}, the last three optional: what has no
+    scorer is timed, not judged. Raises LabBenchError with one sentence for each bad line.
+    """
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise LabBenchError(f"The questions {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if len(data) > FILE_BYTES:
+        raise LabBenchError(f"The questions {path} are more than {FILE_BYTES >> 20} MiB, the limit: give a shorter file.")
+    found: list[Question] = []
+    bad: list[str] = []
+    seen: dict[int | str, int] = {}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            question = question_of(line)
+            first = seen.setdefault(question.id, number)
+            if first != number:
+                raise LabBenchError(f"question_id {question.id!r} stands in line {first} already: give each its own.")
+            found.append(question)
+        except LabBenchError as error:
+            bad.append(f"Line {number} of {path}: {error}")
+    if bad:
+        more = [f"{len(bad) - TOLD} further lines are bad too."] if len(bad) > TOLD else []
+        raise LabBenchError("\n".join([*bad[:TOLD], *more]))
+    if not found:
+        raise LabBenchError(f"The questions {path} are none: give one JSON object a line.")
+    return found, {"file": Path(path).name, "file_sha256": hashlib.sha256(data).hexdigest()}
+
+
+def question_of(line: bytes) -> Question:
+    """The question of one line; LabBenchError says in one sentence what is wrong with it."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LabBenchError(f"it is no JSON ({str(error)[:80]}).") from None
+    if not isinstance(said, dict):
+        raise LabBenchError('it is no object: write {"question_id": 1, "category": "qa", "turns": ["..."]}.')
+    get: Callable[[str], Any] = said.get
+    name, kind, turns = get("question_id"), get("category"), get("turns")
+    _check(isinstance(name, (int, str)) and not isinstance(name, bool), "question_id", name, "a whole number or a name")
+    _check(isinstance(kind, str) and 0 < len(kind) <= 64 and kind.isprintable(), "category", kind, "a name of 1 to 64 letters")
+    _check(_texts(turns) and 0 < len(turns) <= TURNS and all(x.strip() for x in turns), "turns", turns,
+           f"a list of 1 to {TURNS} texts that are not empty")  # fmt: skip
+    scorer, references, tags = get("scorer"), get("reference"), said.get("tags", {})
+    _check(scorer is None or (isinstance(scorer, str) and scorer in SCORERS), "scorer", scorer, f"one of {', '.join(SCORERS)}")
+    plain = isinstance(tags, dict) and all(isinstance(x, (int, str)) and not isinstance(x, bool) for x in tags.values())
+    _check(plain, "tags", tags, "an object of whole numbers and texts")
+    whole = _texts(references) and len(references) == len(turns)
+    if scorer is None and whole:
+        scorer = USUAL.get(kind)
+    _check(scorer is None or whole, "reference", references, f"a list of {len(turns)} text(s), one for each turn")
+    return Question(name, kind, tuple(turns), tuple(references) if scorer else (), scorer, tags)
+
+
+def _check(good: bool, what: str, value: Any, wanted: str) -> None:
+    if not good:
+        plain = json.dumps(value)[:60] if isinstance(value, (str, int, float)) else f"an unfitting {_WORDS[type(value)]}"
+        raise LabBenchError(f"{what} {'is missing' if value is None else f'is {plain}'}; it must be {wanted}.")
+
+
+_WORDS = {list: "list", dict: "object", type(None): "null"}
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
+def kinds(questions: Iterable[Question]) -> dict[str, int]:
+    """kind -> number of questions, in the order in which kinds first come."""
+    return dict(Counter(x.kind for x in questions))
+
+
+def first_of_each(questions: Iterable[Question], count: int) -> list[Question]:
+    """The first `count` questions of every kind, in their order."""
+    taken: Counter[str] = Counter()
+    found = []
+    for x in questions:
+        taken[x.kind] += 1
+        if taken[x.kind] <= count:
+            found.append(x)
+    return found
+
+
+def even_of_each(questions: Iterable[Question], count: int) -> list[Question]:
+    """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
+    whole = list(questions)
+    sizes, seen, found = kinds(whole), Counter[str](), []
+    for x in whole:
+        size, at = sizes[x.kind], seen[x.kind]
+        seen[x.kind] += 1
+        if size <= count or at in {(2 * i + 1) * size // (2 * count) for i in range(count)}:
+            found.append(x)
+    return found

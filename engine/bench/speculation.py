@@ -1,0 +1,293 @@
+"""Speculation: what every method that writes several tokens a pass gains, and where its time goes, all in one run."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.component import registry
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.session import Session
+
+from .answers import Answer, Bench, about
+from .answers_figures import BASELINE
+from .contest import Contestant, agreement, one_round, ours
+from .head_clock import HeadClock, watching
+from .questions import Question
+from .result_file import gather
+from .speculation_figures import SpecResult, SpecRow
+from .speed import Reference
+
+PER_KIND, SHORT = 2, 1  # questions of a kind, and in the short form
+NEW_TOKENS, REPEATS = 40, 3
+DRAWN = 0.8  # temperature of the methods that draw
+WARM = 8  # tokens
+Parts = tuple[dict[str, str], dict[str, dict[str, Any]]]
+
+
+def _drafts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
+    """The parts of a drafter with some knobs, under the rule `acceptance`."""
+    return {"drafter": name, **({"acceptance": acceptance} if acceptance else {})}, {"drafter": knobs} if knobs else {}
+
+
+# Beside every drafter and every lossless strategy as it comes (one that drafts, with draft_model), and draft_model under every
+# schedule.
+VARIANTS: dict[str, Parts] = {
+    "draft_model (tree)": _drafts("draft_model", width=3),
+    "sequoia (fitted)": _drafts("sequoia", rates="measured", fit=True),
+    "layer_skip (siblings)": _drafts("layer_skip", siblings=True),
+    "specinfer (two models)": _drafts("specinfer", models=2),
+    "early_exit (confident)": _drafts("early_exit", criterion="confidence_exit"),
+    "prompt_lookup (length 4)": _drafts("prompt_lookup", length=4),
+    "token_recycling (24 nodes)": _drafts("token_recycling", nodes="24"),
+    # few nodes: what papers draft for a GPU costs a small model on a CPU more than it gains
+    "trie (8 nodes)": _drafts("trie", nodes=8),
+    "llma (length 5)": _drafts("llma", length=5),
+    "medusa (8 nodes)": _drafts("medusa", nodes=8),
+    "hydra (8 nodes)": _drafts("hydra", nodes=8),
+    "eagle (4 nodes)": _drafts("eagle", nodes=4, depth=4),
+}
+# Where tokens are drawn, rules and shapes of trees part that are the same under a greedy sampler.
+DRAWING: dict[str, Parts] = {
+    "draft_model": _drafts("draft_model"),
+    "draft_model (block)": _drafts("draft_model", "block"),
+    "draft_model (leniency)": _drafts("draft_model", "leniency"),
+    "chains": _drafts("chains"),
+    "chains (spectr)": _drafts("chains", "spectr"),
+    "sequoia": _drafts("sequoia"),
+    "dyspec": _drafts("dyspec"),
+    "rsd_c": _drafts("rsd_c"),
+    "rsd_s": _drafts("rsd_s"),
+    "specinfer": _drafts("specinfer"),
+    "medusa": _drafts("medusa"),
+    "medusa (typical)": _drafts("medusa", "typical"),
+    "eagle": _drafts("eagle"),
+}
+
+
+def compositions(bench: Bench) -> dict[str, Method]:
+    """What is measured greedily unless others are named, for the model of `bench`; some may not run on it."""
+    drafters: dict[str, Parts] = {name: _drafts(name) for name in registry("drafter") if name != Method().drafter.name}
+    drafters["aggressive"] = ({"drafter": "aggressive"}, {"drafter": framed(bench)})
+    alone: dict[str, Parts] = {}
+    for name, part in registry("strategy").items():
+        if getattr(part, "lossless", True) and name != Method().strategy.name:
+            drafts = {"drafter": "draft_model"} if "drafter" in part.uses else {}  # type: ignore[attr-defined] # a Strategy's
+            alone[name] = ({"strategy": name, **drafts}, {})
+    schedules = [x for x in registry("schedule") if x != Method().schedule.name]
+    timed: dict[str, Parts] = {f"draft_model ({x})": ({"drafter": "draft_model", "schedule": x}, {}) for x in schedules}
+    return {name: Method.named(*parts) for name, parts in {**drafters, **VARIANTS, **timed, **alone}.items()}
+
+
+def framed(bench: Bench) -> dict[str, int]:
+    """How many tokens of a prompt stand `before` and `after` what the user said, by the model's template."""
+    one, other = (bench.first(Question(text, "", (text,))) for text in "ab")
+    return {"before": agreement(one, other), "after": agreement(one[::-1], other[::-1])}
+
+
+def drawn(name: str) -> str:
+    """What a method is called where it draws: "x (drawn)", or "x (y, drawn)"."""
+    return f"{name[:-1]}, drawn)" if name.endswith(")") else f"{name} (drawn)"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of ours, and the bench that counts what it does; `plain`: the name of the decoding that it is compared with."""
+
+    bench: Bench
+    method: Method
+    plain: str
+
+
+class Speculation:
+    """A model, draft models by role, methods, and transformers on the same weights, if there is a `reference`.
+
+    methods: name -> method, measured greedily; None: `compositions`, and those of DRAWING at `temperature`, unless it is 0
+    left_out: name -> why it cannot run here
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        drafts: Mapping[str, Model] | None = None,
+        methods: Mapping[str, Method] | None = None,
+        reference: Reference | None = None,
+        *,
+        new_tokens: int = NEW_TOKENS,
+        repeats: int = REPEATS,
+        temperature: float = DRAWN,
+        seed: int = 0,
+    ):
+        self.model, self.drafts, self.reference = model, dict(drafts or {}), reference
+        self.new_tokens, self.repeats, self.temperature, self.seed = new_tokens, repeats, temperature, seed
+        self.greedy = self._bench(0.0)
+        self.left_out: dict[str, str] = {}
+        self.entries: dict[str, Entry] = {}
+        self._enter(self.greedy, compositions(self.greedy) if methods is None else methods)
+        if methods is None and temperature:
+            self._enter(self._bench(temperature), {name: Method.named(*parts) for name, parts in DRAWING.items()})
+
+    def _bench(self, temperature: float) -> Bench:
+        given = dict(seed=self.seed, new_tokens=self.new_tokens)
+        first, further = self.drafts.get("draft"), {role: x for role, x in self.drafts.items() if role != "draft"}
+        return Bench(self.model, {}, first, temperature=temperature, further=further, **given)
+
+    def _enter(self, bench: Bench, methods: Mapping[str, Method]) -> None:
+        """Take in the methods that can run, and plain decoding before them."""
+        sampler = bench.methods[BASELINE].sampler
+        call = drawn if bench.temperature else str
+        for name, method in {BASELINE: Method(), **methods}.items():
+            made = replace(method, sampler=sampler)
+            try:
+                Session(self.model, made, [0], models=bench.models(made), max_new_tokens=1)
+            except MethodError as error:
+                self.left_out[call(name)] = str(error)
+            else:
+                self.entries[call(name)] = Entry(bench, made, call(BASELINE))
+
+    def settings(self) -> dict[str, Any]:
+        """What the figures depend on, as plain data."""
+        told = self.greedy.settings()
+        del told["methods"], told["lossless"]
+        theirs = [] if self.reference is None else self.reference.field(self.new_tokens)
+        return {
+            **told,
+            "drafts": {role: x.name for role, x in self.drafts.items()},
+            "temperature": self.temperature,
+            "repeats": self.repeats,
+            "transformers": None if self.reference is None else self.reference.version,
+            "contestants": {
+                **{name: self._about(name, entry) for name, entry in self.entries.items()},
+                **{one.name: _theirs(one) for one in theirs},
+            },
+            "left_out": self.left_out,
+        }
+
+    @staticmethod
+    def _about(name: str, entry: Entry) -> dict[str, Any]:
+        """`method`: the name of the part that makes it another method than plain decoding."""
+        method = entry.method
+        part = method.drafter if method.strategy == Method().strategy else method.strategy
+        return {
+            "side": "decodescope",
+            "method": part.name,
+            "against": entry.plain,
+            "plain": name == entry.plain,
+            "drawn": not method.sampler.greedy,
+            "lossless": method.lossless,
+            "parts": {kind: x for kind, x in method.record().items() if x != Method().record()[kind]},
+        }
+
+    # ---- one question
+
+    def rows(self, question: Question, turn: int, clock: HeadClock) -> list[SpecRow]:
+        """What everyone made of the question's first turn: counted once, then timed in turns. `turn`: number of the question,
+        by which the order goes on."""
+        prompt = self.greedy.first(question)
+        counts = {name: x.bench.answer(x.method, prompt, self.new_tokens) for name, x in self.entries.items()}
+        field = self.field([name for name, answer in counts.items() if not answer.fault], self.new_tokens, clock)
+        for i in range(self.repeats):
+            one_round(field, "", prompt, turn * self.repeats + i, self.model.decoder.device)
+        timed = {one.name: one for one in field}
+        made = []
+        for name in [*counts, *(one.name for one in field if one.name not in counts)]:
+            entry = self.entries.get(name, self.entries[BASELINE])  # what theirs write is compared with our greedy text
+            answer = counts.get(name) or Answer(prompt, timed[name].written[""].tokens)
+            identity = None
+            if entry.method.sampler.greedy:
+                identity = entry.bench.identity(entry.method, [answer], [counts[entry.plain]])
+            made.append(_row(question, name, answer, timed.get(name), identity))
+        return made
+
+    def warm_up(self, question: Question) -> None:
+        """Let everyone write a few tokens."""
+        prompt = self.greedy.first(question)
+        for x in self.entries.values():
+            x.bench.answer(x.method, prompt, WARM)
+        for one in [] if self.reference is None else self.reference.field(WARM):
+            one.write(prompt)
+
+    def field(self, names: Sequence[str], new: int, clock: HeadClock) -> list[Contestant]:
+        """Ours of these names and all of theirs, each to write up to `new` tokens."""
+        found = []
+        for name in names:
+            method, stop = self.entries[name].method, self.model.stop_tokens
+            models = {role: clock.drafts[role] for role in self.entries[name].bench.models(method)}
+            found.append(ours(name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock))
+        return found + ([] if self.reference is None else self.reference.field(new))
+
+
+def _theirs(one: Contestant) -> dict[str, Any]:
+    about = {"side": one.side, "method": one.name, "against": BASELINE, "plain": False, "drawn": False, "lossless": True}
+    return {**about, "parts": one.settings}
+
+
+def _row(question: Question, name: str, answer: Answer, timed: Contestant | None, identity: str | None) -> SpecRow:
+    """The figures of an answer that was counted, and of the calls that were timed; None: it had a fault."""
+    row = SpecRow(
+        question.id,
+        question.kind,
+        name,
+        answer.fault,
+        len(answer.prompt),
+        len(answer.tokens),
+        answer.steps,
+        answer.passes,
+        answer.drafted,
+        answer.accepted,
+        answer.offered,
+        answer.reached,
+        identity,
+    )
+    if timed is None:
+        return row
+    calls = timed.calls[""]
+    steps = [(step, us) for call in calls for step, us in zip(call.steps, call.heads_us, strict=True)]
+    row = replace(row, seconds=timed.seconds[""])
+    if not steps:
+        return row
+    passes = [sum(p.wall_us for p in step.passes) for step, _ in steps]
+    own = [step.wall_us - inside - us for (step, us), inside in zip(steps, passes, strict=True)]
+    return replace(
+        row,
+        decode_s=[call.decode_s for call in calls],
+        draft_s=sum(step.draft_us for step, _ in steps) / 1e6,
+        step_us=statistics.median(step.wall_us for step, _ in steps),
+        pass_us=statistics.median(passes),
+        head_us=statistics.median(us for _, us in steps),
+        own_us=statistics.median(own),
+    )
+
+
+def speculation(
+    made: Speculation,
+    questions: Sequence[Question],
+    *,
+    asked: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> SpecResult:
+    """Put the first turn of every question to everyone. `asked`: what to remember of where the questions came from; the rest
+    as for `gather`, which may be interrupted: what there is until then is returned."""
+    result = SpecResult({**made.settings(), "questions": about(questions, asked)})
+    for name, why in made.left_out.items():
+        say(f"left out: {name}: {why}")
+    with watching(HeadClock(made.model, made.drafts)) as clock:
+
+        def work(i: int, question: Question) -> tuple[list[SpecRow], str]:
+            why = made.greedy.too_long(question)
+            return ([], why) if why else (made.rows(question, i, clock), "")
+
+        gc.collect()
+        gc.freeze()  # the many objects of both libraries need not be looked at before every call
+        try:
+            gather(result, questions, work, ready=made.warm_up, out=out, resume=resume, say=say)
+        finally:
+            gc.unfreeze()
+    return result

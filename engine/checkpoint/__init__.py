@@ -1,0 +1,1 @@
+"""From a model's folder to its shape, weights, tokenizer and chat template."""

@@ -1,0 +1,274 @@
+"""From a checkpoint's config.json to a ModelSpec: which families we know, and what each means by its words. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from decodescope.engine.core.spec import ModelSpec, Rope
+
+from .folder import LoadError
+
+ROPE_KINDS = ("default", "linear", "llama3", "yarn")
+LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
+MOST_LAYERS = 1000
+QUANTISED = ("quantization_config", "compression_config")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a family's config means where it is silent, and which of its words count.
+
+    architecture: the class name in `architectures`; any other head on the same body is no language model
+    gemma:        GeGLU, norms on both sides of a block, scaled embeddings, scores divided by another root than the head's
+    local_theta:  base of the layers with a window, for a family whose layers do not all rotate alike
+    """
+
+    architecture: str
+    theta: float = 10_000.0
+    eps: float = 1e-6
+    tied: bool = False
+    head_dim: int | None = None
+    qkv_bias: bool = False
+    biases: tuple[str, ...] = ()  # which of attention_bias, mlp_bias the family reads
+    qk_norm: bool = False
+    partial: bool = False  # reads partial_rotary_factor
+    gemma: bool = False
+    local_theta: float | None = None
+
+
+FAMILIES = {
+    "llama": Family("LlamaForCausalLM", biases=("attention_bias", "mlp_bias")),
+    "smollm3": Family("SmolLM3ForCausalLM", theta=2e6, tied=True, biases=("attention_bias", "mlp_bias")),
+    "mistral": Family("MistralForCausalLM"),
+    "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),
+    "qwen3": Family("Qwen3ForCausalLM", head_dim=128, biases=("attention_bias",), qk_norm=True),
+    "phi3": Family("Phi3ForCausalLM", eps=1e-5, partial=True),
+    "gemma2": Family("Gemma2ForCausalLM", tied=True, head_dim=256, biases=("attention_bias",), gemma=True),
+    "gemma3_text": Family(
+        "Gemma3ForCausalLM",
+        theta=1e6,
+        tied=True,
+        head_dim=256,
+        biases=("attention_bias",),
+        qk_norm=True,
+        gemma=True,
+        local_theta=1e4,
+    ),
+}
+
+
+def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
+    """The shape of the model that `config` describes; LoadError for what we cannot run exactly."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise LoadError(f"{name} is of the family {kind!r}, which is not supported; choose one of {', '.join(FAMILIES)}.")
+    family = FAMILIES[kind]
+    _refuse(config, name, family)
+    layers, heads, d = (_size(config, name, x) for x in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    if layers > MOST_LAYERS:
+        raise LoadError(f"{name}: config.json gives {layers} layers, more than the limit of {MOST_LAYERS}; it is damaged.")
+    kv = _size(config, name, "num_key_value_heads", heads)
+    if heads % kv:
+        raise LoadError(f"{name} has {heads} query heads, no multiple of its {kv} KV heads; its config.json is damaged.")
+    head_dim = _size(config, name, "head_dim", family.head_dim or d // heads)
+    positions = _size(config, name, "max_position_embeddings", 2048)
+    rope, local_rope = _ropes(config, name, family, head_dim, positions)
+    attention = _flag(config, name, "attention_bias") and "attention_bias" in family.biases
+    return ModelSpec(
+        name,
+        layers,
+        heads,
+        kv,
+        head_dim,
+        d,
+        d_ff=_size(config, name, "intermediate_size"),
+        vocab=_size(config, name, "vocab_size"),
+        max_positions=positions,
+        family=kind,
+        rope=rope,
+        local_rope=local_rope,
+        norm_eps=_number(config, name, "rms_norm_eps", family.eps),
+        tied=_flag(config, name, "tie_word_embeddings", family.tied),
+        qkv_bias=family.qkv_bias or attention,
+        out_bias=attention,
+        mlp_bias=_flag(config, name, "mlp_bias") and "mlp_bias" in family.biases,
+        qk_norm=family.qk_norm,
+        windows=_windows(config, name, kind, layers),
+        no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
+        **(_gemma(config, name, family, d) if family.gemma else {}),
+    )
+
+
+def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict[str, Any]:
+    """What Gemma 2 and 3 do and the other families do not."""
+    if _flag(config, name, "use_bidirectional_attention"):
+        raise LoadError(f"{name} reads its text in both directions, which does not decode; choose a language model.")
+    third = family.qk_norm  # Gemma 3 norms queries and keys, and caps no score whatever its config says
+    return dict(
+        act="gelu",
+        post_norms=True,
+        embed_scale=d**0.5,
+        query_dim=_number(config, name, "query_pre_attn_scalar", 256),
+        attn_cap=None if third else _cap(config, name, "attn_logit_softcapping", 50.0),
+        logit_cap=_cap(config, name, "final_logit_softcapping", None if third else 30.0),
+    )
+
+
+def _cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None) -> float | None:
+    """A soft cap; null means none, silence what the family does otherwise."""
+    return None if config.get(key, otherwise) is None else _number(config, name, key, otherwise)
+
+
+def _refuse(config: Mapping[str, Any], name: str, family: Family) -> None:
+    made = config.get("architectures") or [family.architecture]
+    if made != [family.architecture]:
+        raise LoadError(f"{name} is a {str(made)[:80]}, no {family.architecture}; choose a checkpoint of the language model.")
+    if any(config.get(x) is not None for x in QUANTISED):
+        raise LoadError(f"{name} is quantised, which is not supported; choose the original checkpoint in a float type.")
+    word, known = ("hidden_activation", "gelu_pytorch_tanh") if family.gemma else ("hidden_act", "silu")
+    act = config.get(word) or known
+    if act != known:
+        raise LoadError(f"{name} uses the activation {str(act)[:40]!r}; only {known!r} is supported, choose another model.")
+
+
+def _size(config: Mapping[str, Any], name: str, key: str, otherwise: int | None = None) -> int:
+    value = config.get(key)
+    value = otherwise if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LARGEST:
+        raise LoadError(f"{name}: config.json gives {key} as {str(value)[:40]}; it must be a whole number from 1 to {LARGEST}.")
+    return value
+
+
+def _flag(config: Mapping[str, Any], name: str, key: str, otherwise: bool = False) -> bool:
+    value = config.get(key)
+    value = otherwise if value is None else value
+    if not isinstance(value, bool):
+        raise LoadError(f"{name}: config.json gives {key} as {str(value)[:40]}; it must be true or false.")
+    return value
+
+
+def _number(config: Mapping[str, Any], name: str, key: str, otherwise: float | None = None) -> float:
+    value = config.get(key)
+    value = otherwise if value is None else value
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e12:
+        raise LoadError(f"{name}: config.json gives {key} as {str(value)[:40]}; it must be a positive number.")
+    return float(value)
+
+
+def _ropes(config: Mapping[str, Any], name: str, family: Family, head_dim: int, positions: int) -> tuple[Rope, Rope | None]:
+    """The rotation, and the one of layers with a window where they have their own (Gemma 3: a table for each kind)."""
+    if family.local_theta is None:
+        return _rope(config, name, family, head_dim, positions), None
+    tables = config.get("rope_parameters") or {}
+
+    def one(kind: str, word: str, base: float, scaling: Any) -> Rope:
+        said = (tables.get(kind) if isinstance(tables, Mapping) else tables) or {}
+        if not isinstance(said, Mapping) or not isinstance(scaling, Mapping):
+            raise LoadError(f"{name}: config.json gives the rotation of its {kind} as no table; it is damaged.")
+        parameters = {"rope_theta": config.get(word), **said, **scaling}
+        return _rope({"rope_parameters": parameters}, name, replace(family, theta=base), head_dim, positions)
+
+    full = one("full_attention", "rope_theta", family.theta, config.get("rope_scaling") or {})
+    return full, one("sliding_attention", "rope_local_base_freq", family.local_theta, {})
+
+
+def _rope(config: Mapping[str, Any], name: str, family: Family, head_dim: int, positions: int) -> Rope:
+    """The rotation, from `rope_parameters` or the older `rope_theta` and `rope_scaling`."""
+    said = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(said, Mapping) or any(isinstance(x, Mapping) for x in said.values()):
+        raise LoadError(f"{name} rotates its layers differently; only one rotation for all layers is supported.")
+    kind = said.get("rope_type", said.get("type", "default"))
+    if kind not in ROPE_KINDS:
+        raise LoadError(
+            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported; choose a model with one of "
+            f"{', '.join(ROPE_KINDS)}."
+        )
+    # what stands inside the rotation's own table wins over the same word beside it
+    words = {**{k: v for k, v in config.items() if v is not None}, **{k: v for k, v in said.items() if v is not None}}
+    part = _number(words, name, "partial_rotary_factor", 1.0)
+    if part != 1 and not family.partial:
+        raise LoadError(f"{name} rotates {part:g} of each head; only phi3 is supported with a partial rotation.")
+    dim = int(head_dim * part)
+    if dim % 2 or not 0 < dim <= head_dim:
+        raise LoadError(f"{name} rotates {dim} of the {head_dim} features of a head; it must be an even number of them.")
+    theta = _number(words, name, "rope_theta", family.theta)
+    if kind == "default":
+        return Rope(theta, dim)
+    factor = _number(said, name, "factor")
+    if kind == "linear":
+        return Rope(theta, dim, kind, factor)
+    # the pretrained length beside the table wins over the one inside: transformers reads it so
+    key = "original_max_position_embeddings"
+    original = _size(config if config.get(key) is not None else said, name, key, positions)
+    if kind == "yarn":
+        return _yarn(said, name, Rope(theta, dim, kind, factor, original_positions=original))
+    low, high = (_number(said, name, f"{x}_freq_factor") for x in ("low", "high"))
+    if low >= high:
+        raise LoadError(f"{name}: config.json gives low_freq_factor {low:g}, which must be below high_freq_factor {high:g}.")
+    return Rope(theta, dim, kind, factor, low, high, original)
+
+
+def _yarn(said: Mapping[str, Any], name: str, rope: Rope) -> Rope:
+    """YaRN's constants: which pairs are scaled, and how much sharper attention becomes."""
+    if said.get("mscale") is not None or said.get("mscale_all_dim") is not None:
+        raise LoadError(f"{name} scales its positions by yarn with an mscale, which is not supported; choose another model.")
+    fast, slow = _number(said, name, "beta_fast", 32.0), _number(said, name, "beta_slow", 1.0)
+    if rope.theta <= 1:
+        raise LoadError(f"{name}: config.json gives rope_theta {rope.theta:g}, which must be above 1 for yarn.")
+    if slow >= fast:
+        raise LoadError(f"{name}: config.json gives beta_slow {slow:g}, which must be below beta_fast {fast:g}.")
+    usual = 0.1 * math.log(rope.factor) + 1 if rope.factor > 1 else 1.0
+    amplitude = _number(said, name, "attention_factor", usual)
+    return replace(rope, beta_fast=fast, beta_slow=slow, whole=_flag(said, name, "truncate", True), amplitude=amplitude)
+
+
+def _windows(config: Mapping[str, Any], name: str, kind: str, layers: int) -> tuple[int | None, ...]:
+    """Per layer the sliding window or None; an empty tuple where every layer sees everything."""
+    if kind == "llama":
+        return ()
+    if kind in ("mistral", "phi3"):
+        # a Mistral config that says nothing means 4096; null means none
+        if config.get("sliding_window", 4096 if kind == "mistral" else None) is None:
+            return ()
+        return (_size(config, name, "sliding_window", 4096),) * layers
+    if kind in ("gemma2", "gemma3_text"):
+        every = 2 if kind == "gemma2" else _size(config, name, "sliding_window_pattern", 6)
+        usual = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)]
+        return _by_type(config.get("layer_types") or usual, _size(config, name, "sliding_window", 4096), name, layers)
+    if (
+        not _flag(config, name, "use_sliding_window")
+        or config.get("sliding_window", 4096 if kind != "smollm3" else None) is None
+    ):
+        return ()
+    window = _size(config, name, "sliding_window", 4096)
+    types = config.get("layer_types")
+    if types is None and kind == "smollm3":
+        still = _no_rope(config, name, layers)
+        types = ["sliding_attention" if i in still else "full_attention" for i in range(layers)]
+    elif types is None:
+        first = config.get("max_window_layers", 28)
+        if not isinstance(first, int):
+            raise LoadError(f"{name}: config.json gives max_window_layers as {str(first)[:40]}; it must be a whole number.")
+        types = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
+    return _by_type(types, window, name, layers)
+
+
+def _by_type(types: Any, window: int, name: str, layers: int) -> tuple[int | None, ...]:
+    known: dict[str, int | None] = {"sliding_attention": window, "full_attention": None}
+    if not isinstance(types, list) or len(types) != layers or not all(isinstance(x, str) and x in known for x in types):
+        raise LoadError(f"{name}: layer_types must name {layers} layers, each one of {', '.join(known)}.")
+    return tuple(known[x] for x in types) if "sliding_attention" in types else ()
+
+
+def _no_rope(config: Mapping[str, Any], name: str, layers: int) -> frozenset[int]:
+    """SmolLM3's layers without rotation. In its `no_rope_layers` a 1 marks a layer that DOES rotate."""
+    rotates = config.get("no_rope_layers")
+    if rotates is None:
+        every = _size(config, name, "no_rope_layer_interval", 4)
+        return frozenset(range(every - 1, layers, every))
+    if not isinstance(rotates, list) or len(rotates) < layers or any(x not in (0, 1) for x in rotates):
+        raise LoadError(f"{name}: no_rope_layers must hold a 0 or 1 for each of the {layers} layers.")
+    return frozenset(i for i in range(layers) if not rotates[i])

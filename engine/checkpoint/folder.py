@@ -1,0 +1,82 @@
+"""A model folder: what it may hold, how its small files are read, and how a refusal is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
+
+CONFIG_BYTES = 4 << 20
+TOKENIZER_BYTES = 64 << 20
+
+
+class LoadError(Refusal):
+    """A model cannot be used. The message is one sentence: what, where, the limit, what to do next.
+
+    Names and values in it come from other people's files, so whatever does not print stands there as its escape.
+    """
+
+    def __init__(self, message: str):
+        super().__init__("".join(x if x.isprintable() else ascii(x)[1:-1] for x in message))
+
+
+def member(folder: Path, name: str) -> Path | None:
+    """The file `name` of a model folder, or None if there is none.
+
+    Links that lead out of the folder are refused; those of a hub snapshot into the blobs beside it are how the hub's
+    cache works.
+    """
+    path = folder / name
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise LoadError(f"{folder} names a file {name[:80]!r} outside itself; files must lie in the folder itself.")
+    if not path.exists():
+        return None
+    home = folder.resolve()
+    roots = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    if not any(path.resolve().is_relative_to(root) for root in roots):
+        raise LoadError(f"{path} is a link that leads out of its folder; copy the file into the folder instead.")
+    if not path.is_file():
+        raise LoadError(f"{path} is no file; a model folder holds plain files.")
+    return path
+
+
+def read_text(folder: Path, name: str, limit: int = CONFIG_BYTES) -> str | None:
+    """The text of the file `name`, or None if there is none; refused above `limit` bytes."""
+    path = member(folder, name)
+    if path is None:
+        return None
+    size = path.stat().st_size
+    if size > limit:
+        raise LoadError(f"{path} has {size} bytes, more than the limit of {limit}; this is no file of a known model.")
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read ({error.strerror}); see who may read it.") from None
+    except UnicodeDecodeError:
+        raise LoadError(f"{path} is not UTF-8 text; download the file again.") from None
+
+
+def read_json(folder: Path, name: str, limit: int = CONFIG_BYTES) -> dict[str, Any] | None:
+    """The JSON object in the file `name`, or None if there is none."""
+    text = read_text(folder, name, limit)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{folder / name} is not JSON ({str(error)[:80]}); download the file again.") from None
+    if not isinstance(value, dict):
+        raise LoadError(f"{folder / name} holds no JSON object; download the file again.")
+    return value
+
+
+def eos_ids(folder: Path) -> set[int]:
+    """The ids that end a text by generation_config.json and config.json."""
+    found: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        said = (read_json(folder, name) or {}).get("eos_token_id")
+        said = said if isinstance(said, list) else [said]
+        found |= {x for x in said if isinstance(x, int) and not isinstance(x, bool) and x >= 0}
+    return found

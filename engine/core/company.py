@@ -1,0 +1,73 @@
+"""Company: what a part may ask of its neighbours, before a run, to see whether it fits among them. No torch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Guesses(Protocol):
+    """A drafter, as its neighbours see it; the words are those of engine/decoding/drafter.py."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The further models that it needs, by role."""
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it ever proposes anything."""
+
+    @property
+    def speaks(self) -> str:
+        """The role of the model whose own tokens, one after another, are the draft; empty: something else makes it."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it asks the schedule how long to draft."""
+
+    @property
+    def branches(self) -> bool:
+        """Whether its drafts may be trees."""
+
+
+class Leaves(Protocol):
+    """A rule of the kind depth, as its neighbours see it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all layers run for every token."""
+
+
+class Chooses(Protocol):
+    """A sampler, as its neighbours see it."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether its law always has one token."""
+
+    @property
+    def stateful(self) -> bool:
+        """Whether its law depends on more than the logits."""
+
+
+class Company(Protocol):
+    """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""
+
+    @property
+    def drafter(self) -> Guesses:
+        """What guesses."""
+
+    @property
+    def depth(self) -> Leaves:
+        """Which layers run."""
+
+    @property
+    def sampler(self) -> Chooses:
+        """What tokens are drawn from."""

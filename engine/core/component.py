@@ -1,0 +1,219 @@
+"""Components: the named parts that a Method is composed of, and the registry that finds them by their file's name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+
+from .company import Company
+from .note import Note
+from .params import Param, ParamError, nearest, param
+from .probe import Needs
+from .spec import ModelSpec
+
+# kind -> the folder of its components
+FOLDERS = {
+    "strategy": "strategies",
+    "drafter": "drafters",
+    "schedule": "schedules",
+    "acceptance": "acceptance",
+    "policy": "policies",
+    "depth": "depth",
+    "sampler": "samplers",
+}
+METHODS = "decodescope.engine.methods"
+KINDS = tuple(FOLDERS)
+C = TypeVar("C", bound="Component")
+
+
+class Component:
+    """Base of every part. Fields made with `param` are its knobs.
+
+    A component is a recipe: run-time state is made in its `begin` (or `start`), never in a field, and a Session works
+    on a copy of its own. Class attributes:
+
+    kind:       "drafter", "policy", ...; given by the family's base class
+    title:      as people call it
+    source:     paper and section, or repository
+    needs:      what it asks of a forward pass
+    conflicts:  name of another component -> why the two do not go together
+    caution:    one sentence that a page shows beside the component; empty if there is nothing to warn of
+    tells:      what it notes of a step, by name: the views draw it by its kind (docs/trace.md says where the values stand)
+    lanes:      the further models that it works with, by role: "draft", "large", ...
+    lane_needs: what it asks of the passes of those
+    listed:     whether people choose it by its name; what is made by naming several others is not
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    needs: ClassVar[Needs] = Needs()
+    conflicts: ClassVar[dict[str, str]] = {}
+    caution: ClassVar[str] = ""
+    tells: ClassVar[dict[str, Note]] = {}
+    lanes: ClassVar[tuple[str, ...]] = ()
+    lane_needs: ClassVar[Needs] = Needs()
+    listed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for p in self.params():
+            setattr(self, p.name, p.check(getattr(self, p.name), self.name))
+
+    @property
+    def name(self) -> str:
+        """The module's file name: what the command line, traces and pages call this component."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @classmethod
+    def params(cls) -> list[Param]:
+        """The knobs, in the order in which they are declared."""
+        kinds = {"int": int, "float": float, "bool": bool, "str": str}
+        made = []
+        for f in fields(cast(Any, cls)):
+            if "param" in f.metadata:
+                default = None if f.default is MISSING else f.default
+                made.append(Param(f.name, kinds.get(str(f.type), str), default, **f.metadata["param"]))
+        return made
+
+    def knobs(self) -> dict[str, Any]:
+        """name -> value of every knob, as it stands in a trace's header."""
+        values = asdict(cast(Any, self))
+        return {p.name: values[p.name] for p in self.params()}
+
+    @classmethod
+    def roles(cls) -> tuple[str, ...]:
+        """All that `lanes` may name, however the knobs are set."""
+        return cls().lanes
+
+    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+        """Why a model of shape `spec` cannot have this role, one of `lanes`; None if it can."""
+        return None
+
+    def record(self) -> dict[str, Any]:
+        """Name and knobs, as they stand in a trace's header."""
+        return {"name": self.name, **self.knobs()}
+
+    def says(self) -> dict[str, Any]:
+        """What a trace's header says of it beside name and knobs, so that who reads the trace need not know it by name; which
+        words there are stands in engine/trace/parts.py."""
+        return {}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Component:
+        """What a trace's header tells of; a knob that was not there yet has the value that the component worked by then."""
+        older = {p.name: p.before for p in cls.params() if p.before is not None}
+        return build(cls.kind, record["name"], {**older, **{k: x for k, x in record.items() if k != "name"}})
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        """Why this component, as set, cannot work in `method` on a model of shape `spec`; None if it can."""
+        return None
+
+
+@dataclass_transform(field_specifiers=(param,))
+def component(cls: type[C]) -> type[C]:
+    """Make `cls` a dataclass whose fields are knobs. It is found by the name of its file in its family's folder."""
+    return dataclass(cls)
+
+
+@cache
+def registry(kind: str) -> dict[str, type[Component]]:
+    """name -> component class for every file in the family's folder and the rooms inside it, in alphabetical order.
+
+    Raises ValueError for an unknown kind.
+    """
+    if kind not in FOLDERS:
+        raise ValueError(f"no kind {kind!r}; there are {', '.join(KINDS)}.")
+    found: dict[str, type[Component]] = {}
+    for path in _files(f"{METHODS}.{FOLDERS[kind]}"):
+        module = importlib.import_module(path)
+        parts = [x for x in vars(module).values() if _is_part(x, kind) and x.__module__ == path]
+        if len(parts) != 1:
+            raise ValueError(f"{path} defines {len(parts)} components; one file holds exactly one.")
+        name = path.rpartition(".")[2]
+        if name in found:
+            raise ValueError(f"{path} and {found[name].__module__} share a name; within a kind names are unique.")
+        found[name] = parts[0]
+    return dict(sorted(found.items()))
+
+
+def roles() -> tuple[str, ...]:
+    """The roles of further models that some component may ask for, in the order of the kinds; no role twice."""
+    return tuple(dict.fromkeys(role for kind in KINDS for part in registry(kind).values() for role in part.roles()))
+
+
+def _files(package: str) -> Iterator[str]:
+    """The modules of a family's folder and of those inside it; what lies in `shared` is no method."""
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if not info.ispkg:
+            yield info.name
+        elif not info.name.endswith(".shared"):
+            yield from _files(info.name)
+
+
+def _is_part(x: Any, kind: str) -> bool:
+    return isinstance(x, type) and issubclass(x, Component) and getattr(x, "kind", None) == kind and "title" in vars(x)
+
+
+def lookup(kind: str, name: str) -> type[Component]:
+    """The component class `name` of `kind`; raises ParamError with the nearest name otherwise."""
+    shelf = registry(kind)
+    if name not in shelf:
+        raise ParamError(f"no {kind} is called {name!r}.{nearest(name, shelf)} There are: {', '.join(shelf)}.")
+    return shelf[name]
+
+
+def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Component:
+    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line)."""
+    cls = lookup(kind, name)
+    known = {p.name: p for p in cls.params()}
+    values = {}
+    for key, value in (settings or {}).items():
+        if key not in known:
+            has = f"It has: {', '.join(known)}." if known else "It has none."
+            raise ParamError(f"{name} has no knob {key!r}.{nearest(key, known)} {has}")
+        values[key] = known[key].parse(value, name) if isinstance(value, str) else value
+    return cls(**values)
+
+
+def recorded(kind: str, record: Mapping[str, Any]) -> Component:
+    """The component that a trace's header tells of, {"name": ..., knob: value, ...}. Raises ParamError for what tells of none
+    of ours: it may come from anywhere."""
+    if kind not in FOLDERS or not isinstance(record, Mapping) or not isinstance(record.get("name"), str):
+        raise ParamError(f"The record names no {kind[:40]} of ours: record the run again with this version.")
+    return lookup(kind, record["name"]).from_record(record)
+
+
+def declared(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
+    """kind -> name -> note: what the parts of a method tell, by its record {kind: {"name": ..., knob: value, ...}}; all stages
+    of a chain of samplers together. A line that is a knob gets its number. The record may come from anywhere: of a part that
+    is not known nothing is declared."""
+    notes: dict[str, dict[str, Note]] = {}
+    for kind in KINDS:
+        part = method.get(kind)
+        for stage in (part.get("stages") or [part]) if isinstance(part, dict) else []:
+            name = stage.get("name") if isinstance(stage, dict) else None
+            cls = registry(kind).get(name) if isinstance(name, str) else None
+            if cls is not None and cls.tells:
+                notes.setdefault(kind, {}).update((x, _held(note, x, cls, stage)) for x, note in cls.tells.items())
+    return notes
+
+
+def _held(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]) -> Note:
+    """The note with the number of its line, if that is a knob rather than another note; it may have the note's own name."""
+    knob = next((p for p in cls.params() if p.name == note.line and (note.line == name or note.line not in cls.tells)), None)
+    value = None if knob is None else record.get(knob.name, knob.default)
+    return replace(note, at=float(value)) if isinstance(value, int | float) else note
+
+
+def written(kind: str, text: str, where: str) -> Component:
+    """The component that `text` names, e.g. "confidence_exit threshold=0.7 first=1"; `where` stands in messages. Raises
+    ParamError if there is no such component or knob."""
+    name, *knobs = text.replace(",", " ").split() or [""]
+    odd = next((knob for knob in knobs if "=" not in knob), None)
+    if odd is not None:
+        raise ParamError(f"{where} = {text!r}: write {odd!r} as knob=value, after the name.")
+    return build(kind, name, dict(knob.split("=", 1) for knob in knobs))

@@ -1,0 +1,11 @@
+"""Roles: what the further models of a method are called, and how each is given on the command line. No torch."""
+
+from __future__ import annotations
+
+DRAFTS = ("draft", "draft2", "draft3")  # each is an option by itself
+TARGET = "target"
+
+
+def words(role: str, name: str = "NAME") -> tuple[str, str]:
+    """What gives the model `name` this role on the command line."""
+    return (f"--{role}", name) if role in DRAFTS else ("--role", f"{role}={name}")

@@ -1,0 +1,1 @@
+"""What passes cost: operators and their sum, a machine's roofs, when drafting pays. No torch."""

@@ -1,0 +1,227 @@
+"""What a forward pass costs: its operators, from the model's shape and the pass's sizes, and their sum. No torch.
+
+`pass_ops` says which operators run; `operators.py` says what each costs; `speedup.py` says when drafting pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Literal, TypedDict, Unpack
+
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.trace.events import DraftTree, Pass
+
+from .operators import Cost, Op, Prices, grouped_bits, size
+from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
+
+__all__ = [
+    "DTYPE_BITS",
+    "Cost",
+    "Op",
+    "PassOptions",
+    "RecordOptions",
+    "cost_of",
+    "exit_test",
+    "expected_tokens",
+    "expected_tree_tokens",
+    "flop_factor",
+    "grouped_bits",
+    "measured_speedup",
+    "ops_of",
+    "pass_cost",
+    "pass_ops",
+    "speedup",
+    "tree_pairs",
+]
+DTYPE_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "int4": 4}
+
+
+class PassOptions(TypedDict, total=False):
+    """The keywords of `pass_ops`, for the functions that hand them on."""
+
+    logits: int
+    batch: int
+    pairs: int | Sequence[int] | None
+    attn_layers: Collection[int] | int | None
+    ffn_layers: Collection[int] | int | None
+    propagated: Collection[int] | int
+    heads: Sequence[int] | None
+    kv_heads: Sequence[int] | None
+    weight_bits: float
+    head_bits: float | None
+    act_bits: float
+    kv_bits: float
+    dequant: bool
+    fused: bool
+
+
+def pass_ops(
+    spec: ModelSpec,
+    tokens: int,
+    held: int | Sequence[int],
+    *,
+    logits: int = 1,
+    batch: int = 1,
+    pairs: int | Sequence[int] | None = None,
+    attn_layers: Collection[int] | int | None = None,
+    ffn_layers: Collection[int] | int | None = None,
+    propagated: Collection[int] | int = 0,
+    heads: Sequence[int] | None = None,
+    kv_heads: Sequence[int] | None = None,
+    weight_bits: float = 16,
+    head_bits: float | None = None,
+    act_bits: float = 16,
+    kv_bits: float = 16,
+    dequant: bool = False,
+    fused: bool = True,
+) -> list[Op]:
+    """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
+
+    held:    entries before the pass, one number or one per layer (policies, exits)
+    logits:  rows per sequence that reach the head; 0: no head
+    pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
+             sliding window respected), or all pairs where the model is not causal
+    attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
+    propagated: layers without attention whose keys and values are filled from an exit state: norm, K and V linears
+    heads, kv_heads: open query and KV heads per layer; None: all
+    weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
+    dequant: charge two operations per weight for unpacking
+    """
+    if tokens < 1 or batch < 1:
+        raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
+    layers = range(spec.n_layers)
+    attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
+    filled = _chosen(propagated, [i for i in layers if i not in attn]) - attn
+    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant)
+    open_q = _each_layer("heads", heads or spec.n_heads, spec)
+    open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
+    entries = _each_layer("held", held, spec)
+    mask = None if pairs is None else _each_layer("pairs", pairs, spec)
+    ops: list[Op] = []
+    for i in layers:
+        if i in attn:
+            scored, read = _seen(spec, i, tokens, entries[i])
+            scored = scored if mask is None else mask[i]
+            ops += price.attention(i, open_q[i], open_kv[i], scored, read, fused)
+        elif i in filled:
+            ops += price.keys_values(i, open_kv[i])
+        if i in ffn:
+            ops += price.ffn(i)
+    if logits:
+        bits = weight_bits if head_bits is None else head_bits
+        ops.append(price.linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=bits))
+    return ops
+
+
+def pass_cost(spec: ModelSpec, tokens: int, held: int | Sequence[int], **options: Unpack[PassOptions]) -> Cost:
+    """The sum of `pass_ops`, which says what the options mean."""
+    return Cost.of(pass_ops(spec, tokens, held, **options))
+
+
+def exit_test(
+    spec: ModelSpec,
+    kind: Literal["head", "classifier", "cosine"] = "head",
+    *,
+    layer: int | None = None,
+    rows: int = 1,
+    classes: int = 2,
+    weight_bits: float = 16,
+    act_bits: float = 16,
+) -> Op:
+    """The price of asking whether to stop: the whole head, a linear classifier on the hidden state (`classes` outputs),
+    or the cosine of two states (3 h FLOPs)."""
+    h = spec.d_model
+    if kind == "cosine":
+        return Op("exit_test", layer, 3 * h * rows, act_bytes=size(2 * h * rows, act_bits))
+    price = Prices(spec, rows, 1, weight_bits, act_bits, act_bits, dequant=False)
+    return price.linear("exit_test", layer, h, spec.vocab if kind == "head" else classes)
+
+
+def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None) -> int:
+    """True mask entries when a tree is verified: `parents[i]` is node i's parent, -1 the root.
+
+    The pass feeds `tokens` rows on `held` entries: a chain that ends in the root, then the nodes. None: root and nodes.
+    """
+    nodes = len(parents)
+    chain = (nodes + 1 if tokens is None else tokens) - nodes
+    return chain * held + chain * (chain + 1) // 2 + nodes * (held + chain) + _depths(tuple(parents))
+
+
+@lru_cache(maxsize=64)
+def _depths(parents: tuple[int, ...]) -> int:
+    """Depths of all nodes of a tree below its root, summed; every layer of a pass asks for the same one."""
+    depth: list[int] = []
+    for parent in parents:
+        depth.append(1 if parent < 0 else depth[parent] + 1)
+    return sum(depth)
+
+
+def ops_of(
+    spec: ModelSpec,
+    record: Pass,
+    *,
+    draft: DraftTree | None = None,
+    held: int | Sequence[int] | None = None,
+    logits: int | None = None,
+    bits: float = 16,
+    weight_bits: float | None = None,
+    fused: bool = True,
+) -> list[Op]:
+    """The operators of a recorded pass.
+
+    draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
+    held:   entries per layer where they differ; None: the record's, everywhere
+    logits: rows that reached the head; None: the last one in a prefill, all otherwise
+    bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ
+    """
+    options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits}
+    options["weight_bits"] = bits if weight_bits is None else weight_bits
+    options["logits"] = logits if logits is not None else 1 if record.phase == "prefill" else record.tokens
+    options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
+    options["propagated"] = record.propagated or 0
+    entries = record.held if held is None else held
+    if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
+        each = _each_layer("held", entries, spec)
+        options["pairs"] = [tree_pairs(draft.parents, h, record.tokens) for h in each]
+    return pass_ops(spec, record.tokens, entries, **options)
+
+
+class RecordOptions(TypedDict, total=False):
+    """The keywords of `ops_of`, for the functions that hand them on."""
+
+    draft: DraftTree | None
+    held: int | Sequence[int] | None
+    logits: int | None
+    bits: float
+    weight_bits: float | None
+    fused: bool
+
+
+def cost_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> Cost:
+    """The sum of `ops_of`, which says what the options mean."""
+    return Cost.of(ops_of(spec, record, **options))
+
+
+def _chosen(which: Collection[int] | int | None, among: Sequence[int]) -> set[int]:
+    if which is None:
+        return set(among)
+    return set(among[:which]) if isinstance(which, int) else set(which)
+
+
+def _each_layer(name: str, value: int | Sequence[int], spec: ModelSpec) -> Sequence[int]:
+    each = [value] * spec.n_layers if isinstance(value, int) else value
+    if len(each) != spec.n_layers:
+        raise ValueError(f"{name} has {len(each)} entries; {spec.name} has {spec.n_layers} layers. Give one for each.")
+    return each
+
+
+def _seen(spec: ModelSpec, layer: int, n: int, held: int) -> tuple[int, int]:
+    """Query-key pairs of n new rows on `held` entries under the model's own mask, and entries read."""
+    window = spec.window(layer)
+    if not spec.causal:
+        return n * (held + n), held + n
+    if window is None:
+        return n * held + n * (n + 1) // 2, held + n
+    short = min(max(window - held, 0), n)  # rows that still see everything before them
+    return short * held + short * (short + 1) // 2 + (n - short) * window, min(held + n, window + n - 1)

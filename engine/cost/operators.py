@@ -1,0 +1,168 @@
+"""The operators of a transformer pass and what each costs: FLOPs and bytes, row by row. No torch.
+
+One pass feeds n new positions per sequence on S held ones, T = S + n; P query-key pairs are scored per sequence and
+head, B sequences share the weights. Letters: d_model h, d_ff f, query heads H, KV heads G, head width d, vocabulary V,
+rows that get logits m; w, a, k bytes per weight, activation, KV element.
+
+    operator               FLOPs                bytes
+    linear i -> o          2 i o n B            i o w + (i n a + o n (k if it makes keys or values, else a)) B
+    attention, fused       (4 d + 5) H P B      (2 n H d a + 2 T G d k) B;  unfused: + 4 H P a B
+    norm, two a layer      7 h n B              2 h n a B
+    residual add, two      h n B                3 h n a B
+    SwiGLU                 5 f n B              3 f n a B
+    head on m rows         2 h V m B            h V w + (h + V) m a B
+
+The accounting begins after the embedding and goes straight from the last layer to the head: embedding gather, RoPE,
+final norm, biases, query-key norms, the norms after a block and the soft caps of Gemma, and sampling are left out
+(docs/cost.md says what they would add). Sub-layers that did not run contribute nothing. This is the LLM-Viewer table
+(Yuan et al., arXiv 2402.16363) with its errors repaired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from decodescope.engine.core.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator of one pass, all sequences together. `layer` is None for the head."""
+
+    name: str
+    layer: int | None
+    flops: int
+    weight_bytes: int = 0
+    kv_read_bytes: int = 0
+    kv_write_bytes: int = 0
+    act_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that must move: weights, keys and values read and written, activations in and out."""
+        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes + self.act_bytes
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The sum of operators: FLOPs, bytes by kind, and how many operators were launched. Costs add with +."""
+
+    flops: int = 0
+    weight_bytes: int = 0
+    kv_read_bytes: int = 0
+    kv_write_bytes: int = 0
+    act_bytes: int = 0
+    launches: int = 0
+
+    @classmethod
+    def of(cls, ops: Iterable[Op]) -> Cost:
+        """The sum of `ops`; each is one launch."""
+        parts = [(o.flops, o.weight_bytes, o.kv_read_bytes, o.kv_write_bytes, o.act_bytes, 1) for o in ops]
+        return cls(*map(sum, zip(*parts, strict=True)))  # no ops: Cost()
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that must move, all kinds."""
+        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes + self.act_bytes
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+    def record(self) -> dict[str, Any]:
+        """As plain data, with the two derived figures."""
+        return asdict(self) | {"bytes": self.bytes, "intensity": self.intensity}
+
+
+class Prices:
+    """Prices of single operators for one pass: the table of this file's head, row by row."""
+
+    def __init__(
+        self, spec: ModelSpec, n: int, batch: int, weight_bits: float, act_bits: float, kv_bits: float, dequant: bool
+    ) -> None:
+        self.spec, self.n, self.batch = spec, n, batch
+        self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
+
+    def linear(
+        self,
+        name: str,
+        layer: int | None,
+        i: int,
+        o: int,
+        *,
+        rows: int | None = None,
+        weight_bits: float | None = None,
+        into_cache: bool = False,
+    ) -> Op:
+        """A matrix product i -> o on `rows` rows per sequence (None: all); `into_cache`: it makes keys or values."""
+        rows = (self.n if rows is None else rows) * self.batch
+        made = size(o * rows, self.k if into_cache else self.a)
+        return Op(
+            name,
+            layer,
+            flops=2 * i * o * (rows + self.dequant),
+            weight_bytes=size(i * o, self.w if weight_bits is None else weight_bits),
+            kv_write_bytes=made if into_cache else 0,
+            act_bytes=size(i * rows, self.a) + (0 if into_cache else made),
+        )
+
+    def pointwise(self, name: str, layer: int, width: int, flops: int, tensors: int) -> Op:
+        """`flops` operations per element of [n, width]; `tensors` such arrays are read or written."""
+        elements = width * self.n * self.batch
+        return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
+
+    def attention(self, layer: int, heads: int, kv_heads: int, pairs: int, read: int, fused: bool) -> list[Op]:
+        """The attention sub-layer: norm, projections, `pairs` scores per head over `read` entries, residual add."""
+        h, d, n = self.spec.d_model, self.spec.head_dim, self.n
+        norm, key, value = self.keys_values(layer, kv_heads)
+        scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
+        mixing = Op(
+            "attention",
+            layer,
+            flops=(4 * d + 5) * heads * pairs * self.batch,
+            kv_read_bytes=size(2 * read * kv_heads * d * self.batch, self.k),
+            act_bytes=size((2 * n * heads * d + scores) * self.batch, self.a),
+        )
+        query = self.linear("q_proj", layer, h, heads * d)
+        out = self.linear("o_proj", layer, heads * d, h)
+        return [norm, query, key, value, mixing, out, self.pointwise("attn_add", layer, h, flops=1, tensors=3)]
+
+    def keys_values(self, layer: int, kv_heads: int) -> list[Op]:
+        """What fills a layer's cache: norm, K and V projections."""
+        h, o = self.spec.d_model, kv_heads * self.spec.head_dim
+        norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2)
+        return [norm, *(self.linear(name, layer, h, o, into_cache=True) for name in ("k_proj", "v_proj"))]
+
+    def ffn(self, layer: int) -> list[Op]:
+        """The feed-forward sub-layer: norm, three projections, activation, residual add."""
+        h, f = self.spec.d_model, self.spec.d_ff
+        return [
+            self.pointwise("ffn_norm", layer, h, flops=7, tensors=2),
+            self.linear("gate_proj", layer, h, f),
+            self.linear("up_proj", layer, h, f),
+            self.pointwise("swiglu", layer, f, flops=5, tensors=3),
+            self.linear("down_proj", layer, f, h),
+            self.pointwise("ffn_add", layer, h, flops=1, tensors=3),
+        ]
+
+
+def size(count: int, bits: float) -> int:
+    """Whole bytes of `count` elements of `bits` bits each."""
+    return math.ceil(count * bits / 8)
+
+
+def grouped_bits(bits: float, group: int, scale_bits: float = 16, zero_bits: float = 16) -> float:
+    """Bits per weight when every `group` weights share a scale and a zero point, e.g. 4 bits in groups of 128: 4.25."""
+    return bits + (scale_bits + zero_bits) / group

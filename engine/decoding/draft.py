@@ -1,0 +1,213 @@
+"""Draft, Trial and Verdict: what a drafter proposes, and what the target made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.model.feed import Feed
+
+ROOT = -1
+Proposal = Literal["onehot", "iid", "without_replacement", "mixed"]
+Origin = Literal["bonus", "residual", "correction", "target"]
+
+
+@dataclass
+class Slots:
+    """Rows that ride the pass behind the tree and stand for no token: what the target says there is a guess at later ones.
+
+    at:      S; the node that each hangs on, ROOT or its index; it sees that node and what the node sees
+    steps:   S; how many positions behind that node it stands, from 1
+    visible: bool [S, S]; which of the slots it sees, itself among them
+    embeds:  float [S, d_model], what enters the first layer there
+    No row of the tree sees a slot, no rule hears of one, and none is committed.
+    """
+
+    at: list[int]
+    steps: list[int]
+    visible: Tensor
+    embeds: Tensor
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def behind(self, tree: Tensor) -> Tensor:
+        """bool [N + 1 + S, N + 1 + S]: what each row sees, the slots last, where the rows of the tree see `tree`."""
+        n, rows = len(tree), torch.tensor(self.at) + 1
+        seen = torch.zeros(n + len(self), n + len(self), dtype=torch.bool)
+        seen[:n, :n] = tree
+        seen[n:, :n] = tree[rows]
+        seen[n:, n:] = self.visible
+        return seen
+
+
+@dataclass
+class Draft:
+    """A tree of candidate tokens that grows from the root, the last committed token.
+
+    tokens:     N ids; a parent stands before its children, siblings in draw order
+    parents:    N; ROOT (-1) or the index of an earlier node
+    kind:       how the nodes were chosen. "onehot": without chance. "iid": each drawn from its row of q. "without_
+                replacement": siblings drawn one after the other from what the earlier ones left. "mixed": siblings of different
+                kinds, or from the laws of different models
+    q:          float [M, V] or None; laws that nodes were drawn from, after the sampler
+    q_row:      N; the row of q that node i was drawn from, given the siblings drawn before it; -1: chosen without chance
+    u:          N uniforms that drew the nodes, or None
+    acceptable: N or None; False marks a passenger, which rides the pass and is never committed
+    visible:    bool [N, N] or None; None: each node sees its ancestors and itself
+    notes:      figures for the trace (matched span, template, ...)
+    enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
+                drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
+    slots:      rows of the same pass in which the target guesses for the next draft, or None
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    kind: Proposal = "onehot"
+    q: Tensor | None = None
+    q_row: list[int] | None = None
+    u: list[float | None] | None = None
+    acceptable: list[bool] | None = None
+    visible: Tensor | None = None
+    source: str = ""
+    notes: dict[str, Any] | None = None
+    enter: int = 0
+    states: Tensor | None = None
+    slots: Slots | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.parents) != len(self.tokens):
+            raise ValueError(f"a draft of {len(self.tokens)} tokens has {len(self.parents)} parents")
+        if self.kind != "onehot" and (self.q is None or self.q_row is None):
+            raise ValueError(f"a draft of kind {self.kind!r} must say which law each node was drawn from")
+
+    @classmethod
+    def chain(cls, tokens: list[int], **more: Any) -> Draft:
+        """A draft without branches."""
+        return cls(list(tokens), list(range(ROOT, len(tokens) - 1)), **more)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether no place has two continuations."""
+        return all(parent == i - 1 for i, parent in enumerate(self.parents))
+
+    @cached_property
+    def depth(self) -> list[int]:
+        """Per node, its distance from the root; children of the root have depth 1."""
+        depth: list[int] = []
+        for parent in self.parents:
+            depth.append(1 if parent == ROOT else depth[parent] + 1)
+        return depth
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for i, parent in enumerate(self.parents):
+            if self.acceptable is None or self.acceptable[i]:
+                found.setdefault(parent, []).append(i)
+        return found
+
+    def children(self, node: int) -> list[int]:
+        """The acceptable continuations of `node`, in draw order."""
+        return self._children.get(node, [])
+
+    def law(self, node: int) -> Tensor | None:
+        """float [V]: what node was drawn from; None if it was chosen without chance."""
+        if self.q is None or self.q_row is None or self.q_row[node] < 0:
+            return None
+        return self.q[self.q_row[node]]
+
+    def ancestry(self) -> Tensor:
+        """bool [N + 1, N + 1], the root first; row i marks i and its ancestors."""
+        n = len(self)
+        if self.is_chain:
+            return torch.ones(n + 1, n + 1, dtype=torch.bool).tril()
+        rows = [1]
+        for i, parent in enumerate(self.parents):
+            rows.append(rows[parent + 1] | 1 << (i + 1))
+        width = (n + 8) // 8
+        packed = torch.frombuffer(bytearray(b"".join(row.to_bytes(width, "little") for row in rows)), dtype=torch.uint8)
+        bits = packed.view(n + 1, width, 1) >> torch.arange(8, dtype=torch.uint8) & 1
+        return bits.view(n + 1, width * 8)[:, : n + 1].bool()
+
+    def feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
+        """The root and the tree as one pass of N + 1 rows; `start` is the root's position."""
+        n = len(self)
+        if self.slots is not None:
+            return self._with_slots(self.slots, root, start, device)
+        tokens = torch.tensor([[root, *self.tokens]], device=device)
+        if self.is_chain and self.visible is None:
+            positions = torch.arange(start, start + n + 1, device=device)[None]
+            return Feed(tokens, positions, enter=self.enter, states=self.states, highest=start + n)
+        positions = torch.tensor([[0, *self.depth]], device=device) + start
+        visible = self.ancestry()
+        if self.visible is not None:
+            visible[1:, 1:] = self.visible
+        mask = visible[None].to(device)
+        return Feed(tokens, positions, mask, enter=self.enter, states=self.states, highest=start + max(self.depth))
+
+    def _with_slots(self, slots: Slots, root: int, start: int, device: torch.device | str) -> Feed:
+        """The pass with the slots behind the tree; the ids in their rows are never looked at."""
+        assert self.enter == 0 and self.visible is None, "slots ride a whole pass over a plain tree"
+        n, depth = len(self) + 1, [0, *self.depth]
+        places = depth + [depth[node + 1] + step for node, step in zip(slots.at, slots.steps, strict=True)]
+        embeds = torch.nn.functional.pad(slots.embeds, (0, 0, n, 0))[None].to(device)
+        return Feed(
+            torch.tensor([[root, *self.tokens] + [root] * len(slots)], device=device),
+            torch.tensor([places], device=device) + start,
+            slots.behind(self.ancestry())[None].to(device),
+            embeds=embeds,
+            embed_rows=torch.arange(n + len(slots), device=device) >= n,
+            slots=len(slots),
+            highest=start + max(places),
+        )
+
+
+@dataclass
+class Trial:
+    """One acceptance test. p: the target's probability of the node's token; r: what was left of it after earlier
+    siblings; q: the proposal's; u: the uniform, or None; threshold: what u had to stay below (or the rule's bound).
+    num, den: what decided, where it is not r and q: u * den < num, or without a draw den < num."""
+
+    node: int
+    p: float
+    r: float
+    q: float
+    u: float | None
+    threshold: float
+    ok: bool
+    num: float | None = None
+    den: float | None = None
+
+
+@dataclass
+class Verdict:
+    """What the target made of a draft.
+
+    path:   accepted nodes from the root down
+    token:  the target's own token after them; None if the text ended inside the path
+    origin: "bonus" (everything on the path was accepted), "residual" (drawn from what was left), "correction" (greedy),
+            "target" (nothing was drafted)
+    trials: the tests, in order;  u, low, high: the uniform that drew `token` and its interval of the law
+    rule:   what the rule adds so that the verdict can be re-derived
+    places: (place, law [V] or None) for every place visited, for the trace; None where the choice is greedy
+    forced: nodes that were settled beforehand, not tested
+    """
+
+    path: list[int]
+    token: int | None
+    origin: Origin
+    trials: list[Trial] = field(default_factory=list)
+    u: float | None = None
+    low: float = 0.0
+    high: float = 1.0
+    rule: dict[str, Any] | None = None
+    places: list[tuple[int, Tensor | None]] = field(default_factory=list)
+    forced: list[int] = field(default_factory=list)

@@ -1,0 +1,154 @@
+"""CachePolicy: which KV entries a lane keeps."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import Component, param
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.trace.parts import Zone, held_at
+
+Deed = Literal["evict", "merge", "pack", "select"]
+MOST = 65_536  # entries of a budget
+LEAST = 16  # entries that a share of a short prompt comes to: with fewer the shipped model's text falls apart
+
+
+class CachePolicy(Component):
+    """Base of every policy. It sees attention of committed rows only, and acts after a commit, never before a verdict.
+
+    does:     what becomes of entries: some leave ("evict"), become one ("merge"), are stored in fewer bits ("pack"), or are
+              held and not read by every pass ("select"); nothing: all stay as they are
+    columns:  name -> value for a new entry; float32 statistics that travel with the entries
+    column:   the one of them that records and views show;  weighs: what it adds up, as people call it
+    raw_keys: keys are stored unrotated and get their place in the cache as position
+    bounded:  positions stay below a bound however long the text: the context limit does not apply
+    share:    the budget as a share of the prompt, where a policy has the knob; 0: off
+    """
+
+    kind = "policy"
+    does: ClassVar[frozenset[Deed]] = frozenset({"evict"})
+    columns: ClassVar[dict[str, float]] = {}
+    column: ClassVar[str] = ""
+    weighs: ClassVar[str] = ""
+    raw_keys: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
+    share: float = 0.0
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        """Which entries of a layer and KV head it keeps for which reason, in the order of the text; none: it keeps all."""
+        return ()
+
+    @property
+    def budget(self) -> int | None:
+        """Entries that a layer and KV head holds after a commit, at most; None: no bound."""
+        return sum(zone.entries for zone in self.zones) if self.zones else None
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the target's law is unchanged."""
+        return not self.does
+
+    def most(self, prompt: int, new: int) -> int:
+        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes."""
+        return prompt + new if self.budget is None else max(prompt, min(prompt + new, self.budget))
+
+    def says(self) -> dict[str, Any]:
+        zones = [zone.record() for zone in self.zones]
+        return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else ""}
+
+    def begin(self, spec: ModelSpec, prompt: int) -> None:
+        """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
+        so that the trace's header tells both. With as many tokens a second call changes nothing."""
+        if self.share:
+            self.divide(entries(self, self.share, prompt))
+
+    def divide(self, budget: int) -> None:
+        """Set the knobs so that they come to `budget` entries."""
+
+    def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
+        """columns: float32 [B, H_kv, n], attention of the committed prompt rows summed over queries and group."""
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        """rows: float32 [B, H_kv, g, R, n], weights of R newly committed queries over the n committed entries."""
+
+    def compress(self, cache: KVCache) -> None:
+        """Called after each commit, and once after the prompt: may evict, keep or rewrite entries."""
+
+
+class Scored(CachePolicy):
+    """Base of policies that keep what is worth most: `score` says what an entry is worth, the rest stands here.
+
+    Once more than `budget` entries are held, those with the lowest scores leave, each KV head its own and every layer and head
+    as many. Zones that are "first" or "newest" never do; of entries with equal scores the lower position stays. Eviction
+    follows the commit, so under tree verification a score knows accepted nodes alone.
+    """
+
+    def score(self, store: LayerStore) -> Tensor:
+        """What the committed entries of a layer are worth: float [B, H_kv, n], by slot (`store.positions` says which)."""
+        raise NotImplementedError
+
+    def compress(self, cache: KVCache) -> None:
+        assert self.budget is not None
+        gone = cache.layers[0].n - self.budget  # every layer and head holds as many
+        if gone <= 0:
+            return
+        scores = torch.stack([self.score(store) for store in cache.layers])  # [L, B, H_kv, n]
+        positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in cache.layers])
+        for store, slots in zip(cache.layers, self.victims(scores, positions, cache.length, gone), strict=True):
+            store.evict(slots)
+
+    def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
+        """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,
+        positions int [..., n]; length: tokens of text so far."""
+        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        safe = positions >= length - newest
+        scores = scores.masked_fill(safe | (positions < first) if first else safe, torch.inf)
+        if gone == 1:
+            least = scores == scores.amin(-1, keepdim=True)
+            return positions.masked_fill(~least, -1).argmax(-1, keepdim=True)
+        latest = positions.argsort(dim=-1, descending=True)
+        order = scores.gather(-1, latest).argsort(dim=-1, stable=True)
+        return latest.gather(-1, order[..., :gone])
+
+
+def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
+    """Bring every layer and head to the first `protect` positions and the newest `keep` entries.
+
+    Layers and heads must hold the same positions, as they do where nothing else evicts.
+    """
+    first = cache.layers[0]
+    gone = first.n - protect - keep
+    if gone <= 0:
+        return
+    pos = first.positions()[0, 0]
+    pos = pos.masked_fill(pos < protect, cache.length)
+    oldest = pos.topk(gone, largest=False).indices.tolist()
+    for store in cache.layers:
+        store.evict_same(oldest)
+
+
+def share() -> Any:
+    """The knob `share` of a policy with a budget; `entries` says what it comes to."""
+    told = "entries kept as a share of the prompt, instead of a number; 0: off"
+    return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=told)
+
+
+def entries(policy: CachePolicy, share: float, prompt: int) -> int:
+    """Entries per layer and KV head that `share` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST.
+
+    Like the ratios of FMInference/H2O (h2o_hf/utils_hh) it is fixed once, by the prompt, and does not grow with the answer.
+    Raises ParamError for more than MOST.
+    """
+    found = int(share * prompt + 1e-9)  # 0.29 * 100 is 29, whatever floats say
+    if found > MOST:
+        raise ParamError(
+            f"{policy.name}.share = {share:g}: of the prompt's {prompt} tokens it is {found} entries, and a budget has at most "
+            f"{MOST}; choose a share of at most {int(100 * MOST / prompt) / 100:g}."
+        )
+    return max(LEAST, found)

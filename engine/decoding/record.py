@@ -1,0 +1,303 @@
+"""Recorder: from what a step did to the record that a trace keeps of it. It changes the cost of a step, never its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
+
+from .draft import Draft, Verdict
+from .lane import Lane
+from .state import Move, State
+from .tops import ties, tops
+
+# numbers of one map of attention mass, by level; a larger one is left out
+MASS = {"counts": 0, "decisions": 1 << 14, "fields": 1 << 20}
+LAWS = 1 << 18  # numbers of the laws that "fields" keeps of one step
+ATTENTION = 1 << 19  # weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
+
+
+class Recorder:
+    """level: "counts", "decisions" or "fields"; layers: those whose attention "fields" keeps (None: all).
+
+    pieces: id -> piece of text, or None where there is no tokenizer
+    """
+
+    def __init__(
+        self,
+        level: Level = "decisions",
+        pieces: Callable[[int], Piece] | None = None,
+        layers: Sequence[int] | None = None,
+    ):
+        self.level: Level = level
+        self.layers = layers
+        self._pieces = pieces
+        self._known: set[int] = set()
+        self._held: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._fields: Fields | None = None
+
+    @property
+    def decisions(self) -> bool:
+        """Whether draws, laws and evictions are recorded."""
+        return self.level != "counts"
+
+    @property
+    def levels(self) -> list[str]:
+        """The levels recorded, for the header."""
+        return list(LEVELS[: LEVELS.index(self.level) + 1])
+
+    def needs(self, n_layers: int) -> Needs:
+        """What the recorder itself asks of the target's passes. Raises ParamError for layers that the target has not."""
+        if self.layers is not None and not (self.layers and all(0 <= i < n_layers for i in self.layers)):
+            raise ParamError(
+                f"layers = {', '.join(map(str, self.layers)) or 'none'}: choose from the target's, 0 to {n_layers - 1}, at "
+                "least one."
+            )
+        if self.level != "fields":
+            return Needs()
+        layers = frozenset(range(n_layers) if self.layers is None else self.layers)
+        return Needs("columns", layers, frozenset(range(n_layers)) | {"final"})
+
+    def attach(self, target: Lane) -> None:
+        """Begin to watch the target's lane."""
+        if self.decisions:
+            target.log_evictions()
+        if self.level == "fields":
+            target.watch = self._capture
+
+    def forget(self) -> None:
+        """A new trace begins: it has shown no piece yet."""
+        self._known = set()
+
+    def count_anew(self, s: State) -> None:
+        """The lanes of `s` are others than before: what they hold now is where the next step's changes begin."""
+        lanes = (s.target, *s.lanes.values())
+        self._held, self._read = {x.name: x.cache.held for x in lanes}, {x.name: x.cache.length for x in lanes}
+
+    def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
+        """Pieces of the ids that the trace has not shown yet."""
+        if self._pieces is None:
+            return {}
+        fresh = {x for x in ids if x not in self._known and x >= 0}
+        if not fresh:
+            return {}
+        self._known |= fresh
+        return {str(x): self._pieces(x) for x in sorted(fresh)}
+
+    def step(self, s: State, move: Move, number: int, n: int, t_us: float, wall_us: float) -> Step:
+        """The record of one step; n: committed tokens before it."""
+        policy_us, s.target.policy_us = s.target.policy_us, 0.0
+        passes = s.target.take_passes()
+        for lane in s.lanes.values():
+            passes = lane.take_passes() + passes
+        verdict, draft = move.verdict, move.draft
+        step = Step(
+            number,
+            n,
+            round(t_us, 1),
+            round(wall_us, 1),
+            move.emitted,
+            move.origins,
+            drafted=0 if draft is None else len(draft),
+            accepted=0 if verdict is None else len(verdict.path),
+            draft_us=round(move.draft_us, 1),
+            verify_us=round(move.verify_us, 1),
+            commit_us=round(max(0.0, move.commit_us - policy_us), 1),
+            policy_us=round(policy_us, 1),
+            passes=passes,
+            cache=self.cache(s),
+            path=None if verdict is None else verdict.path,
+            beams=move.beams,
+            iteration=move.iteration,
+        )
+        for done in passes:
+            done.wall_us = round(done.wall_us, 1)
+        if self.decisions:
+            self._decisions(s, step, move)
+        if self.level == "fields":
+            step.fields, self._fields = self._fields, None
+            if move.logits is not None and move.draft is not None:
+                step.fields = whole_laws(step.fields or Fields(), move.draft, move.logits)
+        return step
+
+    def _decisions(self, s: State, step: Step, move: Move) -> None:
+        verdict, draft = move.verdict, move.draft
+        shown = list(move.emitted)
+        if draft is not None and verdict is not None:
+            if draft.tokens:
+                step.draft = tree(draft)
+                shown += draft.tokens
+            if verdict.trials:
+                step.trials = columns(verdict)
+            if verdict.token is not None:
+                step.extra = Extra(verdict.token, verdict.origin, verdict.u, verdict.low, verdict.high)
+            step.rule = verdict.rule
+            step.forced = verdict.forced or None
+            if move.logits is not None:
+                step.tops = tops(draft, verdict, move.logits)
+                shown += step.tops.ids.ravel().tolist()
+                if s.sampler.greedy:
+                    step.tie = ties(step.tops, s.target.decoder.dtype)
+        if step.beams is not None:
+            shown += step.beams.tokens
+        if step.iteration is not None:
+            shown += step.iteration.tokens + (step.iteration.before or [])
+        if not s.depth.exact:
+            took = s.depth.took()
+            step.exits = None if took is None else [took]
+        step.sampler = s.sampler.show(move.sampler_state) if s.sampler.stateful else None
+        step.pieces = self.pieces(shown) or None
+
+    def cache(self, s: State) -> list[CacheChange]:
+        """What each lane's cache did since the last call."""
+        return [self._change(lane) for lane in (s.target, *s.lanes.values())]
+
+    def _change(self, lane: Lane) -> CacheChange:
+        cache, spec = lane.cache, lane.decoder.spec
+        held, read = cache.held, cache.length
+        before, was = self._held.get(lane.name, 0), self._read.get(lane.name, 0)
+        self._held[lane.name], self._read[lane.name] = held, max(read, was)
+        appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
+        full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
+        change = CacheChange(lane.name, appended, held, cache.nbytes, full)
+        if lane.name == "target":
+            change.evicted_count = before + appended - held
+        if any(store.evicted for store in cache.layers):
+            logs = [taken(store) for store in cache.layers]
+            if alike(logs):
+                change.evicted_all, change.evicted = gone(logs)
+        entries = len(cache.layers) * spec.n_kv_heads * cache.length
+        if lane.policy.column and entries <= MASS[self.level]:
+            change.mass = column_map(lane)
+        return change
+
+    def _capture(self, lane: Lane, rows: list[int], before: int) -> None:
+        """The committed rows' attention and norms, while the cache still stands as they saw it."""
+        if lane.probe is None or not lane.probe.rows:
+            return
+        layers = sorted(i for i in lane.probe.rows if self.layers is None or i in self.layers)
+        seen, room = [], ATTENTION
+        for i in layers:
+            seen.append(lane.attention(i, rows, before)[0])  # [H_kv, g, R, n]
+            room -= seen[-1].numel()
+            if room < 0:
+                seen.pop()
+                break
+        layers = layers[: len(seen)]
+        if len({x.shape for x in seen}) > 1:  # layers hold different numbers of entries: pad with zeros
+            most = max(x.shape[-1] for x in seen)
+            seen = [torch.nn.functional.pad(x, (0, most - x.shape[-1])) for x in seen]
+        positions = [_positions(lane, i, seen[0].shape[-1]) for i in layers]
+        at = torch.tensor(rows, device=lane.decoder.device)
+        norms = [x[0].float().norm(dim=-1)[at] for _, x in sorted(lane.probe.hidden.items(), key=_place)]
+        self._fields = Fields(
+            layers or None,
+            torch.stack(seen).half().cpu().numpy() if seen else None,
+            np.stack(positions) if seen else None,
+            torch.stack(norms).float().cpu().numpy() if norms else None,
+        )
+
+
+def _place(probed: tuple[int | str, Tensor]) -> int:
+    """Layers in order, "final" last."""
+    return probed[0] if isinstance(probed[0], int) else 1 << 20
+
+
+def _positions(lane: Lane, layer: int, width: int) -> np.ndarray:
+    store = lane.cache.layers[layer]
+    held = store.positions()[0].expand(store.kv.shape[2], -1).to(torch.int32).cpu().numpy()  # [H_kv, n]
+    return np.pad(held, ((0, 0), (0, width - held.shape[1])), constant_values=-1)
+
+
+def tree(draft: Draft) -> DraftTree:
+    """The draft as a record."""
+    q = [1.0] * len(draft)
+    if draft.q is not None and draft.q_row is not None:
+        drawn = [(i, row) for i, row in enumerate(draft.q_row) if row >= 0]
+        at = torch.tensor(draft.tokens, device=draft.q.device)[[i for i, _ in drawn]]
+        for (i, _), value in zip(drawn, draft.q[[row for _, row in drawn], at].tolist(), strict=True):
+            q[i] = value
+    return DraftTree(draft.tokens, draft.parents, q, draft.kind, draft.u, draft.source, draft.notes)
+
+
+def whole_laws(fields: Fields, draft: Draft, logits: Tensor) -> Fields:
+    """`fields` with the laws of the step in full, if they are not too large."""
+    if logits.numel() + (0 if draft.q is None else draft.q.numel()) <= LAWS:
+        fields.logits = logits.float().cpu().numpy()
+        if draft.q is not None and draft.q_row is not None:
+            fields.laws, fields.law_of = draft.q.float().cpu().numpy(), np.array(draft.q_row, np.int32)
+    return fields
+
+
+def columns(verdict: Verdict) -> Trials:
+    """The trials as columns."""
+    t = verdict.trials
+    return Trials(
+        [x.node for x in t],
+        [x.p for x in t],
+        [x.r for x in t],
+        [x.q for x in t],
+        [x.u for x in t],
+        [x.threshold for x in t],
+        [x.ok for x in t],
+        _given([x.num for x in t]),
+        _given([x.den for x in t]),
+    )
+
+
+def _given(numbers: list[float | None]) -> list[float | None] | None:
+    """The numbers, if there is one: where none is they are r and q."""
+    return numbers if any(x is not None for x in numbers) else None
+
+
+def taken(store: Any) -> list[Tensor]:
+    """The evictions that a LayerStore has logged since the last call."""
+    log, store.evicted = store.evicted, []
+    return log
+
+
+def alike(logs: list[list[Tensor]]) -> bool:
+    """Whether all sequences lost the same: hypotheses are reordered, so only what is true of all can be followed."""
+    return all(bool((x == x[:1]).all()) for log in logs for x in log if len(x) > 1)
+
+
+def gone(logs: list[list[Tensor]]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(positions that left everywhere, None), or (None, rows of layer, head, position), for sequence 0."""
+    flat = [torch.cat([x[0] for x in log], 1) for log in logs if log]  # [H_kv, E] each
+    if len(flat) == len(logs) and len({x.shape for x in flat}) == 1:
+        block = torch.stack(flat)  # [L, H_kv, E]
+        if bool((block == block[:1, :1]).all()) and bool((block[0, 0] >= 0).all()):
+            return block[0, 0].sort().values.to(torch.int32).cpu().numpy(), None
+    return None, gone_by_layer(logs)
+
+
+def gone_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
+    """int32 [E, 3]: (layer, head, position), for sequence 0."""
+    rows = []
+    for layer, log in enumerate(logs):
+        for positions in log:
+            head, slot = (positions[0] >= 0).nonzero(as_tuple=True)
+            rows.append(torch.stack([torch.full_like(head, layer), head, positions[0][head, slot].long()], 1))
+    return torch.cat(rows).to(torch.int32).cpu().numpy()
+
+
+def column_map(lane: Lane) -> np.ndarray:
+    """uint8 [L, H_kv, n]: the column that the policy shows, by original position: 0 where evicted, else 1 + 254 sqrt(share)."""
+    cache = lane.cache
+    shown = np.zeros((len(cache.layers), lane.decoder.spec.n_kv_heads, cache.length), dtype=np.uint8)
+    for i, store in enumerate(cache.layers):
+        worth = store.column(lane.policy.column)[0].double()
+        if not worth.numel():
+            continue
+        share = (worth / worth.max().clamp_min(1e-30)).sqrt()
+        at = store.positions()[0].expand(len(worth), -1).cpu().numpy()
+        np.put_along_axis(shown[i], at, (1 + 254 * share).to(torch.uint8).cpu().numpy(), 1)
+    return shown

@@ -1,0 +1,73 @@
+"""Sampler: from logits to the law that the next token is drawn from.
+
+A sampler is pure: its state goes in and comes out. Verification walks down a path that may be refused, so it must be
+able to ask "what would the law be after these tokens?" without changing anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import Component
+
+
+class Sampler(Component):
+    """Base of every sampler. A chain applies several in a visible order.
+
+    stateful: whether `warp` reads the state; if not, many rows are warped at once
+    reads_logits: whether `update` reads the logits that entered `warp`
+    by_rank: whether what it removes depends on the order of the logits alone, not on how far apart they are
+    """
+
+    kind = "sampler"
+    stateful: ClassVar[bool] = False
+    reads_logits: ClassVar[bool] = False
+    by_rank: ClassVar[bool] = False
+
+    @property
+    def in_order(self) -> list[Sampler]:
+        """The samplers that act, one after the other: itself, or the stages that it is made of."""
+        return [self]
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the law always has one token: the most likely one after the warps before."""
+        return False
+
+    @property
+    def heat(self) -> float | None:
+        """The temperature that it divides the logits by; None if it does something else."""
+        return None
+
+    def says(self) -> dict[str, Any]:
+        return {"greedy": self.greedy}
+
+    def start(self, prompt: list[int], vocab: int) -> Any:
+        """The state before the first generated token."""
+        return None
+
+    def warp(self, logits: Tensor, state: Any) -> Tensor:
+        """logits float [V] (or [R, V], if not stateful) -> the same shape; -inf removes a token. Changes nothing."""
+        return logits
+
+    def update(self, state: Any, token: int, logits: Tensor) -> Any:
+        """The state after `token`; logits float [V] are those that `warp` was given."""
+        return state
+
+    def show(self, state: Any) -> dict[str, Any] | None:
+        """What of the state is worth recording before a step, as plain data."""
+        return None
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probabilities of logits [..., V]; -inf becomes exactly 0."""
+    return torch.softmax(logits, -1)
+
+
+def one_token(logits: Tensor) -> Tensor:
+    """logits [..., V] with everything but the first largest removed."""
+    best = logits.argmax(-1, keepdim=True)
+    return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)

@@ -1,0 +1,38 @@
+"""Schedule: decides how long a draft gets that is written one token after another."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import Component
+from decodescope.engine.core.spec import ModelSpec
+
+from .context import Context, Lengths, Outcome
+
+
+class Schedule(Component, Lengths):
+    """Base of every schedule. A drafter that can be scheduled asks `allow` once a step, then `more` after each token that it
+    drafted; that token is checked whatever the answer. As it stands, a draft has the drafter's own length.
+
+    adapts:   whether a draft's length may be another than the drafter's own
+    looks_at: what it does with the draft model, where it works with one (`lanes`), e.g. "judges by the state of"
+    """
+
+    kind = "schedule"
+    adapts: ClassVar[bool] = True
+    looks_at: ClassVar[str] = ""
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if method.drafter.scheduled and not {*self.lanes} <= {*method.drafter.lanes}:
+            return (
+                f"{self.name} {self.looks_at} a draft model and {method.drafter.name} drafts without one; choose the drafter "
+                "draft_model, or the schedule confidence."
+            )
+        return None
+
+    def begin(self, ctx: Context) -> None:
+        """Called once, when the prompt has been read up to the root, before the drafter begins."""
+
+    def observe(self, outcome: Outcome) -> None:
+        """Called after the commit: adapt."""

@@ -1,0 +1,129 @@
+"""State: everything that one decoding step reads and changes; Move: what a step did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from decodescope.engine.trace.events import Beams, EndReason, Iteration
+
+from .acceptance import AcceptanceRule
+from .chance import Chance
+from .context import Context
+from .depth import Depth
+from .draft import Draft, Verdict
+from .drafter import Drafter
+from .lane import Lane
+from .sampler import Sampler
+from .schedule import Schedule
+
+
+@dataclass
+class Stop:
+    """Where a text ends: at one of `tokens` (ids), or when it contains one of `texts`.
+
+    pieces: id -> bytes, needed for texts
+    """
+
+    tokens: frozenset[int] = frozenset()
+    texts: tuple[bytes, ...] = ()
+    pieces: Any = None
+
+    def at(self, before: list[int], new: list[int]) -> int | None:
+        """How many of the `new` tokens stand when the text ends with one of them; None if it goes on."""
+        for i, token in enumerate(new):
+            if token in self.tokens:
+                return i + 1
+            if self.texts:
+                longest = max(map(len, self.texts))
+                tail = b"".join(self.pieces(t) for t in [*before[-longest:], *new[: i + 1]])
+                fresh = len(self.pieces(token))
+                if any(text in tail[-(longest + fresh - 1) :] for text in self.texts):
+                    return i + 1
+        return None
+
+
+@dataclass
+class State:
+    """tokens: prompt and text, the last being the root, which the target has not read; prompt: how many were given.
+
+    limit: length of text and prompt at which the context is full
+    scratch: what the strategy keeps between its steps
+    encode: text -> its ids, nothing put in front; None without a tokenizer
+    """
+
+    tokens: list[int]
+    prompt: int
+    max_new: int
+    limit: int
+    stop: Stop
+    target: Lane
+    lanes: dict[str, Lane]
+    drafter: Drafter
+    acceptance: AcceptanceRule
+    depth: Depth
+    sampler: Sampler
+    sampler_state: Any
+    chance: Chance
+    scratch: Any = None
+    encode: Callable[[str], list[int]] | None = None
+    schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still be emitted."""
+        return min(self.max_new - (len(self.tokens) - self.prompt), self.limit - len(self.tokens))
+
+    @property
+    def context(self) -> Context:
+        """What a drafter sees."""
+        return Context(
+            self.tokens,
+            self.target,
+            self.lanes,
+            self.sampler,
+            self.sampler_state,
+            self.chance,
+            max(0, self.left - 1),
+            self.prompt,
+            self.encode,
+            self.schedule,
+        )
+
+    def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
+        """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
+        count = len(emitted)
+        reason: EndReason | None = None
+        if count >= self.left:
+            count = self.left
+            full = self.limit - len(self.tokens) < self.max_new - (len(self.tokens) - self.prompt)
+            reason = "context_full" if full else "max_new_tokens"
+        stop = self.stop.at(self.tokens[self.prompt :], emitted[:count])
+        return (stop, "stop_token") if stop is not None else (count, reason)
+
+
+@dataclass
+class Move:
+    """What one step of a strategy did, before it becomes a record.
+
+    emitted, origins: tokens added to the text, and where each came from
+    logits: float [N + 1, V] of the step's target pass, for records that show laws
+    end:    why the text is complete, if it is
+    """
+
+    emitted: list[int]
+    origins: list[str]
+    end: EndReason | None = None
+    draft: Draft | None = None
+    verdict: Verdict | None = None
+    logits: Tensor | None = None
+    draft_us: float = 0.0
+    verify_us: float = 0.0
+    commit_us: float = 0.0
+    beams: Beams | None = None
+    iteration: Iteration | None = None
+    text: list[int] | None = None
+    sampler_state: Any = field(default=None)

@@ -1,0 +1,122 @@
+"""Tops: the few tokens that matter at each visited place, and what all others add up to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.trace.events import Tops
+
+from .draft import Draft, Verdict
+
+TOP = 5  # tokens shown of each law
+# Half types round near-equal logits together: a choice between them is a tie (docs/trace.md, `tie`)
+TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
+
+
+def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
+    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax."""
+    places = [node for node, _ in verdict.places]
+    law = _law(verdict, logits, places)
+    ids, p = _best(law)
+    q = _proposals(draft, places)
+    if q is None and not verdict.trials:
+        q_values = [[0.0] * len(row) for row in ids]
+        tails = [1 - sum(row) for row in p]
+        rest = [[max(x, 0.0), 0.0, max(x, 0.0)] for x in tails]
+        softmax = verdict.places[0][1] is None
+        return _made(places, ids, p, q_values, rest, _entropy_of_one(law, logits, ids, p) if softmax else _entropy(law))
+    return _with_draft(draft, verdict, places, ids, law, q)
+
+
+def _with_draft(
+    draft: Draft, verdict: Verdict, places: list[int], ids: list[list[int]], law: Tensor, q: Tensor | None
+) -> Tops:
+    """The same where something was drafted: the best of p and of q, and the tokens tried."""
+    rows = ids if q is None else [a + b for a, b in zip(ids, _best(q)[0], strict=True)]
+    place = {node: i for i, node in enumerate(places)}
+    for trial in verdict.trials:
+        rows[place[draft.parents[trial.node]]].append(draft.tokens[trial.node])
+    rows = [list(dict.fromkeys(row)) for row in rows]
+    width = max(map(len, rows))
+    padded = [row + [-1] * (width - len(row)) for row in rows]
+    index = torch.tensor(padded, device=law.device)
+    there = index >= 0
+    index = index.clamp_min_(0)
+    p_shown = law.gather(1, index) * there
+    tail = (1 - p_shown.sum(1)).clamp_min_(0)
+    if q is None:
+        return _made(places, padded, p_shown, torch.zeros_like(p_shown), _stack(tail, tail * 0, tail), _entropy(law))
+    q_shown = q.gather(1, index) * there
+    over = (law - q).clamp_min_(0).sum(1) - (p_shown - q_shown).clamp_min_(0).sum(1)
+    rest = _stack(tail, (q.sum(1) - q_shown.sum(1)).clamp_min_(0), over.clamp_min_(0))
+    return _made(places, padded, p_shown, q_shown, rest, _entropy(law))
+
+
+def _made(places: list[int], ids: list[list[int]], p: Any, q: Any, rest: Any, entropy: Tensor) -> Tops:
+    """The record; p, q, rest as lists or tensors."""
+    return Tops(np.array(places, np.int32), np.array(ids, np.int32), *(_single(x) for x in (p, q, rest, entropy)))
+
+
+def _single(x: Any) -> np.ndarray:
+    return x.float().cpu().numpy() if isinstance(x, Tensor) else np.array(x, np.float32)
+
+
+def _stack(*columns: Tensor) -> Tensor:
+    return torch.stack(columns, 1)
+
+
+def _entropy(law: Tensor) -> Tensor:
+    """Of each row of law [P, V], in nats."""
+    return torch.special.entr(law).sum(-1)
+
+
+def _law(verdict: Verdict, logits: Tensor, places: list[int]) -> Tensor:
+    """p [P, V]."""
+    laws = [law for _, law in verdict.places if law is not None]
+    if laws:
+        return torch.stack(laws) if len(laws) > 1 else laws[0][None]
+    return (logits if len(places) == len(logits) else logits[[node + 1 for node in places]]).softmax(-1)
+
+
+def _proposals(draft: Draft, places: list[int]) -> Tensor | None:
+    """[P, V]: the law of the first draw at each place, zeros where nothing was drawn; None if nowhere."""
+    if draft.q is None:
+        return None
+    first = [draft.children(node)[:1] for node in places]
+    laws = [draft.law(kids[0]) if kids else None for kids in first]
+    if all(law is None for law in laws):
+        return None
+    return torch.stack([torch.zeros_like(draft.q[0]) if law is None else law for law in laws])
+
+
+def _entropy_of_one(law: Tensor, logits: Tensor, ids: list[list[int]], p: list[list[float]]) -> Any:
+    """The same for one row that is the softmax of its logits: z_max - ln p_max - sum p z, which is one operation."""
+    if len(ids) == 1 and len(logits) == 1:
+        z = logits[0]
+        entropy = float(z[ids[0][0]]) - math.log(p[0][0]) - float(torch.dot(law[0], z))
+        if math.isfinite(entropy):
+            return [max(entropy, 0.0)]
+    return _entropy(law)
+
+
+def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
+    """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
+    best = p.topk(min(TOP, p.shape[1]), -1)
+    ids, values = best.indices.tolist(), best.values.tolist()
+    for row_ids, row_values in zip(ids, values, strict=True):
+        if len(set(row_values)) < len(row_values):
+            order = sorted(range(len(row_ids)), key=lambda i: (-row_values[i], row_ids[i]))  # used at once
+            row_ids[:], row_values[:] = [row_ids[i] for i in order], [row_values[i] for i in order]
+    return ids, values
+
+
+def ties(shown: Tops, dtype: torch.dtype) -> list[list[float]] | None:
+    """[place's rank, gap in nats] where the two best logits could have come out in either order in `dtype`."""
+    bound = math.exp(-TIE[dtype])
+    close = [i for i, row in enumerate(shown.p.tolist()) if len(row) > 1 and row[1] >= row[0] * bound]
+    return [[float(i), math.log(float(shown.p[i, 0]) / float(shown.p[i, 1]))] for i in close] or None

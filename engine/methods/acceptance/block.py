@@ -1,0 +1,98 @@
+"""Block verification: decide on the draft as a whole, and accept at least as much of it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
+from decodescope.engine.trace.telling import DRAFT, TARGET, Column, Quantity, Relation, Telling, line
+
+
+@component
+class Block(AcceptanceRule):
+    """Lossless for chains drawn token by token; never accepts fewer tokens on average than the token-wise rule.
+
+    w_0 = 1, w_i = min(1, w_{i-1} p_i(x_i) / q_i(x_i)). For i < N, S_i = sum max(w_i p_{i+1} - q_{i+1}, 0) and h_i = S_i /
+    (S_i + 1 - w_i); h_N = w_N. The accepted count is the largest i with u_i < h_i: a success further down repairs a failure
+    above. The next token comes from p_{N+1}, or from norm(max(w_a p_{a+1} - q_{a+1}, 0)).
+
+    In the trace a trial's num is h_i and its den 1, and `rule` holds w, in doubles, and S.
+    """
+
+    title = "Block verification"
+    source = "Sun et al. 2025, arXiv:2403.10444, algorithm 2"
+    exact_for = frozenset({"iid"})
+    chain_only = True
+    telling = Telling(
+        num="h",
+        den="",
+        path="last",
+        left="what the accepted part left of",
+        columns=[Column("w", "running")],
+        relations=[Relation("w == min(1, before(w) * p / q)"), Relation("den == 1", 0.0)],
+        counted=Column("blocks", "step"),
+        numbers=[
+            TARGET,
+            DRAFT,
+            Quantity("weight", "w{k:g}", "w"),
+            Quantity("bound", "h{k:g}", "num"),
+            Quantity("draw", "u{k:g}", "u"),
+        ],
+        card=[
+            "A weight w goes down the block and says how well all of it is backed so far. Every place has a test, and the last "
+            "success repairs the failures above it: {last:g} of {count:g} stay."
+        ],
+        lines=[
+            line(
+                "A weight goes down the block and says how well the whole of it is backed so far.",
+                "w{k:g} = min(1, w{k - 1:g} · p / q) = min(1, {before(w)} · {p} / {q}) = {w}",
+            )
+        ],
+    )
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        if at.greedy:
+            return match(draft, at)
+        cursors = [at]
+        for child in range(len(draft)):
+            cursors.append(cursors[-1].descend(child))
+        n = len(draft)
+        w, S, h = [1.0], [], []
+        trials: list[Trial] = []
+        accepted = 0
+        for i in range(1, n + 1):
+            x, p, q = draft.tokens[i - 1], cursors[i - 1].probs, _law(draft, i - 1)
+            p_x, q_x = float(p[x]), float(q[x])
+            w.append(min(1.0, w[-1] * p_x / q_x))
+            if i < n:
+                S.append(float(_excess(cursors[i].probs, w[i], _law(draft, i)).sum()))
+                h.append(S[-1] / (S[-1] + 1 - w[i]) if S[-1] + 1 - w[i] > 0 else 1.0)
+            else:
+                h.append(w[n])
+            ok, u = chance.accept(h[-1], 1.0, cursors[i - 1].position)
+            trials.append(Trial(i - 1, p_x, p_x, q_x, u, h[-1], ok, h[-1], 1.0))
+            accepted = i if ok else accepted
+        law = cursors[accepted].probs
+        origin: Origin = "bonus" if n else "target"
+        if accepted < n:
+            rest = _excess(law, w[accepted], _law(draft, accepted))
+            law, origin = (rest / rest.sum() if rest.sum() > 0 else law), "residual"
+        drawn = chance.draw(law, cursors[accepted].position)
+        places: list[tuple[int, Tensor | None]] = [(c.node, c.probs) for c in cursors]
+        rule = {"w": w, "S": S} if n else None
+        path = list(range(accepted))
+        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
+
+
+def _law(draft: Draft, node: int) -> Tensor:
+    law = draft.law(node)
+    assert law is not None, "Method.check lets only drawn chains come here"
+    return law
+
+
+def _excess(p: Tensor, w: float, q: Tensor) -> Tensor:
+    """max(w p - q, 0) [V]."""
+    return (w * p - q).clamp_min_(0)

@@ -1,0 +1,111 @@
+"""Judge decoding: what a trained judge finds right stays, though the target would have written something else. Lossy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, left_over
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
+from decodescope.engine.heads.files import missing
+from decodescope.engine.heads.judge import JudgeHead
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.trace.telling import Also, Column, Telling
+
+
+@component
+class Judge(AcceptanceRule):
+    """Go down the chain and keep token x where the lossless rule keeps it, with probability min(1, p(x) / q(x)), or else where
+    the judge's j exceeds `threshold`; stop at the first that neither keeps. There the next token comes from what is left of
+    the target's law, norm(max(p - q, 0)). Under a greedy law the lossless rule is exact matching, and the judge still spares
+    other tokens: this rule changes greedy text as well.
+
+    j = sigmoid(w h + b), h being the target's final feature of the token itself, which the check's own pass leaves behind: the
+    judge costs one product of N x d numbers. At threshold 1 nothing is spared, and verdicts, uniforms and text are those of
+    the rule `lossless`; the lower it is, the more of a chain stays, for the same chain and uniforms. Chains only: in a tree a
+    spared branch may be the shorter one.
+
+    No bound holds on how far the text moves away, and a judge knows the kind of text that it was trained on; it is of use
+    where the drafts are good. The threshold of 0.5 is recalled, not verified; that the judge is one linear map and is
+    joined by "or" with the usual test stands in summaries of the paper. In the trace `rule` holds j of every trial, and t.
+    """
+
+    title = "Judge decoding"
+    source = "Bachmann et al. 2025, arXiv:2501.19309"
+    caution = "The judge knows short tasks like those it was trained on; elsewhere it may keep what is wrong."
+    needs = Needs(hidden=frozenset({"final"}))
+    lossless = False
+    matches = False
+    chain_only = True
+    telling = Telling(
+        also=Also(
+            word="judge",
+            value="j",
+            bound="t",
+            asked="The judge finds it right in {j:of}.",
+            spared="So it stays, though the target would not have written it: this rule changes the text.",
+        ),
+        columns=[Column("j", "trial"), Column("t", "step")],
+        counted=Column("judged trials", "trial"),
+        card=["Where this test fails the judge is asked: j = {j:2}; above {t:g} it stays."],
+    )
+
+    threshold: float = param(0.5, low=0.0, high=1.0, step=0.05, help="t; j above it is enough; 1 spares nothing")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return missing("judge", spec, "the acceptance lossless")
+
+    def begin(self, decoder: Decoder) -> None:
+        self._head = cast(JudgeHead, decoder.heads["judge"])
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        j: list[float] = []
+        if draft.tokens:
+            assert at.hidden is not None, "the pass leaves the final features behind"
+            j = self._head.right(at.hidden[1 : len(draft) + 1]).tolist()
+        return self.decide(draft, at, chance, j)
+
+    def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
+        j = said["j"] if draft.tokens else []
+        return self.decide(draft, at, chance, [*map(float, j)])
+
+    def decide(self, draft: Draft, at: Cursor, chance: Chance, j: Sequence[float]) -> Verdict:
+        """The verdict, from nothing but the laws p and q, the drafted tokens, the uniforms, and j of every node."""
+        path: list[int] = []
+        trials: list[Trial] = []
+        places: list[tuple[int, Tensor | None]] = []
+        origin: Origin = "bonus" if draft.tokens else "target"
+        while True:
+            p = None if at.greedy else at.probs
+            places.append((at.node, p))
+            child = next(iter(draft.children(at.node)), None)
+            if child is None:
+                break
+            x, q = draft.tokens[child], draft.law(child)
+            if p is None:
+                p_x, q_x, u, bound = float(x == at.choice), 1.0, None, 1.0
+                ok = p_x > 0
+            else:
+                p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])
+                ok, u = chance.accept(p_x, q_x, at.position)
+                bound = p_x / q_x if q_x > 0 else 0.0
+            kept = ok or j[child] > self.threshold
+            trials.append(Trial(child, p_x, p_x, q_x, u, bound, kept))
+            if not kept:
+                origin = "correction" if p is None else "residual"
+                p = None if p is None else left_over(p, q, x)
+                break
+            path.append(child)
+            at = at.descend(child)
+        rule = {"j": [j[trial.node] for trial in trials], "t": self.threshold} if trials else None
+        if p is None:
+            return Verdict(path, at.choice, origin, trials, rule=rule, places=places)
+        drawn = chance.draw(p, at.position)
+        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)

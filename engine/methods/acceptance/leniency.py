@@ -1,0 +1,69 @@
+"""Leniency: lossless acceptance with its test made easier. Lossy."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match, one_by_one
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Sum, Telling, line
+
+
+@component
+class Leniency(AcceptanceRule):
+    """Accept child x with probability min(1, f(r(x)) / q(x)), r being what is left of the target's law; on refusal r becomes
+    norm(max(f(r) - q, 0)). linear: f = r / epsilon, square: r / epsilon^2, exponential: r^epsilon.
+
+    epsilon = 1 is the lossless rule; the smaller it is, the more is accepted and the further the text may be from the
+    target's law. Linear is Leviathan's leniency l = epsilon, q scaled by l in the test and in the residual: no token
+    becomes more than 1 / l times as likely as the target makes it, at any number of siblings. The bound of square is
+    1 / epsilon^2, exponential has none. A place where nothing was drafted keeps the target's own law.
+
+    The forms square and exponential, and the residual with the same f, are as recalled from the paper, not verified. We
+    match exactly under a greedy law, where Leviathan would accept p(x) >= l max p. In the trace a trial's threshold is
+    f(r) / q, and its num f(r): ok is exactly `u * q < f`, in doubles.
+    """
+
+    title = "Leniency"
+    source = "Zhou et al. 2024 (DistillSpec), arXiv:2310.08461; Leviathan et al. 2023, arXiv:2211.17192, leniency"
+    lossless = False
+    telling = Telling(
+        num="f",
+        left="what leniency left of",
+        relations=[
+            Relation("num == r / epsilon", 1e-6, {"form": "linear"}),
+            Relation("num == r / epsilon ** 2", 1e-6, {"form": "square"}),
+            Relation("num == r ** epsilon", 1e-6, {"form": "exponential"}),
+            Relation("num >= r", 1e-6),
+        ],
+        counted=Column("lenient trials", "trial"),
+        numbers=[TARGET, Quantity("raised", "f(r)", "num"), DRAFT, Quantity("threshold", "f / q", "num / den"), DRAW],
+        card=["Leniency raises what the target still owes before the test, so more guesses stay. This rule changes the text."],
+        lines=[
+            line(
+                "Leniency raises what the target still owes before it is compared, so more guesses stay.",
+                Sum("f = r / {epsilon:g} = {num}    r = {r}", {"form": "linear"}),
+                Sum("f = r / {epsilon:g}² = {num}    r = {r}", {"form": "square"}),
+                Sum("f = r^{epsilon:g} = {num}    r = {r}", {"form": "exponential"}),
+            )
+        ],
+        close="This rule changes the text: more of the draft's likings stay than the target has.",
+    )
+
+    form: str = param("linear", choices=("linear", "square", "exponential"), help="how the target's probability is raised")
+    epsilon: float = param(0.5, low=0.05, high=1.0, step=0.05, help="1 is lossless; lower accepts more")
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        return match(draft, at) if at.greedy else one_by_one(draft, at, chance, self.raise_law)
+
+    @property
+    def by_sums(self) -> bool:
+        return self.form != "exponential"
+
+    def raise_law(self, r: Tensor) -> Tensor:
+        """f(r) [V], which is never below r."""
+        if self.form == "exponential":
+            return r**self.epsilon
+        return r / (self.epsilon if self.form == "linear" else self.epsilon**2)

@@ -1,0 +1,28 @@
+"""Lossless acceptance: the text is distributed as if the target had written it alone."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match, one_by_one
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.trace.telling import Telling
+
+
+@component
+class Lossless(AcceptanceRule):
+    """Accept child x with probability min(1, r(x) / q(x)), r being what is left of the target's law; on refusal r becomes
+    norm(max(r - q, 0)) and the next sibling is tried; when all are refused the token is drawn from r.
+
+    q is the law from which this very child was drawn. One formula serves every kind of proposal: independent draws
+    (SpecInfer), draws without replacement (q is then the law given the earlier siblings), and tokens chosen without
+    chance (q is 1 on the token: accept with r(x), on refusal take x out of r). A chain is Leviathan's rule, a greedy law
+    exact matching.
+    """
+
+    title = "Lossless"
+    source = "Leviathan et al. 2023, arXiv:2211.17192, algorithm 1; trees: Miao et al. 2023, arXiv:2305.09781, section 4.3"
+    telling = Telling(rest=True)
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        return match(draft, at) if at.greedy else one_by_one(draft, at, chance)

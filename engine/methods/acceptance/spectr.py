@@ -1,0 +1,156 @@
+"""SpecTr's k-SEQ: one threshold for all guesses at a place, so that together they are accepted more often."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
+from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
+
+
+@component
+class SpecTr(AcceptanceRule):
+    """Lossless for k independent draws from one law q. Each is accepted with probability min(1, p(x) / (rho q(x))), the
+    first success counts; if there is none the token is drawn from norm(p - min(q, p / rho) A / b), where b = sum min(q, p /
+    rho) is what one guess is accepted with, and A = 1 - (1 - b)^k what all k are.
+
+    This is exact where A <= rho b; the smallest such rho in [1, k], found by bisection, accepts most. The test is the same
+    for every guess, where SpecInfer's rule takes q off p after each. A is at least 1 - 1/e of what any rule can accept, 1 -
+    max_H [q(H)^k - p(H)] over sets H of tokens: the best H takes tokens in the order of p / q. One sort a place.
+
+    Down the draft: the chains that hold the accepted token are the draws at the next place, also those refused before it,
+    since what they drew there decided nothing yet. So the path may run through another copy of an accepted token. With one
+    chain left the rule is Leviathan's. Tokens chosen without chance are no draws and are passed over.
+
+    In the trace a trial's den is rho q, and `rule` has for each place with guesses, in the order of the walk: alive (k), rho,
+    b, A, and optimum.
+    """
+
+    title = "SpecTr (k-SEQ)"
+    source = "Sun et al. 2023, arXiv:2310.15141, k-SEQ; the optimum as a minimum cut is derived here"
+    exact_for = frozenset({"iid"})
+    telling = Telling(
+        den="rho·q",
+        path="copies",
+        left="what the guesses together left of",
+        columns=[Column(name, "place") for name in ("alive", "rho", "b", "A", "optimum")],
+        relations=[
+            Relation("den == rho * q"), Relation("rho >= 1", 0.0), Relation("rho <= alive", 0.0),
+            Relation("A == 1 - (1 - b) ** alive"), Relation("A <= rho * b"),
+        ],
+        counted=Column("k-SEQ places", "place"),
+        numbers=[TARGET, Quantity("spread", "rho", "rho"), DRAFT, Quantity("threshold", "p / (rho·q)", "num / den"), DRAW],
+        card=[
+            "{alive:g} guesses share one threshold: any of them stays in {100 * A:1} of 100 cases; no rule does it in more "
+            "than {100 * optimum:1}."
+        ],
+        lines=[
+            line(
+                "{alive:g} guesses share one threshold here: q counts rho-fold, so each stays a little less often.",
+                "rho = {rho}    rho·q = {den}",
+                "any of the {alive:g} stays in {A:of}; no rule does it in more than {optimum:of}",
+            )
+        ],
+    )  # fmt: skip
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        if at.greedy:
+            return match(draft, at)
+        trials: list[Trial] = []
+        plans: list[_Plan] = []
+        places: list[tuple[int, Tensor | None]] = []
+        origin: Origin = "residual"
+        here = [ROOT]  # copies of one place: chains that are equal up to here
+        while True:
+            p = at.probs
+            places += [(node, p) for node in here]
+            alive = [child for node in here for child in draft.children(node) if draft.law(child) is not None]
+            if not alive:
+                drawn, origin = chance.draw(p, at.position), "bonus" if draft.tokens else "target"
+                break
+            q = _shared_law(draft, alive)
+            plans.append(_Plan.best(p, q, len(alive)))
+            trials += _try(draft, alive, p, q, plans[-1].rho, chance, at.position)
+            if not trials[-1].ok:
+                drawn = chance.draw(plans[-1].rest(p, q), at.position)
+                break
+            at = at.descend(trials[-1].node)
+            here = [node for node in alive if draft.tokens[node] == draft.tokens[at.node]]
+        path = [at.node] if at.node != ROOT else []
+        while path and draft.parents[path[0]] != ROOT:
+            path.insert(0, draft.parents[path[0]])
+        rule = {name: [getattr(plan, name) for plan in plans] for name in _Plan._fields} if plans else None
+        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
+
+
+def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chance: Chance, position: int) -> list[Trial]:
+    """The tests of the guesses `alive` in draw order, up to the first success."""
+    made: list[Trial] = []
+    for child in alive:
+        p_x, q_x = float(p[draft.tokens[child]]), float(q[draft.tokens[child]])
+        ok, u = chance.accept(p_x, rho * q_x, position)
+        made.append(Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x))
+        if ok:
+            break
+    return made
+
+
+def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
+    """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
+    assert draft.q is not None and draft.q_row is not None
+    rows = draft.q[[draft.q_row[node] for node in alive]]
+    assert float((rows - rows[0]).abs().sum(-1).max()) < 0.01, "k-SEQ judges draws from one law only"
+    return rows[0]
+
+
+class _Plan(NamedTuple):
+    """k-SEQ at one place. alive: k; b, A: how often one guess and any guess is accepted; optimum: the most any rule could."""
+
+    alive: int
+    rho: float
+    b: float
+    A: float
+    optimum: float
+
+    @classmethod
+    def best(cls, p: Tensor, q: Tensor, k: int) -> _Plan:
+        """The plan with the largest A for k draws from q [V], p [V] being the target's law. In doubles.
+
+        1 - b = sum max(q - p / rho, 0) runs over the tokens with p / q < rho: sorted by p / q it is read from two cumulative
+        sums. A - rho b falls with rho, so the breaks bracket its zero, and between two breaks the sums stand still.
+        """
+        p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
+        ratio, order = torch.where(q > 0, p / q, torch.inf).sort()
+        zero = q.new_zeros(1)
+        below_q, below_p = torch.cat([zero, q[order].cumsum(0)]), torch.cat([zero, p[order].cumsum(0)])  # [V + 1]
+        optimum = 1 - float((below_q**k - below_p).max())
+        breaks = torch.cat([zero + 1, ratio[(ratio > 1) & (ratio < k)], zero + k])
+        at = torch.searchsorted(ratio, breaks)
+        miss = (below_q[at] - below_p[at] / breaks).clamp_min_(0)  # 1 - b at each break
+        over = int((1 - miss**k - breaks * (1 - miss) > 0).sum())  # breaks where A > rho b: not exact there
+        if over == 0 or k == 1:
+            low = high = 1.0
+        elif over == len(breaks):
+            low = high = float(k)
+        else:
+            low, high = breaks[over - 1 : over + 1].tolist()
+        i = at[min(over, len(breaks) - 1)]
+        mass_q, mass_p = float(below_q[i]), float(below_p[i])
+        while low < (middle := (low + high) / 2) < high:
+            b = 1 - max(0.0, mass_q - mass_p / middle)
+            low, high = (middle, high) if 1 - (1 - b) ** k > middle * b else (low, middle)
+        left = max(0.0, mass_q - mass_p / high)
+        return cls(k, high, 1 - left, 1 - left**k, optimum)
+
+    def rest(self, p: Tensor, q: Tensor) -> Tensor:
+        """float64 [V]: the law of the token after k refusals; p where rounding leaves nothing."""
+        p = p.double()
+        rest = (p - torch.minimum(q.double(), p / self.rho) * (self.A / self.b if self.b > 0 else 0.0)).clamp_min_(0)
+        total = rest.sum()
+        return rest / total if total > 0 else p

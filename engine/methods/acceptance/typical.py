@@ -1,0 +1,93 @@
+"""Typical acceptance: keep what the target finds likely enough. Lossy."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
+from decodescope.engine.trace.telling import TARGET, Column, Quantity, Relation, Telling, line
+
+
+@component
+class Typical(AcceptanceRule):
+    """Accept node x where p(x) > min(epsilon, delta * exp(-H(p))), H the entropy of p in nats; take the longest accepted
+    path, among equally long ones the most likely. `next` says what follows its end: the likeliest token of p there, as in
+    the official code (and Hydra's), or one drawn from p.
+
+    Changes the output: an unlikely token that passes the bound is kept as if it had been drawn. With `likeliest` nothing is
+    drawn at all, a step without a draft included: chance is then in the draft alone, and a draft that is chosen without
+    chance gives one text whatever the seed. `drawn` leaves more of the target's law in the text. Under a greedy law both
+    are exact matching. One test per node: a node that several paths share is not tried twice. In the trace a trial's
+    den is the bound, `rule` holds the entropy at each place with guesses, and a likeliest token has no u. Headers from
+    before `next` was a knob mean `drawn`.
+    """
+
+    title = "Typical acceptance (Medusa)"
+    source = "Cai et al. 2024, arXiv:2401.10774, section 2.3.2; FasterDecoding/Medusa, medusa/model/utils.py, fast"
+    lossless = False
+    telling = Telling(
+        den="b",
+        path="longest",
+        likeliest={"next": "likeliest"},
+        columns=[Column("entropy", "place")],
+        relations=[Relation("den == min(epsilon, delta * exp(-entropy))")],
+        numbers=[
+            TARGET,
+            Quantity("entropy", "H(p), nats", "entropy"),
+            Quantity("bound", "min({epsilon:g}, {delta:g}·e⁻ᴴ)", "den"),
+        ],
+        card=["Kept is what the target finds likely enough; nothing is drawn. This rule changes the text."],
+        lines=[
+            line(
+                "Typical acceptance keeps what is likely enough; the surer the target, the higher the bound.",
+                "b = min(ε, δ · exp(−H))",
+                "  = min({epsilon:g}, {delta:g} · exp(−{entropy})) = {den}",
+            )
+        ],
+        close="This rule changes the text: what passes is kept as if it had been drawn.",
+    )
+
+    epsilon: float = param(0.09, low=0.0, high=1.0, step=0.01, help="hard bound on the probability")
+    delta: float = param(0.3, low=0.0, high=1.0, step=0.01, help="bound relative to exp(-entropy)")
+    next: str = param("likeliest", choices=("likeliest", "drawn"), help="the token after the path", before="drawn")
+
+    @property
+    def draws(self) -> bool:
+        return self.next == "drawn"
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        if at.greedy:
+            return match(draft, at)
+        trials: list[Trial] = []
+        entropies: list[float] = []
+        places: list[tuple[int, Tensor | None]] = []
+        paths: list[tuple[int, float, list[int], Cursor]] = [(0, 0.0, [], at)]
+        for length, score, path, cursor in paths:  # grows while it is walked: breadth first
+            p = cursor.probs
+            bound = self.bound(cursor.entropy)
+            places.append((cursor.node, p))
+            children = draft.children(cursor.node)
+            entropies += [cursor.entropy] if children else []
+            for child in children:
+                p_x = float(p[draft.tokens[child]])
+                trials.append(Trial(child, p_x, p_x, 1.0, None, bound, p_x > bound, den=bound))
+                if p_x > bound:
+                    paths.append((length + 1, score + math.log(p_x), [*path, child], cursor.descend(child)))
+        _, _, path, cursor = max(paths, key=lambda x: x[:2])
+        stuck = bool(draft.children(path[-1] if path else ROOT))
+        rule = {"entropy": entropies} if entropies else None
+        refused: Origin = "residual" if self.draws else "correction"
+        origin: Origin = "target" if not draft.tokens else refused if stuck else "bonus"
+        if not self.draws:
+            return Verdict(path, cursor.likeliest, origin, trials, rule=rule, places=places)
+        drawn = chance.draw(cursor.probs, cursor.position)
+        return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
+
+    def bound(self, entropy: float) -> float:
+        """The probability that a token must exceed under a law of this entropy, in nats."""
+        return min(self.epsilon, self.delta * math.exp(-entropy))

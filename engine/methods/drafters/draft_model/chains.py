@@ -1,0 +1,45 @@
+"""Chains: several independent continuations, so that one of them may go where the target goes."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.model_tree import ModelTree
+
+
+@component
+class Chains(Drafter):
+    """`count` chains of `length` tokens, each drawn from the draft model with replacement, as if the others were not there.
+
+    Chains may begin alike. Equal tokens stay separate siblings: two draws of one token are two chances that a rule has to
+    spend, and a merged node would hide one of them. A chain continues its own tokens only. Under a greedy sampler all
+    chains are the same, and one is drafted. `count` chains cost `length` passes of the draft model, side by side in one pass
+    a level, and count * length rows of the target's pass.
+    """
+
+    title = "Independent chains"
+    source = "Sun et al. 2023 (SpecTr), arXiv:2310.15141; Miao et al. 2023 (SpecInfer), arXiv:2305.09781, section 4.3"
+    lanes = ("draft",)
+    proposes = "iid"
+
+    length: int = param(4, low=1, high=16, unit="tokens", help="gamma, tokens of each chain")
+    count: int = param(4, low=1, high=8, unit="chains", help="k, chains drafted per step")
+
+    @property
+    def branches(self) -> bool:
+        return self.count > 1
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        tree, count = ModelTree(ctx), 1 if ctx.sampler.greedy else self.count
+        rows = tree.root()
+        frontier = [tree.grow(ROOT, rows[0], 1)[0] for _ in range(count)]
+        for _ in range(1, min(self.length, ctx.room)):
+            rows = tree.read(frontier, keep=count == 1)
+            frontier = [tree.grow(node, rows[i], 1)[0] for i, node in enumerate(frontier)]
+        tree.close()
+        return tree.draft("iid")

@@ -1,0 +1,50 @@
+"""Draft model: a smaller model writes ahead, the target checks."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import DrawnDrafter
+
+from ..shared.model_tree import ModelTree, scheduled_chain
+
+
+@component
+class DraftModel(DrawnDrafter):
+    """Speculative sampling: a chain drawn token by token from the draft model under the target's own sampler, or a tree
+    of `width` chains whose first tokens are drawn without replacement.
+
+    Each node is drawn from its parent's law, which the draft records. Under a greedy sampler the chain takes the most
+    likely token, the tree the `width` most likely first ones. A chain costs `length` passes of the draft model, so does a
+    tree: its chains grow side by side in one pass a level. A chain's length is the schedule's to decide.
+    """
+
+    title = "Draft model"
+    source = "Leviathan et al. 2023, arXiv:2211.17192, section 2.3; Chen et al. 2023, arXiv:2302.01318"
+    lanes = ("draft",)
+    speaks = "draft"
+
+    length: int = param(4, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
+    width: int = param(1, low=1, high=8, help="branches at the first token")
+
+    @property
+    def branches(self) -> bool:
+        return self.width > 1
+
+    @property
+    def scheduled(self) -> bool:
+        return self.width == 1
+
+    def propose(self, ctx: Context) -> Draft:
+        if self.scheduled:
+            return scheduled_chain(ctx, self.length)
+        if ctx.room == 0:
+            return Draft()
+        tree = ModelTree(ctx)
+        frontier = tree.grow(ROOT, tree.root()[0], self.width)
+        for _ in range(1, min(self.length, ctx.room)):
+            rows = tree.read(frontier)
+            frontier = [tree.grow(node, rows[i], 1)[0] for i, node in enumerate(frontier)]
+        tree.close()
+        return tree.draft(self.proposes)

@@ -1,0 +1,113 @@
+"""DySpec: a draft-model tree that grows where a guess is most likely to be accepted, drawn token by drawn token."""
+
+from __future__ import annotations
+
+import heapq
+from typing import ClassVar, NamedTuple
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import DrawnDrafter
+
+from ..shared.model_tree import ModelTree, Siblings
+
+
+class _Slot(NamedTuple):
+    """A node that may come: the best one is the smallest tuple.
+
+    least: minus its value, the estimated probability that the check gets to it;  row: its parent's place in the level;
+    siblings: of which it is the next
+    """
+
+    least: float
+    row: int
+    siblings: Siblings
+
+
+@component
+class DySpec(DrawnDrafter):
+    """The tree of `nodes` nodes of which the check is expected to reach the most, if it accepts a token with the probability
+    R[y] that the draft model gave it when it was drawn, and goes on to its next sibling with 1 - R[y].
+
+    The first slot is under the root, with value 1. The most valuable slot (value v, law R) becomes a node: y is drawn from
+    R. It opens a slot below it, of value v R[y] and the draft model's law after y, and one beside it, of value v (1 - R[y])
+    and R without y. Values only fall, so that taking the largest again and again is optimal.
+
+    One slot at a time asks for one pass of the draft model per node. Here a level is a pass: all slots of a level are drawn
+    that have at least the value of the `nodes`-th best slot known so far, then the level below is read, and in the end the
+    `nodes` best stay. It is the same tree: a slot's value is known before its token, so that no node is dropped for what it
+    turned out to be, which would spoil the check. The deepest level is `length`.
+
+    Under a greedy sampler y is the likeliest token of R instead, R being the draft model's own law. Lossless. Costs one pass
+    of the draft model a level. Notes: `values` of the nodes, and the tokens of the step that are `expected` on that assumption,
+    the target's own included.
+    """
+
+    title = "DySpec (dynamic tree)"
+    source = "Xiong et al. 2024, arXiv:2410.11744, greedy expansion of the token tree"
+    lanes = ("draft",)
+    tells: ClassVar[dict[str, Note]] = {
+        "values": Note("node", "value", what="estimated probability that the check gets to the node"),
+        "expected": Note("series", "expected", "tokens", "of the step, if these estimates hold"),
+    }
+
+    nodes: int = param(16, low=1, high=128, unit="nodes", help="size of the tree")
+    length: int = param(8, low=1, high=16, unit="levels", help="deepest level of the tree")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        tree, bar, value, gain = ModelTree(ctx), _Bar(self.nodes), {}, {}
+        below = {ROOT: 1.0}  # node of the level that was grown last -> value of the slot below it
+        bar.add(1.0)
+        while below:
+            frontier = [node for node, v in below.items() if v >= bar.value]
+            if not frontier:
+                break
+            rows = tree.root() if ROOT in below else tree.read(frontier)
+            slots = [_Slot(-below[x], i, Siblings(tree, x, rows[i], self.nodes)) for i, x in enumerate(frontier)]
+            heapq.heapify(slots)
+            below = {}
+            while slots and -slots[0].least >= bar.value:
+                slot = heapq.heappop(slots)
+                node, taken = slot.siblings.grow()
+                value[node] = -slot.least
+                gain[node] = value[node] * taken
+                if tree.room(node, self.length):
+                    below[node] = gain[node]
+                    bar.add(gain[node])
+                if slot.siblings.more and taken < 1:
+                    beside = value[node] * (1 - taken)
+                    bar.add(beside)
+                    heapq.heappush(slots, _Slot(-beside, slot.row, slot.siblings))
+        tree.close()
+        best = sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])
+        values = [round(value[x], 4) for x in best]
+        notes = {"values": values, "expected": round(1 + sum(gain[x] for x in best), 4)}
+        return tree.draft(self.proposes, best, notes)
+
+
+class _Bar:
+    """The value that a slot must have to be among the `count` best of those known so far."""
+
+    def __init__(self, count: int):
+        self.count = count
+        self._best: list[float] = []  # a heap, the least on top
+
+    def add(self, value: float) -> None:
+        """Hear of a slot."""
+        if len(self._best) < self.count:
+            heapq.heappush(self._best, value)
+        else:
+            heapq.heappushpop(self._best, value)
+
+    @property
+    def value(self) -> float:
+        """0 as long as there are fewer."""
+        return self._best[0] if len(self._best) == self.count else 0.0

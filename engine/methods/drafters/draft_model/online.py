@@ -1,0 +1,130 @@
+"""Online speculative decoding: the draft model learns from what the target refused, while it drafts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import DrawnDrafter
+from decodescope.engine.decoding.lane import Lane
+
+from ..shared.learner import LOSSES, Learner, capped
+from ..shared.model_tree import scheduled_chain
+
+MEMORY = 0.95  # what a token that the target judged leaves of the average before it
+
+
+@component
+class Online(DrawnDrafter):
+    """Speculative sampling as `draft_model` does it, by a draft model that is distilled from the target as it goes:
+
+    1. Where the target refused a drafted token, the place and the target's law there, p, go into a buffer.
+    2. When the buffer has got `every` new places, one gradient step brings the draft model's laws q at all its places
+       nearer to p: the mean of the soft cross-entropy -sum p log q (`forward`), KL(q || p) (`reverse`), or half of both to
+       the middle (`jsd`). p and q are without the sampler. The text is read anew for it, its last `window` tokens.
+    3. The buffer is cleared but for its last `keep` places, and the draft model reads the text again.
+
+    Updates fall between a check and the next draft, so the q of every node is the law that drew it, and the text keeps the
+    target's law at every moment. What learns is a copy of the draft model in this session alone: its file, and whoever
+    else drafts with it, see nothing of it, and the next session begins anew.
+
+    Costs, an update: a pass and its gradient over the window, and a pass over the text. Memory: once something was learned
+    18 bytes a parameter in half precision, 20 in float32, and V numbers a place. Notes, `online`: `updates`, `loss` of the
+    last one before its step, `buffer`, `accepted` (moving average of the share of judged tokens), `bytes`, `learn_us`.
+
+    The paper learns over a stream of requests, here a session is one text. The authors update every 8 requests, at a rate
+    of 1e-4 with a draft of 160 M parameters; ours is for one of 1 M. Their released trainer marks the last token of every
+    check, a bonus too, and takes the law that follows it; ours takes the law that refused. `keep` is ours.
+    """
+
+    title = "Online speculative decoding"
+    source = "Liu et al. 2024, arXiv:2310.07177; LiuXiaoxuanPKU/OSD, distill/distill_trainer.py"
+    lanes = ("draft",)
+    tells: ClassVar[dict[str, Note]] = {
+        "online.updates": Note("series", "updates", what="gradient steps so far"),
+        "online.loss": Note("series", "loss", "nats", "of the last update, before its step"),
+        "online.buffer": Note("series", "buffer", "places", "that wait to be learned from", line="every"),
+        "online.accepted": Note("series", "accepted", what="moving average of the share of judged tokens"),
+        "online.bytes": Note("series", "memory", "bytes", "of what learns"),
+        "online.learn_us": Note("clock", "update", "µs", "time of the last update"),
+    }
+
+    length: int = param(5, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
+    every: int = param(8, low=1, high=256, unit="places", help="I, refused tokens after which the draft model learns")
+    rate: float = param(1e-3, low=0.0, high=0.1, step=1e-4, help="learning rate of AdamW, constant")
+    loss: str = param("forward", choices=LOSSES, help="what is made smaller: KL(p || q), KL(q || p), or both to the middle")
+    keep: int = param(0, low=0, high=256, unit="places", help="newest places that are learned from again; 0: none")
+    window: int = param(256, low=8, high=2048, unit="tokens", help="text before a place that it is learned with, at most")
+
+    @property
+    def scheduled(self) -> bool:
+        return True
+
+    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+        return capped(spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._lane: Lane = ctx.lanes["draft"]
+        if isinstance(self._lane.decoder, Learner):  # a run that begins again begins with what was never taught
+            self._lane.truncate(0)
+        self._lane.decoder = self._learner = Learner.of(self._lane.decoder, self.rate)
+        self._places: list[tuple[int, Tensor]] = []  # position of the refused token, and p [V] there
+        self._new = 0
+        self._loss: float | None = None
+        self._us = 0.0
+        self._hits, self._judged = 0.0, 0.0
+
+    def propose(self, ctx: Context) -> Draft:
+        self._text, self._position = ctx.tokens, ctx.position
+        draft = scheduled_chain(ctx, self.length)
+        if draft.tokens:
+            draft.notes = {**(draft.notes or {}), "online": self._notes()}
+        return draft
+
+    def observe(self, outcome: Outcome) -> None:
+        drafted, path = len(outcome.draft), outcome.verdict.path
+        if not drafted or outcome.verdict.token is None:  # nothing was judged, or the text is at its end
+            return
+        refused = len(path) < drafted
+        self._average(len(path), refused)
+        if not refused:
+            return
+        row = (path[-1] if path else ROOT) + 1
+        self._places.append((self._position + len(path), outcome.logits[row].softmax(-1)))
+        self._new += 1
+        if self._new == self.every:
+            self._update()
+
+    def _average(self, accepted: int, refused: bool) -> None:
+        for hit in (*[1.0] * accepted, *[0.0] * refused):
+            self._hits, self._judged = MEMORY * self._hits + hit, MEMORY * self._judged + 1
+
+    def _update(self) -> None:
+        """One gradient step on the buffer's places that the window still holds."""
+        clock, last = self._lane.executor, self._places[-1][0]
+        began = clock.mark()
+        start = max(0, last - self.window)
+        places = [(at, p) for at, p in self._places if at > start]
+        rows, p = [at - 1 - start for at, _ in places], torch.stack([p for _, p in places])
+        self._loss = self._learner.learn(self._text[start:last], start, rows, p, self.loss)
+        self._places, self._new = self._places[len(self._places) - self.keep :] if self.keep else [], 0
+        self._lane.truncate(0)  # its keys and values are those of the weights before
+        self._lane.read(self._text[:-1])
+        self._us = clock.elapsed_us(began, clock.mark())
+
+    def _notes(self) -> dict[str, Any]:
+        return {
+            "updates": self._learner.updates,
+            "loss": None if self._loss is None else round(self._loss, 4),
+            "buffer": len(self._places),
+            "accepted": round(self._hits / self._judged, 4) if self._judged else None,
+            "bytes": self._learner.bytes,
+            "learn_us": round(self._us, 1),
+        }

@@ -1,0 +1,136 @@
+"""RASD: what a search finds in texts, grafted onto the tree of a draft model."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.datastore import datastore, unfit
+from ..shared.model_tree import ModelTree
+from ..shared.ngrams import SuffixIndex
+from ..shared.trees import Beam
+from ..shared.union import frequent_prefixes, union
+
+HITS = 1000  # places that are counted, of the datastore and of the text each
+
+
+@component
+class RASD(Drafter):
+    """Retrieval-augmented speculative decoding: two trees, fused.
+
+    The draft model grows a tree as EAGLE-2 does: level by level the `width` nodes with the highest probability of their path
+    get `width` continuations each, and the best `nodes` of all stay. A search takes the longest suffix of the text, of
+    `longest` down to `shortest` tokens, that stood before, in the text itself and in the datastore, and what followed it.
+    Pruned: a continuation stays if its first token is among the `first` likeliest of the draft model, whose law after the
+    root is there anyway. The `retrieved` most frequent prefixes of these are the second tree. Fused: each of its paths
+    follows the first tree as far as it can, and what is left of it is added there, so that the draft has the paths of both
+    trees, each once, and under a greedy sampler is accepted at least as far as either.
+
+    Chosen without chance: lossless under any sampler. Costs one pass of the draft model a level; nothing for the search. The
+    authors' drafter is EAGLE-2's head; that prefixes are ranked by how often they occur is our choice (their ranking is
+    recalled, not verified). Notes: `origin` of each node, "model", "retrieval" or "both"; `suffix` and `hits`, its length and
+    the places found, of the text and of the datastore; `pruned`, the continuations that were dropped.
+    """
+
+    title = "RASD (draft model and retrieval)"
+    source = "Quan et al. 2025, arXiv:2503.03434, pruning and fusion; the first tree: Li et al. 2024, arXiv:2406.16858"
+    lanes = ("draft",)
+    tells: ClassVar[dict[str, Note]] = {
+        "origin": Note("node", "from", what="the draft model, the search, or both"),
+        "suffix": Note("grid", "suffix", "tokens", "length of the end of the text that was found", rows=["text", "datastore"]),
+        "hits": Note("grid", "hits", "places", "where it was found", rows=["text", "datastore"]),
+        "pruned": Note("series", "pruned", "places", "whose next token the draft model does not like"),
+    }
+
+    nodes: int = param(12, low=1, high=64, unit="nodes", help="size of the draft model's tree")
+    depth: int = param(4, low=1, high=11, unit="levels", help="deepest level of the draft model's tree")
+    width: int = param(3, low=1, high=16, unit="nodes", help="best nodes of a level that go on, and continuations of each")
+    retrieved: int = param(12, low=0, high=64, unit="nodes", help="size of the tree that the search gives")
+    length: int = param(8, low=1, high=32, unit="tokens", help="taken from each place that the search finds")
+    first: int = param(8, low=1, high=64, unit="tokens", help="likeliest by the draft model, of which one must come first")
+    longest: int = param(6, low=1, high=8, unit="tokens", help="longest suffix that is looked for")
+    shortest: int = param(2, low=1, high=8, unit="tokens", help="shortest suffix that is looked for")
+    datastore: str = param("", file=True, help="path of a text file, at most 16 MiB; empty: the one that is shipped")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes + self.retrieved > 1
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.shortest > self.longest:
+            return f"rasd.shortest = {self.shortest}: must not be above rasd.longest, which is {self.longest}."
+        reason = unfit(self.datastore) if self.datastore else None
+        return reason and f"rasd.datastore: {reason}"
+
+    def begin(self, ctx: Context) -> None:
+        self._store = datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)
+        self._index = SuffixIndex(self.longest)
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        own, law = self._model(ctx)
+        found, notes = self._search(ctx, law)
+        tokens, parents, places = union([own, found])
+        by = [set(at) for at in places]
+        names = {(True, False): "model", (False, True): "retrieval", (True, True): "both"}
+        origin = [names[node in by[0], node in by[1]] for node in range(len(tokens))]
+        source = f"{ctx.lanes['draft'].decoder.spec.name} and what was found"
+        return Draft(tokens, parents, source=source, notes={"origin": origin, **notes})
+
+    def _model(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor]:
+        """The draft model's tree (tokens, parents), and its law [V] after the root."""
+        tree, beam, deepest = ModelTree(ctx), Beam(self.width), min(self.depth, ctx.room)
+        rows, at, laws = tree.root(), {ROOT: ROOT}, []
+        for level in range(1, deepest + 1):
+            read = {node: i for i, node in enumerate(beam.open)}
+            laws.append(torch.stack([tree.law(at[node], rows[i]) for node, i in read.items()]))  # [R, V]
+            beam.grow(laws[-1].log())
+            if level == deepest or beam.settled(self.nodes):
+                break
+            for node in beam.open:
+                parent = beam.parents[node]
+                at[node] = tree.put(at[parent], beam.tokens[node], rows[read[parent]])
+            rows = tree.read([at[node] for node in beam.open])
+        tree.close()
+        keep = sorted(beam.ranking()[: self.nodes])
+        place = {ROOT: ROOT, **{node: i for i, node in enumerate(keep)}}
+        return ([beam.tokens[x] for x in keep], [place[beam.parents[x]] for x in keep]), laws[0][0]
+
+    def _search(self, ctx: Context, law: Tensor) -> tuple[tuple[list[int], list[int]], dict[str, Any]]:
+        """The tree of what followed the text's end before and begins with a token that `law` [V] likes; and the notes."""
+        length, text = min(self.length, ctx.room), ctx.tokens
+        here, ends = self._earlier(text)
+        there, low, high = self._store.longest(text, self.longest, self.shortest)
+        rows = np.full((len(ends), length), -1, dtype=np.int64)
+        for row, end in zip(rows, ends, strict=True):
+            row[: len(text) - end] = text[end : end + length]
+        if there:
+            places = self._store.order[np.linspace(low, high - 1, min(high - low, HITS)).astype(np.int64)]
+            rows = np.concatenate([rows, self._store.windows(places, there, length)])
+        likely = law.topk(min(self.first, len(law))).indices.cpu().numpy()
+        kept = rows[np.isin(rows[:, 0], likely)]
+        kept = kept[np.lexsort(kept.T[::-1])] if len(kept) else kept  # equal prefixes side by side
+        tokens, parents, _ = frequent_prefixes(kept, self.retrieved)
+        pruned = int((rows[:, 0] >= 0).sum()) - len(kept)
+        return (tokens, parents), {"suffix": [here, there], "hits": [len(ends), high - low], "pruned": pruned}
+
+    def _earlier(self, text: list[int]) -> tuple[int, list[int]]:
+        """The length of the longest suffix that stood in the text before, 0 if none did, and where it ended, latest first."""
+        self._index.extend(text)
+        for n in range(min(self.longest, len(text) - 1), self.shortest - 1, -1):
+            ends = self._index.ends(text[-n:])
+            if len(ends) > 1:
+                return n, list(ends[-2 : -2 - HITS : -1])  # the last of them is the suffix itself
+        return 0, []

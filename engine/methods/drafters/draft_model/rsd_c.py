@@ -1,0 +1,54 @@
+"""RSD-C: a draft-model tree with a fixed number of children at each level, drawn without replacement."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import DrawnDrafter
+
+from ..shared.model_tree import ModelTree, unfit
+
+
+@component
+class RSDC(DrawnDrafter):
+    """Recursive speculative decoding with constant branching: every node of level d has b_d children, drawn from the draft
+    model's law without replacement, and checked in the order in which they were drawn. A law with fewer tokens than b_d
+    gives as many as it has.
+
+    The paper takes the b_d largest of log q + Gumbel noise; here they are drawn one after the other from what the earlier
+    ones leave, which is the same law of ordered tokens, takes one uniform a child, and hands the rule the law that each
+    child came from. Under a greedy sampler the children are the b_d most likely tokens. b = 1, 1, ... is a chain.
+    Lossless. Costs one pass of the draft model a level, all its nodes at once.
+    """
+
+    title = "RSD-C (constant branching)"
+    source = "Jeon et al. 2024, arXiv:2402.14160, RSD-C: constant branching, Gumbel-top-k children"
+    lanes = ("draft",)
+    tells: ClassVar[dict[str, Note]] = {
+        "branching": Note("set", "branching", what="children of a node at each level"),
+    }
+
+    branching: str = param("3,2,1,1", help="children of a node at each level, from the root down, e.g. 3,2,1")
+
+    @property
+    def branches(self) -> bool:
+        return any(word.strip() != "1" for word in self.branching.split(","))
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return unfit(self.branching, "rsd_c.branching")
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        tree, frontier = ModelTree(ctx), [ROOT]
+        for level, width in enumerate(map(int, self.branching.split(",")[: ctx.room])):
+            rows = tree.read(frontier) if level else tree.root()
+            frontier = [child for i, node in enumerate(frontier) for child in tree.grow(node, rows[i], width)]
+        tree.close()
+        return tree.draft(self.proposes, notes={"branching": self.branching})

@@ -1,0 +1,105 @@
+"""Sequoia: a draft-model tree whose shape a dynamic programme made for the rates at which children are accepted."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import DrawnDrafter
+from decodescope.engine.timing.verify_cost import verify_costs
+
+from ..shared.model_tree import ModelTree
+from ..shared.trees import SHAPED, Growth, SequoiaTable, Template, sequoia_tree
+
+# Probability that the first, second, ... child of a node is the accepted one: measured on the shipped pair lab and lab-draft
+# with trees of one level and 8 nodes, 670 places in 8 texts of 60 tokens, under greedy, T = 0.6 and T = 1 alike.
+RATES = (0.64, 0.1, 0.037, 0.028, 0.034, 0.019, 0.019, 0.006)
+PRIOR = 32  # places' worth of RATES that a measured vector begins with
+EVERY = 16  # steps after which a tree is made for what was measured since
+
+
+@component
+class Sequoia(DrawnDrafter):
+    """A tree of fixed shape, of which every child is drawn without replacement from the draft model's law after its parent
+    and checked in the order of the draws. The shape has the most expected accepted tokens of all trees of at most `nodes`
+    nodes and `depth` levels, if the b-th child of any node is the accepted one with probability P[b].
+
+    P is RATES; or, with rates "measured", the share of the places visited by the check so far, among those that had a b-th
+    child, at which that child was accepted, with RATES counted as 32 places. The original measures it beforehand, with a
+    wide tree of one level. The tree is made anew every 16 steps, for the steps to come, so that the text's law stays exact.
+
+    With `fit` the size and depth within these limits are those with the most expected tokens per microsecond of a step:
+    depth passes of the draft model and one of the target, timed on this device (the paper's hardware-aware step).
+
+    Under a greedy sampler the children are the most likely tokens. Lossless. Costs one pass of the draft model a level, all
+    its nodes at once. Notes: `ranks` of the nodes, and the tokens `expected` of a step.
+    """
+
+    title = "Sequoia"
+    source = "Chen et al. 2024, arXiv:2402.12374, tree construction; Infini-AI-Lab/Sequoia, tree_search.py, Tree/SpecTree.py"
+    lanes = ("draft",)
+    tells: ClassVar[dict[str, Note]] = SHAPED
+
+    nodes: int = param(24, low=1, high=128, unit="nodes", help="size of the tree")
+    depth: int = param(6, low=1, high=16, unit="levels", help="deepest level of the tree")
+    rates: str = param("fixed", choices=("fixed", "measured"), help="how often the b-th child is accepted")
+    fit: bool = param(False, help="take the size and depth with the most tokens per microsecond on this device")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def begin(self, ctx: Context) -> None:
+        self._seen, self._taken, self._steps = [float(PRIOR)] * len(RATES), [PRIOR * rate for rate in RATES], 0
+        if self.fit:
+            self.nodes, self.depth = self.best_size(ctx)
+        self._template = self._plan()
+
+    def _plan(self) -> Template:
+        return sequoia_tree(self.vector, self.nodes, self.depth)
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """P, as known so far."""
+        if self.rates == "fixed":
+            return RATES
+        return tuple(taken / seen for taken, seen in zip(self._taken, self._seen, strict=True))
+
+    def best_size(self, ctx: Context) -> tuple[int, int]:
+        """The nodes and levels, up to those set, with the most expected tokens per microsecond."""
+        sizes = sorted({min(2**i, self.nodes) for i in range(8)})
+        target = verify_costs(ctx.target.decoder, [n + 1 for n in sizes], ctx.target.executor)
+        lane = ctx.lanes["draft"]
+        draft = verify_costs(lane.decoder, [1], lane.executor)[0]
+        table = SequoiaTable(RATES, self.nodes, self.depth)
+        levels = range(1, self.depth + 1)
+        costs = {(n, deep): cost + deep * draft for n, cost in zip(sizes, target, strict=True) for deep in levels}
+        return max(costs, key=lambda x: table.expected(*x) / costs[x])
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        growth, tree = Growth(self._template, ctx.room), ModelTree(ctx)
+        while growth.open:
+            at = [place.at for place in growth.open]
+            rows = tree.root() if at == [ROOT] else tree.read(at)
+            children = [tree.grow(place.at, row, growth.wanted(place)) for place, row in zip(growth.open, rows, strict=True)]
+            growth.grow([[tree.tokens[node] for node in nodes] for nodes in children])
+        tree.close()
+        notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4)}
+        return tree.draft(self.proposes, notes=notes)
+
+    def observe(self, outcome: Outcome) -> None:
+        if self.rates == "fixed":
+            return
+        path = outcome.verdict.path
+        for place, accepted in zip([ROOT, *path], [*path, None], strict=True):
+            for rank, child in enumerate(outcome.draft.children(place)):
+                self._seen[rank] += 1
+                self._taken[rank] += child == accepted
+        self._steps += 1
+        if self._steps % EVERY == 0:
+            self._template = self._plan()

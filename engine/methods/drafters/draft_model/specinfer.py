@@ -1,0 +1,110 @@
+"""SpecInfer: several draft models grow a tree each, and the target reads them together."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.roles import DRAFTS
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft, Proposal
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.model_tree import ModelTree, unfit
+from ..shared.union import union
+
+
+@component
+class SpecInfer(Drafter):
+    """`models` draft models each expand a tree by one list of branching numbers: a node of level d has b_d children in the
+    tree of its model. The trees share the root, and the target reads all of them in one pass.
+
+    Under a greedy sampler the children are the b_d most likely tokens, and the trees are merged: a path that several models
+    propose is one node. Under a sampler that draws they are b_d independent draws, with replacement, and none is merged: a
+    token that was drawn twice is two chances for the check, each with the law of its own model, and one merged node would
+    hide the second, which bends the law of the text. So equal tokens stay siblings, and each goes on in its own tree.
+
+    The check is multi-step: a refused child takes its law off what is left of the target's (rule `lossless`), whichever
+    model's law it is. The paper tries children in random order; here it is the order of the models, then of the draws: an
+    order that no token decides leaves the check exact. The models are used as they come; the paper trains the second on
+    what the first gets wrong (boosting, recalled). It branches by 1,1,3,1,1,1,1,1 (recalled); the default here is smaller.
+
+    Costs a pass of every model a level. Notes, nodes in the draft's order: `models`, the numbers of the models that propose
+    the path to a node; `drawn_by`, the one that drew this very node, where nodes were drawn; `merged`, the proposals that
+    repeat the path of another one.
+    """
+
+    title = "SpecInfer (several draft models)"
+    source = "Miao et al. 2024, arXiv:2305.09781, expansion and merge of token trees, multi-step speculative sampling"
+    tells: ClassVar[dict[str, Note]] = {
+        "models": Note("node", "models", what="numbers of the draft models that propose the path"),
+        "drawn_by": Note("node", "drawn by", what="number of the draft model that drew this very node"),
+        "merged": Note("series", "merged", "nodes", "proposals that repeat the path of another one"),
+    }
+
+    models: int = param(1, low=1, high=3, help="m, draft models; further ones have the roles draft2 and draft3")
+    branching: str = param("1,1,2,1", help="children of a node at each level of one tree, e.g. 3,2,1")
+
+    @classmethod
+    def roles(cls) -> tuple[str, ...]:
+        return DRAFTS
+
+    @property
+    def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # depends on a knob
+        """One role a model."""
+        return DRAFTS[: self.models]
+
+    @property
+    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
+        """Siblings come from one law, or each from that of its model."""
+        return "iid" if self.models == 1 else "mixed"
+
+    @property
+    def branches(self) -> bool:
+        return self.models > 1 or any(word.strip() != "1" for word in self.branching.split(","))
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return unfit(self.branching, "specinfer.branching", self.models)
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        trees = [self._expand(ctx, role) for role in self.lanes]
+        tokens, parents, places = union((tree.tokens, tree.parents) for tree in trees)
+        who: list[list[int]] = [[] for _ in tokens]
+        for number, at in enumerate(places, 1):
+            for node in dict.fromkeys(at):
+                who[node].append(number)
+        notes: dict[str, Any] = {"models": who, "merged": sum(map(len, places)) - len(tokens)}
+        source = " and ".join(tree.lane.decoder.spec.name for tree in trees)
+        if ctx.sampler.greedy:
+            return Draft(tokens, parents, source=source, notes=notes)
+        drafts = [tree.draft(self.proposes) for tree in trees]
+        notes["models"] = [who[node] for at in places for node in at]
+        notes["drawn_by"] = [number for number, draft in enumerate(drafts, 1) for _ in draft.tokens]
+        return _side_by_side(drafts, self.proposes, source, notes)
+
+    def _expand(self, ctx: Context, role: str) -> ModelTree:
+        """The tree of one model."""
+        tree, frontier = ModelTree(ctx, role), [ROOT]
+        for level, width in enumerate(map(int, self.branching.split(",")[: ctx.room])):
+            rows = tree.read(frontier) if level else tree.root()
+            frontier = [child for i, node in enumerate(frontier) for child in tree.grow(node, rows[i], width, again=True)]
+        tree.close()
+        return tree
+
+
+def _side_by_side(drafts: list[Draft], kind: Proposal, source: str, notes: dict[str, Any]) -> Draft:
+    """Drawn drafts under one root, one after the other, nothing merged."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    for x in drafts:
+        parents += [ROOT if parent == ROOT else len(tokens) + parent for parent in x.parents]
+        tokens += x.tokens
+    q, u = torch.cat([x.q for x in drafts if x.q is not None]), [u for x in drafts for u in x.u or ()]
+    return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)

@@ -1,0 +1,143 @@
+"""Staged speculation: the draft model is sped up in the same way, by a table that drafts for it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.acceptance import Cursor, match, one_by_one
+from decodescope.engine.decoding.chance import Chance, Draw, Purpose
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.model.feed import Feed
+
+from ..shared.ngrams import NgramCounts, SuffixIndex
+
+
+@component
+class Staged(Drafter):
+    """Speculation in two stages. A table guesses the next tokens, the draft model reads them in one pass and keeps what it
+    would have written, by the rule `lossless`, and adds a token of its own; and so on, until `length` tokens stand. The target
+    then checks these as a chain that the draft model has drawn alone, which is what the first check makes of them: the text
+    keeps the target's law.
+
+    The table is made of the text itself: of the `ngram`-grams seen so far the most frequent follower, backing off to shorter
+    ones, or what followed the same tokens the last time (`lookup`). Only committed tokens are entered. The paper's table is
+    a Katz back-off model that was counted on a corpus before, and its draft is a tree; here it is a chain.
+
+    Costs at most `length` passes of the draft model, and one fewer for every guess that is kept. Notes: `stage` of each
+    token, 0 guessed by the table and kept, 1 written by the draft model; `passes` of the draft model; `guessed`, tokens
+    that it read from the table.
+    """
+
+    title = "Staged speculation"
+    source = "Spector and Re 2023, arXiv:2308.04623, staged drafting"
+    lanes = ("draft",)
+    proposes = "iid"
+    tells: ClassVar[dict[str, Note]] = {
+        "stage": Note("node", "stage", what="0: guessed by the table and kept; 1: written by the draft model"),
+        "passes": Note("series", "passes", what="of the draft model"),
+        "guessed": Note("series", "guessed", "tokens", "that the draft model read from the table"),
+    }
+
+    length: int = param(8, low=1, high=32, unit="tokens", help="tokens drafted for the target per step")
+    guess: int = param(4, low=0, high=16, unit="tokens", help="tokens that the table guesses at a time; 0: none")
+    table: str = param("ngram", choices=("ngram", "lookup"), help="most frequent follower, or the latest occurrence")
+    ngram: int = param(3, low=2, high=8, unit="tokens", help="longest n-gram of the table, the token after it included")
+
+    def begin(self, ctx: Context) -> None:
+        self._counts, self._index = NgramCounts(self.ngram), SuffixIndex(self.ngram - 1)
+
+    def propose(self, ctx: Context) -> Draft:
+        (self._counts if self.table == "ngram" else self._index).extend(ctx.tokens)
+        made = _Chain(ctx)
+        length = min(self.length, ctx.room)
+        while len(made.tokens) < length:
+            made.step(self._guess(made.text, min(self.guess, length - len(made.tokens) - 1)))
+        return made.draft()
+
+    def _guess(self, text: list[int], count: int) -> list[int]:
+        """Up to `count` tokens that may follow `text`, the last of which may be drafted."""
+        if self.table == "lookup":
+            for n in range(min(self.ngram - 1, len(text) - 1), 0, -1):
+                before = [end for end in self._index.ends(text[-n:])[-2:] if end < len(text)]  # a text ends with itself
+                if before:
+                    return text[before[-1] : before[-1] + count]
+            return []
+        found: list[int] = []
+        context = text[-(self.ngram - 1) :]
+        while len(found) < count and (follower := self._counts.after(context)) is not None:
+            found.append(follower.token)
+            context = [*context, follower.token][-(self.ngram - 1) :]
+        return found
+
+
+class _Chain:
+    """What the draft model has written since the root, step by step.
+
+    text: committed tokens and those drafted;  state: the sampler's, after them;  laws: float [V] of each drafted token
+    """
+
+    def __init__(self, ctx: Context):
+        self.ctx, self.lane, self.chance = ctx, ctx.lanes["draft"], _Inside(ctx.chance)
+        self.text, self.state = list(ctx.tokens), ctx.state
+        self.laws: list[Tensor] = []
+        self.u: list[float | None] = []
+        self.stage: list[int] = []
+        self.passes = self.guessed = 0
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those drafted."""
+        return self.text[len(self.ctx.tokens) :]
+
+    def step(self, guess: list[int]) -> None:
+        """One pass of the draft model over what it lacks of the text and the guess; what it keeps, and one token more."""
+        lane, sampler = self.lane, self.ctx.sampler
+        read = min(lane.common(self.text), len(self.text) - 1)
+        lane.truncate(read)
+        fed, rows = [*self.text[read:], *guess], len(guess) + 1
+        logits = lane.forward(Feed.causal(fed, read, lane.decoder.device), "draft")[0, -rows:]
+        at = Cursor(Draft.chain(guess), logits, lane.best[-rows:], sampler, self.state, len(self.text))
+        verdict = match(at.draft, at) if at.greedy else one_by_one(at.draft, at, self.chance)  # the rule `lossless`
+        assert verdict.token is not None
+        lane.commit(list(range(len(fed) - len(guess) + len(verdict.path))), compress=False)
+        for place, token in enumerate([*guess[: len(verdict.path)], verdict.token]):
+            kept, law = place < len(verdict.path), verdict.places[place][1]
+            self.state = at.after(token)
+            at = at.descend(place) if kept else at
+            self.text.append(token)
+            self.stage.append(0 if kept else 1)
+            if law is not None:
+                self.laws.append(law)
+                self.u.append(None if kept else verdict.u)
+        self.passes, self.guessed = self.passes + 1, self.guessed + len(guess)
+
+    def draft(self) -> Draft:
+        """The chain, each token drawn from the draft model's law at its place."""
+        tokens, source = self.tokens, self.lane.decoder.spec.name
+        notes = {"stage": self.stage, "passes": self.passes, "guessed": self.guessed} if tokens else None
+        if not self.laws:
+            return Draft.chain(tokens, source=source, notes=notes)
+        rows = list(range(len(tokens)))
+        return Draft.chain(tokens, kind="iid", q=torch.stack(self.laws), q_row=rows, u=self.u, source=source, notes=notes)
+
+
+class _Inside(Chance):
+    """The chance of a check within a draft: the first `token` draw at a position stays that of the text."""
+
+    def __init__(self, chance: Chance):
+        self._chance = chance
+
+    def draw(self, p: Tensor, position: int, purpose: Purpose = "draft") -> Draw:
+        """A drafted token."""
+        return self._chance.draw(p, position, "draft")
+
+    def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
+        """The outer chance's test."""
+        return self._chance.accept(ratio_num, ratio_den, position)

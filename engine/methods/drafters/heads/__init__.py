@@ -1,0 +1,1 @@
+"""Drafters that read trained heads on the target's states."""

@@ -1,0 +1,44 @@
+"""Blockwise parallel decoding: heads guess the next few tokens at once, and the target checks them as one block."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+
+from ..shared.head_tree import HeadState
+
+
+@component
+class Blockwise(HeadState):
+    """The heads read the target's final feature [d] of the token before the root; head k guesses the token k + 1 after the
+    root, whatever stands between. Each gives its likeliest token, and these make one chain. The target reads it, which
+    checks this block and gives the heads the state for the next one in the same pass.
+
+    The paper's head 1 is the target itself, so its k is our number of heads and one. Its rule, the longest prefix that
+    head 1 would have chosen, is exact matching: greedy text is the target's. Chosen without chance, so lossless under any
+    sampler with the lossless rule. The paper's looser rules are not here: a token within the target's top k, within a
+    distance where tokens are numbers, a least block length. They change greedy text, which no rule of ours does.
+    Costs one pass of the heads and the unembedding. At the first step after a prompt of one token the target has no state
+    yet and nothing is drafted.
+    """
+
+    title = "Blockwise parallel decoding"
+    source = "Stern et al. 2018, arXiv:1811.03115, sections 3, 4 and 6"
+    reads = "blockwise"
+    tells: ClassVar[dict[str, Note]] = {
+        "sure": Note("node", "sure", what="probability that the head gives its likeliest token"),
+    }
+
+    length: int = param(16, low=1, high=16, unit="tokens", help="longest chain; the heads of the file bound it too")
+
+    def propose(self, ctx: Context) -> Draft:
+        if self._state is None or ctx.room == 0:
+            return Draft()
+        logits = self._heads.logits(self._heads(self._state), ctx.target.decoder)  # [K, V]
+        sure, tokens = logits[: min(ctx.room, self.length)].softmax(-1).max(-1)
+        notes = {"sure": [round(x, 4) for x in sure.tolist()]}
+        return Draft.chain(tokens.tolist(), source="blockwise heads", notes=notes)

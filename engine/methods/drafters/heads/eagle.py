@@ -1,0 +1,117 @@
+"""EAGLE: one small layer writes the target's features ahead; the target's own unembedding makes tokens of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import DrawnDrafter, top_tokens
+from decodescope.engine.heads.eagle import EagleLayer
+from decodescope.engine.heads.files import missing
+
+from ..shared.feature_walk import FeatureWalk
+from ..shared.trees import PATH, SHAPED, Growth, shaped_tree
+
+# How often the guess of rank 0, 1, ... is right at any level, for a layer whose file does not say.
+RATES = ((0.6, 0.13, 0.06, 0.04, 0.025, 0.02, 0.015, 0.01),)
+
+
+@component
+class Eagle(DrawnDrafter):
+    """EAGLE-1. Slot t of the layer reads (f_t, e(t+1)), the target's final feature of token t and the embedding of the token
+    after it, and guesses f_{t+1}, of which the unembedding makes the law of token t + 2. After a check the true features of
+    what was accepted are read, in one pass, and stay in the layer's own cache. Then a fixed tree grows level by level on
+    guessed features; what it puts into the cache is dropped.
+
+    Under a sampler that draws, siblings are drawn without replacement from the guessed law, under the same sampler; under a
+    greedy one they are the most likely tokens. Lossless. Costs one pass of the layer and the unembedding a level; the first
+    level rests on true features, the deeper ones on guesses. The tree has the most expected tokens under the rank
+    accuracies measured in training; the original's is a fixed one of 25 nodes.
+    """
+
+    title = "EAGLE-1"
+    source = "Li et al. 2024, arXiv:2401.15077, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, utils.py"
+    needs = Needs(hidden=frozenset({"final"}))
+    tells: ClassVar[dict[str, Note]] = {
+        **SHAPED,
+        "scores": PATH,
+        "passes": Note("series", "passes", what="of the layer on guessed features"),
+    }
+
+    nodes: int = param(25, low=1, high=64, unit="nodes", help="size of the tree")
+    depth: int = param(5, low=1, high=10, unit="levels", help="deepest level of the tree")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return missing("eagle", spec)
+
+    def begin(self, ctx: Context) -> None:
+        layer = cast(EagleLayer, ctx.target.decoder.heads["eagle"])
+        rates = layer.rates or RATES
+        rates += rates[-1:] * self.depth
+        self._template = shaped_tree(rates[: self.depth], self.nodes)
+        self._walk = FeatureWalk(ctx, layer, ("final",))
+
+    def propose(self, ctx: Context) -> Draft:
+        growth, features = Growth(self._template, ctx.room, ctx.state), self._walk.root()
+        if features is None or not growth.open:
+            return Draft()
+        laws: list[Tensor] = []
+        us: list[float | None] = []
+        while True:
+            row = {place.at: i for i, place in enumerate(growth.open)}
+            self._grow(ctx, growth, self._walk.logits(features), laws, us)
+            if not growth.open:
+                break
+            above = [row[growth.parents[place.at]] for place in growth.open]
+            features = self._walk.ahead(features, above, [place.path[-1] for place in growth.open])
+        self._walk.close()
+        passes = self._walk.level
+        notes: dict[str, Any] = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
+        if ctx.sampler.greedy:
+            return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
+        notes["scores"] = scores(growth, laws)
+        rows, kind = list(range(len(laws))), self.proposes
+        return Draft(growth.tokens, growth.parents, kind, torch.stack(laws), rows, us, source="EAGLE", notes=notes)
+
+    def _grow(self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Tensor], us: list[float | None]) -> None:
+        """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
+        tokens, states = [], []
+        for i, place in enumerate(growth.open):
+            if ctx.sampler.greedy:
+                own = ctx.sampler.warp(logits[i], place.state) if ctx.sampler.stateful else logits[i]
+                tokens.append(top_tokens(own, growth.wanted(place)))
+            else:
+                law = ctx.law(logits[i], place.state)
+                drawn = ctx.chance.draw_without(law, growth.wanted(place), ctx.position + self._walk.level)
+                tokens.append([x.token for x, _ in drawn])
+                laws += [q for _, q in drawn]
+                us += [x.u for x, _ in drawn]
+            after = ctx.sampler.update if ctx.sampler.stateful else lambda state, token, row: state
+            states.append([after(place.state, token, logits[i]) for token in tokens[-1]])
+        growth.grow(tokens, states)
+
+    def observe(self, outcome: Outcome) -> None:
+        self._walk.told(outcome)
+
+
+def scores(growth: Growth, laws: list[Tensor]) -> list[float]:
+    """Per node the sum of log q, in nats, over its path."""
+    made: list[float] = []
+    for node, (token, parent) in enumerate(zip(growth.tokens, growth.parents, strict=True)):
+        above = made[parent] if parent >= 0 else 0.0
+        made.append(round(above + math.log(float(laws[node][token])), 4))
+    return made

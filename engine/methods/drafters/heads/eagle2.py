@@ -1,0 +1,36 @@
+"""EAGLE-2: EAGLE's layer in a tree that grows where the draft is sure, and of which the best nodes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from decodescope.engine.core.component import component
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+
+from ..shared.beam_tree import BeamTree
+
+
+@component
+class Eagle2(BeamTree):
+    """EAGLE-1's layer, a dynamic tree. A node's score is the sum of log q over its path: what the draft holds its chance to
+    be accepted for. The root gets its `width` likeliest continuations. Then, `depth` - 1 times, the best `width` nodes of the
+    last level are read in one pass, on guessed features, and each gets `width` continuations. Of all nodes seen the `nodes`
+    with the highest scores are drafted. No node has a higher score than its parent, and where both are equal (a q of 1) the
+    parent counts more, so these are a tree, and no other tree out of the pool has a larger sum of scores. A pass that could
+    not change the choice any more is left out.
+
+    Nodes are chosen without chance, also under a sampler that draws: one-hot for the rule, hence lossless. Scores are then
+    under the law after the sampler, by which nodes are accepted; the original scores before it. Costs a pass of the layer
+    and the unembedding a level. The paper's tree is nodes=59, depth=8, width=10 (60 with the root, 7 passes ahead); ours
+    is smaller by default, since on a CPU a pass of many rows is no cheaper by the row.
+    """
+
+    title = "EAGLE-2"
+    source = "Li et al. 2024, arXiv:2406.16858, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, topK_genrate"
+    needs = Needs(hidden=frozenset({"final"}))
+    reads: ClassVar[str] = "eagle"
+
+    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+        return ("final",)

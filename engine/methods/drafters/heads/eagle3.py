@@ -1,0 +1,42 @@
+"""EAGLE-3: EAGLE-2's tree on a layer that reads three depths of the target and says tokens, not features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.heads.eagle3 import fused_layers
+
+from ..shared.beam_tree import BeamTree
+
+
+@component
+class Eagle3(BeamTree):
+    """The tree of `eagle2`, with another layer. Its feature of a token is a linear map of the states that enter a low, a
+    middle and a high layer of the target (`engine/heads/eagle3.py` says which). Where EAGLE guesses features and is trained
+    to come close to the true ones, this layer is trained on the tokens alone, on its own outputs of several levels, so that
+    what it feeds back need not be a feature at all. It knows a draft vocabulary, the most frequent ids, and gives all others
+    the probability 0. Nodes are chosen without chance: lossless, whatever it knows.
+
+    Where a depth rule leaves the pass early there are no states of the high layer; such methods are refused.
+    """
+
+    title = "EAGLE-3"
+    source = "Li et al. 2025, arXiv:2503.01840, section 3; SafeAILab/EAGLE, eagle/model/cnets.py, eagle/traineagle3"
+    needs = Needs()
+    reads: ClassVar[str] = "eagle3"
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.depth.exact:
+            return f"eagle3 reads states of all depths, {method.depth.name} may leave before; choose the depth all_layers."
+        return super().refuse(method, spec)
+
+    def asks(self, spec: ModelSpec) -> Needs:
+        return Needs(hidden=frozenset(fused_layers(spec.n_layers)))
+
+    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+        return fused_layers(spec.n_layers)

@@ -1,0 +1,74 @@
+"""MLP speculator: heads in a row, each told what the one before it chose; the best few of all combinations are drafted."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.heads.mlp_speculator import MLPSpeculator as Net
+
+from ..shared.head_tree import HeadState
+from ..shared.model_tree import unfit
+from ..shared.union import union
+
+
+@component
+class MLPSpeculator(HeadState):
+    """Head k reads a state, which begins as the target's final feature of the token before the root, and the token before
+    the one that it guesses. Level by level each path goes on with the likeliest tokens of its head, as many as `branching`
+    says: 5 x 4 x 3 paths. The `kept` paths of the highest probability, the product of the heads', are drafted; as a tree, in
+    which what they have in common stands once.
+
+    Chosen without chance: lossless under any sampler with the lossless rule. Costs one step of the net and the unembedding a
+    level, all paths at once. At the first step after a prompt of one token the target has no state yet and nothing is
+    drafted. Always a tree, where the official code sends the paths one by one if that is no longer.
+    """
+
+    title = "MLP speculator (IBM)"
+    source = "Wertheimer et al. 2024, arXiv:2404.19124; fms-extras, fms_extras/models/speculator.py, utils/generation.py"
+    reads = "mlp_speculator"
+    tells: ClassVar[dict[str, Note]] = {
+        "scores": Note("grid", "paths", "nats", "log-probability of each path that is kept, best first"),
+        "dropped": Note("series", "dropped", "paths"),
+    }
+
+    branching: str = param("5,4,3", help="tokens that a path goes on with at each level, e.g. 5,4,3")
+    kept: int = param(5, low=1, high=32, unit="paths", help="likeliest paths that are drafted")
+
+    @property
+    def branches(self) -> bool:
+        return self.kept > 1
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return unfit(self.branching, "mlp_speculator.branching") or super().refuse(method, spec)
+
+    def propose(self, ctx: Context) -> Draft:
+        if self._state is None or ctx.room == 0:
+            return Draft()
+        net, decoder = cast(Net, self._heads), ctx.target.decoder
+        widths = [int(x) for x in self.branching.split(",")][: min(net.shape["heads"], ctx.room)]
+        state = net.begin(self._state)[None]  # [R, d] for R paths
+        paths = torch.empty(1, 0, dtype=torch.int64, device=decoder.device)  # [R, k]
+        scores = state.new_zeros(1)
+        last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
+        for k, width in enumerate(widths):
+            state = net.step(k, state, F.embedding(last, decoder.embed))
+            laws = decoder.unembed(net.feature(state)).log_softmax(-1)  # [R, V]
+            best = laws.topk(min(width, laws.shape[-1]))
+            n = best.indices.shape[1]
+            scores = (scores[:, None] + best.values).flatten()  # [R] -> [R x n]
+            last = best.indices.flatten()
+            paths = torch.cat([paths.repeat_interleave(n, 0), last[:, None]], 1)
+            state = state.repeat_interleave(n, 0)
+        top = scores.topk(min(self.kept, len(scores)))
+        tokens, parents, _ = union((row, range(-1, len(row) - 1)) for row in paths[top.indices].tolist())
+        notes = {"scores": [round(x, 4) for x in top.values.tolist()], "dropped": len(scores) - len(top.values)}
+        return Draft(tokens, parents, source="MLP speculator", notes=notes)

@@ -1,0 +1,74 @@
+"""ReDrafter: a small recurrent net drafts by beam search, and the target reads the beams as one tree."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.heads.redrafter import ReDrafter as Net
+
+from ..shared.head_tree import HeadState
+from ..shared.union import union
+
+
+@component
+class ReDrafter(HeadState):
+    """The net reads the target's final feature of the token before the root, which stays the same for the whole draft, and
+    the tokens from the root on, one a step. Beam search: each of `width` beams goes on with any of the `top` likeliest tokens
+    of its law, which is normalised over these; of all that are new, the `width` with the highest probability of the whole
+    beam stay. After `length` steps the beams become a tree, in which what they have in common stands once, so that the target
+    reads it once: the very logits that it would give each beam alone.
+
+    Beams are chosen, not drawn. The authors' code accepts their tokens with min(1, p / q), q being the net's law, and takes the
+    beam that is accepted furthest; both favour what the net likes, and under a sampler that draws the text no longer has the
+    target's law (`tests/methods/test_redrafter.py` counts how far off it is). Here nodes are one-hot for the rule: accepted
+    with what is left of p. So it is lossless under any sampler with the rule `lossless`; under a greedy one both are the same.
+
+    The authors' defaults are 10 beams of 4 tokens, the root among them; their examples run 45 of 5. Costs one step of the net
+    and the unembedding a level, all beams at once. At the first step after a prompt of one token the target has no state yet
+    and nothing is drafted. Notes: `scores` of the beams, in nats, best first; `nodes`, for each beam the nodes at which its
+    tokens stand; `merged`, how many tokens stand in the tree for another beam already.
+    """
+
+    title = "ReDrafter (recurrent head)"
+    source = "Zhang et al. 2024, arXiv:2403.09919; apple/ml-recurrent-drafter, recurrent_drafting/modeling_drafter.py"
+    reads = "redrafter"
+    tells: ClassVar[dict[str, Note]] = {
+        "scores": Note("grid", "beams", "nats", "log-probability of each beam, best first"),
+        "nodes": Note("set", "paths", "node", "the nodes at which the tokens of each beam stand"),
+        "merged": Note("series", "merged", "tokens", "that stand in the tree for another beam already"),
+    }
+
+    width: int = param(10, low=1, high=64, unit="beams", help="beams that are kept")
+    length: int = param(3, low=1, high=16, unit="tokens", help="of each beam, the root left out")
+    top: int = param(50, low=1, high=1024, unit="tokens", help="likeliest tokens of a law that a beam may go on with")
+
+    @property
+    def branches(self) -> bool:
+        return self.width > 1
+
+    def propose(self, ctx: Context) -> Draft:
+        if self._state is None or ctx.room == 0:
+            return Draft()
+        net, decoder, h = cast(Net, self._heads), ctx.target.decoder, self._state[None]  # [1, d]
+        state = net.begin(h)  # [R, inner] for R beams
+        last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
+        beams, scores = last.new_empty(1, 0), state.new_zeros(1)
+        for _ in range(min(self.length, ctx.room)):
+            state = net.step(state, F.embedding(last, decoder.embed))
+            logits = decoder.unembed(net.feature(h.expand(len(state), -1), state))  # [R, V]
+            likely = logits.topk(min(self.top, logits.shape[-1]))
+            grown = (scores[:, None] + likely.values.log_softmax(-1)).flatten()
+            scores, at = grown.topk(min(self.width, len(grown)))
+            beam, last = at // likely.values.shape[1], likely.indices.flatten()[at]
+            beams, state = torch.cat([beams[beam], last[:, None]], 1), state[beam]
+        tokens, parents, nodes = union((row, range(-1, len(row) - 1)) for row in beams.tolist())
+        merged = sum(map(len, nodes)) - len(tokens)
+        notes = {"scores": [round(x, 4) for x in scores.tolist()], "nodes": nodes, "merged": merged}
+        return Draft(tokens, parents, source="ReDrafter beams", notes=notes)

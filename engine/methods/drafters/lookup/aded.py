@@ -1,0 +1,87 @@
+"""ADED: a tree search over trigrams, weighted by the newest text, finds the continuations to draft."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.datastore import datastore, unfit
+from ..shared.tree_search import Place, Weights, places, search, trigrams
+
+NODES = 64
+
+
+@component
+class Aded(Drafter):
+    """Adaptive draft-verification. A table holds for each pair of tokens the 12 most frequent third ones of a datastore, with
+    their probabilities. Before each draft the trigrams of the last 16 tokens gain 0.04, up to 3: weights, no longer
+    probabilities. A Monte Carlo tree search goes from the last two tokens `iterations` times down to `depth` more, by mean
+    reward and an exploration term that favours likely and little visited steps; a search's reward is 1 and the weights of its
+    steps. The `kept` most visited paths are drafted, each with its likeliest successor behind it.
+
+    Chosen without knowing the target's draws: lossless under any sampler. Costs no pass of any model, but Python steps in
+    proportion to iterations x depth. Every draft's search begins with the same seed, so a draft follows from the text alone.
+    The official code's length of 4 counts the last known token, so it searches 3 deep; what it visits first among equals
+    depends on the order of a hash table, here it is the likelier one; and its last cut, by the sum of different tokens over
+    all paths, is here a limit of 64 nodes, in the order of visits. The datastore is that of `rest`.
+    """
+
+    title = "ADED (trigrams and tree search)"
+    source = "Liu et al. 2024, arXiv:2407.12021; liuxukun2000/Adaptix, DraftRetriever/src/lib.rs, mcts_sub.rs"
+    tells: ClassVar[dict[str, Note]] = {
+        "visits": Note("node", "visits", "searches", "that went through the node"),
+        "mean": Note("node", "reward", what="mean reward of these"),
+        "prior": Note("node", "weight", what="of the trigram that leads to the node"),
+    }
+
+    datastore: str = param("", file=True, help="path of a text file, at most 16 MiB; empty: the one that is shipped")
+    iterations: int = param(150, low=1, high=2000, help="searches before a draft")
+    depth: int = param(3, low=1, high=16, unit="tokens", help="how far a search goes; drafts have one token more")
+    kept: int = param(24, low=1, high=64, unit="paths", help="most visited paths that are drafted")
+
+    @property
+    def branches(self) -> bool:
+        return True
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        reason = unfit(self.datastore) if self.datastore else None
+        return reason and f"aded.datastore: {reason}"
+
+    def begin(self, ctx: Context) -> None:
+        self._weights = Weights(trigrams(datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)))
+
+    def propose(self, ctx: Context) -> Draft:
+        self._weights.read(ctx.tokens)
+        if len(ctx.tokens) < 2 or ctx.room == 0:
+            return Draft()
+        root = search((ctx.tokens[-2], ctx.tokens[-1]), self._weights.after, self.depth, self.iterations)
+        kept = sorted(places(root), key=lambda x: -x.visits)[: self.kept]  # a parent is visited no less than its children
+        ends = [self._likeliest(x) for x in kept]
+        at: dict[tuple[int, ...], int] = {(): ROOT}  # path -> node
+        nodes: list[Place] = []
+        for x in [*kept, *ends]:
+            if x is not None and x.path not in at and len(nodes) < NODES and len(x.path) <= ctx.room:
+                at[x.path] = len(nodes)
+                nodes.append(x)
+        notes = {
+            "visits": [x.visits for x in nodes],
+            "mean": [round(x.mean, 4) for x in nodes],
+            "prior": [round(x.prior, 4) for x in nodes],
+        }
+        return Draft([x.path[-1] for x in nodes], [at[x.path[:-1]] for x in nodes], source="tree search", notes=notes)
+
+    def _likeliest(self, at: Place) -> Place | None:
+        """The heaviest continuation of a place, as the search left it if it came there."""
+        row = self._weights.after(at.pair)
+        if not row:
+            return None
+        token = max(row, key=row.__getitem__)
+        known = next((x for x in at.children or () if x.path[-1] == token), None)
+        return known or Place((at.pair[1], token), (*at.path, token), row[token])

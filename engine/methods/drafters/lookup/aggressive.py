@@ -1,0 +1,71 @@
+"""Aggressive decoding, guided by the input: propose that the answer goes on as the input does."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.ngrams import SuffixIndex
+
+
+@component
+class Aggressive(Drafter):
+    """Assume that the answer is the input, from its first token on, and propose the rest of the input from a cursor. The
+    cursor moves with every token that agrees. Where the target departs, its token stands, the cursor is lost, and tokens
+    come one by one until the last j of the answer stand at exactly one place of the input, j as small as possible: there
+    the cursor takes up again, behind them.
+
+    For answers that mostly repeat their input, as in correcting or simplifying a text. The paper's input is an encoder's;
+    here it is the prompt without its first `before` and its last `after` tokens (a span without tokens drafts nothing).
+    The paper proposes all the rest and knows no limit of j; here `length` and `ngram` bound them, as 3 bounds j in the
+    official code. The token at which the target departed may itself find its place. The paper's second half, a drafter that
+    is not autoregressive, is not part of this. Chosen without chance: lossless under any sampler. Costs O(ngram) table
+    look-ups per token, no pass of any model.
+    """
+
+    title = "Aggressive decoding"
+    source = "Ge et al. 2022, arXiv:2205.10350, input-guided; microsoft/unilm, decoding/IAD/inference.py"
+    tells: ClassVar[dict[str, Note]] = {
+        "mode": Note("set", "mode", what="copy: the cursor has its place"),
+        "cursor": Note("series", "cursor", "token", "place in the prompt from which is copied"),
+        "suffix": Note("series", "j", "tokens", "length of the end of the answer that found the cursor's place", line="ngram"),
+    }
+
+    length: int = param(32, low=1, high=512, unit="tokens", help="longest draft")
+    ngram: int = param(3, low=1, high=16, unit="tokens", help="longest end of the answer that may find its place")
+    before: int = param(0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand before the input")
+    after: int = param(0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand after the input")
+
+    def begin(self, ctx: Context) -> None:
+        self._input = ctx.tokens[self.before : max(0, ctx.prompt - self.after)]
+        self._index = SuffixIndex(self.ngram)
+        self._index.extend(self._input)
+        self._cursor: int | None = 0
+        self._read = ctx.prompt
+        self._suffix = 0  # j of the last re-alignment
+
+    def propose(self, ctx: Context) -> Draft:
+        for end in range(self._read + 1, len(ctx.tokens) + 1):
+            self._cursor = self.follow(ctx.tokens[max(ctx.prompt, end - self.ngram) : end])
+        self._read = len(ctx.tokens)
+        if self._cursor is None:
+            return Draft()
+        copied = self._input[self._cursor : self._cursor + min(self.length, ctx.room)]
+        notes = {"mode": "copy", "cursor": self.before + self._cursor, "suffix": self._suffix}
+        return Draft.chain(copied, source="the rest of the input", notes=notes if copied else None)
+
+    def follow(self, answer: list[int]) -> int | None:
+        """Where the cursor stands after the last token of `answer`, the end of the text so far; None: no place is known."""
+        if self._cursor is not None and self._input[self._cursor : self._cursor + 1] == answer[-1:]:
+            return self._cursor + 1
+        for n in range(1, len(answer) + 1):
+            ends = self._index.ends(answer[-n:])
+            if len(ends) <= 1:
+                self._suffix = n
+                return ends[0] if ends else None
+        return None

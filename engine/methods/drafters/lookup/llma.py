@@ -1,0 +1,75 @@
+"""LLMA: draft by copying from a reference text wherever the last words of the answer occur in it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.ngrams import SuffixIndex
+
+LONGEST = 1 << 18  # characters of a reference: in UTF-8 at most the 1 MiB that one text of a trace may have
+
+
+@component
+class LLMA(Drafter):
+    """Search the last n tokens of the answer in a reference, from n = `ngram` down to n = `trigger`; at the first place of
+    the reference where the longest of them stands, propose the tokens that follow.
+
+    The answer alone is matched, never the prompt, so the first step drafts nothing. A place with nothing behind it does not
+    count. The reference is the text given, as text and not as a path, for a page must open no files of its machine; without
+    one it is the prompt. The target's tokenizer reads it once, in O(tokens * ngram); after that a step costs `ngram` table
+    look-ups and no pass of any model. Chosen without chance: lossless under any sampler.
+    The paper's copy length k counts the target's own token too, so k = 20 is `length` 19 here.
+    """
+
+    title = "Inference with reference (LLMA)"
+    source = "Yang et al. 2023, arXiv:2304.04487; microsoft/LMOps, llma/src/decode.py"
+    tells: ClassVar[dict[str, Note]] = {
+        "document": Note("set", "copied from", what="the text given, or the prompt"),
+        "offset": Note("series", "from", "token", "place in that text"),
+        "ngram": Note("series", "n", "tokens", "length of the end of the answer that stands there", line="ngram"),
+        "matches": Note("series", "matches", "places", "where it stands"),
+    }
+
+    length: int = param(19, low=1, high=255, unit="tokens", help="longest draft")
+    ngram: int = param(5, low=1, high=8, unit="tokens", help="longest end of the answer to match")
+    trigger: int = param(1, low=1, high=8, unit="tokens", help="shortest end of the answer to match")
+    reference: str = param("", help="text to copy from; empty for the prompt")
+
+    @property
+    def reads_text(self) -> bool:
+        return bool(self.reference)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.trigger > self.ngram:
+            return f"llma.trigger = {self.trigger} is above llma.ngram = {self.ngram}, so nothing matches; lower the trigger."
+        if len(self.reference) > LONGEST:
+            return f"llma.reference has {len(self.reference):,} characters, above the limit of {LONGEST:,}; shorten it."
+        return None
+
+    def begin(self, ctx: Context) -> None:
+        self._text = ctx.tokens[: ctx.prompt]
+        if self.reference:
+            assert ctx.encode is not None
+            vocab = ctx.target.decoder.vocab
+            self._text = [x for x in ctx.encode(self.reference) if x < vocab]
+        self._index = SuffixIndex(self.ngram)
+        self._index.extend(self._text[:-1])  # nothing follows what ends with the reference
+
+    def propose(self, ctx: Context) -> Draft:
+        answer = ctx.tokens[max(ctx.prompt, len(ctx.tokens) - self.ngram) :]
+        for n in range(len(answer), self.trigger - 1, -1):
+            ends = self._index.ends(answer[-n:])
+            if ends:
+                copied = self._text[ends[0] : ends[0] + min(self.length, ctx.room)]
+                where = "reference" if self.reference else "prompt"
+                notes = {"document": where, "offset": ends[0], "ngram": n, "matches": len(ends)}
+                return Draft.chain(copied, source=f"copied from the {where}", notes=notes)
+        return Draft()

@@ -1,0 +1,102 @@
+"""Trie: draft from the branches that the prompt and the text so far have grown, the frequent ones first."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.forest import Forest, Node
+
+
+@component
+class Trie(Drafter):
+    """Lookahead's trie (PAIN, as its repository is called; not the Jacobi method of the same name).
+
+    Every window of `length` + 1 tokens of the prompt, and of the text while it grows, is entered into the trie of its
+    first token; a node counts how often its path stands in the prompt (f_in) and in the text (f_out). To draft, the last
+    `query` tokens are looked up, then one less, ..., until `length` nodes are found below them (`nodes`, if that is less).
+    Of what was found last the `nodes` best by (1 - weight) f_in + weight f_out are drafted, depth first: unless `weight`
+    is large, the text decides where the prompt does not. Equals: the shallower first, then the child of the better
+    parent, then the older.
+
+    Counts decay: when more than `most` nodes of a trie have an f_out, each f_out in it is halved, 1 and less become 0,
+    nodes without a count go, and windows that still grow there end. No count ever exceeds its parent's, so the best nodes
+    are a tree. A token costs `length` + 1 steps of a dictionary, a draft no pass of any model. Chosen without chance:
+    lossless under any sampler.
+
+    The original keeps f_out over requests, filled from other answers for its figures, and zeroes f_in after each; a run is
+    one request and starts empty. Its second bound, 65536 nodes a trie, is left out, since a prompt is entered once. The
+    default of `query` is recalled from the repository and not verified.
+    """
+
+    title = "Trie (Lookahead)"
+    source = "Zhao et al. 2023, arXiv:2312.12728; alipay/PainlessInferenceAcceleration, lookahead/common/lookahead_cache.py"
+    tells: ClassVar[dict[str, Note]] = {
+        "f_in": Note("node", "in prompt", "times", "how often the path to the node stands in the prompt"),
+        "f_out": Note("node", "in text", "times", "how often it stands in the text, after decay"),
+        "matched": Note("set", "matched", "token", "the suffix that was looked up"),
+        "dropped": Note("series", "dropped", "nodes", "that decay took from the tries since the last draft"),
+    }
+
+    nodes: int = param(64, low=1, high=256, unit="nodes", help="size of the tree (decoding length)")
+    length: int = param(12, low=1, high=32, unit="tokens", help="longest branch")
+    query: int = param(2, low=1, high=16, unit="tokens", help="longest suffix that is looked up")
+    weight: float = param(1e-4, low=0.0, high=1.0, step=1e-4, help="of counts in the text; the rest is the prompt's")
+    most: int = param(512, low=1, high=65536, unit="nodes", help="of the text's in one trie, before its counts are halved")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def begin(self, ctx: Context) -> None:
+        self._forest, self._told = Forest(self.length + 1, self.most), 0
+        self._forest.extend(ctx.tokens, ctx.prompt)
+
+    def propose(self, ctx: Context) -> Draft:
+        text, deepest, found, matched = ctx.tokens, min(self.length, ctx.room), Draft(), 0
+        self._forest.extend(text, ctx.prompt)
+        for n in range(min(self.query, len(text)), 0, -1):
+            place = self._forest.at(text[-n:])
+            below = Draft() if place is None else self._best(place, deepest)
+            if below:
+                found, matched = below, n
+            if len(below) >= min(self.length, self.nodes):
+                break
+        if found.notes is not None:
+            found.notes |= {"matched": text[-matched:], "dropped": self._forest.dropped - self._told}
+            self._told = self._forest.dropped
+        return found
+
+    def _best(self, place: Node, deepest: int) -> Draft:
+        """The `nodes` best nodes below `place`, of at most `deepest` levels: best first out of a heap, then depth first."""
+        taken: list[tuple[int, Node, int]] = []  # token, node, its parent's place in this list
+        below: dict[int, list[int]] = {}
+        heap: list[tuple[float, int, int, int, int, Node]] = []  # (-score, depth, turn, token, parent, node)
+        turn = count()
+
+        def reach(node: Node, depth: int, parent: int) -> None:
+            for token, x in node.children.items() if depth <= deepest else ():
+                score = (1 - self.weight) * x.f_in + self.weight * x.f_out
+                heapq.heappush(heap, (-score, depth, next(turn), token, parent, x))
+
+        reach(place, 1, ROOT)
+        while heap and len(taken) < self.nodes:
+            _, depth, _, token, parent, node = heapq.heappop(heap)
+            below.setdefault(parent, []).append(len(taken))
+            taken.append((token, node, parent))
+            reach(node, depth + 1, len(taken) - 1)
+        order, stack = [], below.get(ROOT, [])[::-1]
+        while stack:
+            order.append(stack.pop())
+            stack += below.get(order[-1], [])[::-1]
+        at = {ROOT: ROOT, **{i: node for node, i in enumerate(order)}}
+        nodes = [taken[i] for i in order]
+        notes = {"f_in": [x.f_in for _, x, _ in nodes], "f_out": [x.f_out for _, x, _ in nodes]}
+        return Draft([x for x, _, _ in nodes], [at[parent] for _, _, parent in nodes], source="trie", notes=notes)

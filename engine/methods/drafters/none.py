@@ -1,0 +1,20 @@
+"""None: plain autoregressive decoding."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+
+@component
+class NoDraft(Drafter):
+    """Propose nothing: every step is one token and one full pass of the target."""
+
+    title = "No draft (autoregressive)"
+    source = "the plain decoding loop"
+    drafts = False
+
+    def propose(self, ctx: Context) -> Draft:
+        return Draft()

@@ -1,0 +1,1 @@
+"""Drafters that run some of the target's own layers."""

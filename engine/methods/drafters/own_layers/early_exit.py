@@ -1,0 +1,134 @@
+"""Early exit: the target's first layers draft, all its layers check."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Drafted
+from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.model.feed import Feed
+
+from ..shared.exits import Watched, rule_of
+
+
+@component
+class EarlyExit(Drafter):
+    """LayerSkip's self-speculation, for any criterion of exit. A drafted token leaves the target after its first `layers`
+    layers, through the final norm and the unembedding that the last layer uses; or, with a `criterion`, wherever that rule
+    of the kind depth lets it leave. So one word decides whether leaving early is lossy (depth=confidence_exit) or lossless
+    (drafter=early_exit with the criterion confidence_exit): the draft is the text that the rule would have written.
+
+    The layers below the shallowest exit of a draft run once per token: their keys and values stay pending in the target's
+    cache, and the check goes on from there with the stored states. What single tokens ran above it is dropped: it has read
+    entries that the rule had filled from exit states. Where a part asks for attention, the check begins at the first layer.
+
+    The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure than
+    `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the exit's
+    law. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit; on others an early exit is
+    seldom right. The paper's example leaves after 8 of 32 layers and drafts 6 tokens.
+    """
+
+    title = "Early exit (LayerSkip)"
+    source = "Elhoushi et al. 2024, arXiv:2404.16710, section 3.3; facebookresearch/LayerSkip, self_speculation"
+    proposes = "iid"
+    tells: ClassVar[dict[str, Note]] = {
+        "exits": Note("node", "exit", "layers", "that ran for the token"),
+        "sure": Note("node", "sure", what="largest probability at the exit, before the sampler", line="stop"),
+        "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
+    }
+
+    length: int = param(6, low=1, high=16, unit="tokens", help="longest draft")
+    layers: int = param(2, low=1, high=512, unit="layers", help="E, layers that a drafted token runs if there is no criterion")
+    criterion: str = param("", help="rule of the kind depth and its knobs, e.g. 'confidence_exit threshold=0.7 first=1'")
+    stop: float = param(0.0, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rule()
+
+    @property
+    def scheduled(self) -> bool:
+        return True
+
+    def _rule(self) -> Depth | None:
+        """The criterion; None: a fixed layer. Raises ParamError if there is no such rule or knob."""
+        return rule_of(self.criterion, "early_exit.criterion") if self.criterion.strip(" ,") else None
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.depth.exact:
+            return (
+                f"early_exit checks from its exit layer on, {method.depth.name} may leave before; choose the depth all_layers, "
+                f"and {method.depth.name} as early_exit's criterion."
+            )
+        rule = self._rule()
+        if rule is not None:
+            return rule.refuse(method, spec)
+        if self.layers >= spec.n_layers:
+            return (
+                f"early_exit.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; "
+                f"choose 1 to {spec.n_layers - 1}."
+            )
+        return None
+
+    def begin(self, ctx: Context) -> None:
+        rule = self._rule()
+        if rule is not None:
+            rule.begin(ctx.target.decoder.spec)
+        self._exits = None if rule is None else Watched(rule)
+
+    def propose(self, ctx: Context) -> Draft:
+        lane, sampler, device = ctx.target, ctx.sampler, ctx.target.decoder.device
+        lane.rollback()
+        tokens, laws, us = [ctx.tokens[-1]], list[Tensor](), list[float | None]()
+        states, depths, sure = list[dict[int, Tensor]](), list[int](), list[float]()
+        state, longest, more = ctx.state, ctx.schedule.allow(ctx, self.length), True
+        if longest == 0:
+            return Draft()
+        while more and len(tokens) <= longest:
+            feed = Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device)
+            logits, entering, left = self._read(ctx, feed, len(states))
+            states.append(entering)
+            depths.append(left)
+            if sampler.greedy:
+                token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
+            else:
+                laws.append(ctx.law(logits, state))
+                token, u, *_ = ctx.chance.draw(laws[-1], ctx.position - 1 + len(states), "draft")
+                us.append(u)
+            tokens.append(token)
+            drafted = Drafted(token, logits)
+            sure.append(drafted.sure)
+            more = ctx.schedule.more(drafted) and drafted.sure >= self.stop
+            state = sampler.update(state, token, logits) if sampler.stateful else state
+        layers = lane.decoder.spec.n_layers
+        enter = min(*depths, layers - 1) if lane.needs.attention == "none" else 0
+        notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers], **ctx.schedule.notes()}
+        draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
+        if laws:
+            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+        for store in lane.cache.layers[enter:]:
+            store.rollback()
+        if enter:
+            last = lane.shallow(Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device), enter)
+            draft.enter, draft.states = enter, torch.cat([*(x[enter] for x in states), last], 1)
+        return draft
+
+    def _read(self, ctx: Context, feed: Feed, depth: int) -> tuple[Tensor, dict[int, Tensor], int]:
+        """Logits [V] of the fed token at its exit, the states [1, 1, d_model] that entered each layer, and the layers it ran;
+        depth: of the token that the logits decide, 0 for the first drafted."""
+        lane = ctx.target
+        if self._exits is None:
+            x = lane.shallow(feed, self.layers)
+            return lane.decoder.unembed(lane.decoder.normed(x))[0, 0], {self.layers: x}, self.layers
+        self._exits.start_pass(len(ctx.tokens) - ctx.prompt + depth)
+        logits = lane.forward(feed, "draft", depth=self._exits)[0, 0]
+        return logits, self._exits.entered, self._exits.left(lane.decoder.spec.n_layers)

@@ -1,0 +1,113 @@
+"""Kangaroo: the target's first layers and a small adapter draft, the layers above check."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.heads.files import missing
+from decodescope.engine.heads.kangaroo import KangarooAdapter
+from decodescope.engine.model.feed import Feed
+
+
+@component
+class Kangaroo(Drafter):
+    """Double early exit. A draft token costs the target's layers below E, where the adapter was trained, the adapter, and the
+    unembedding: the first exit. The chain ends after `length` tokens, or with the first token of which the draft was less
+    sure than `stop` (its largest probability before the sampler): the second exit. That token is still checked.
+
+    The keys and values of the layers below E stay pending in the target's own cache, and the check goes on from layer E with
+    the stored states, so these layers run once per token; only where a part asks for attention they run again. The
+    adapter's own cache keeps what was accepted. The adapter's cache of the prompt takes one pass of the layers below E at
+    the start. A sampler that draws draws from the draft's law. Lossless.
+    """
+
+    title = "Kangaroo"
+    source = "Liu et al. 2024, arXiv:2404.18911, section 3; Equationliu/Kangaroo, evaluation/inference_kangaroo.py"
+    proposes = "iid"
+    tells: ClassVar[dict[str, Note]] = {
+        "exit": Note("set", "ended by", what="what ended the draft"),
+        "sure": Note("node", "sure", what="the draft's largest probability, before the sampler", line="stop"),
+        "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
+    }
+
+    length: int = param(6, low=1, high=16, unit="tokens", help="gamma, longest draft")
+    stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="eta, probability under which the draft ends")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.depth.exact:
+            return f"kangaroo checks from its exit layer on, {method.depth.name} may leave before; choose the depth all_layers."
+        return missing("kangaroo", spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._adapter = cast(KangarooAdapter, ctx.target.decoder.heads["kangaroo"])
+        self._enter = self._adapter.shape["layer"]
+        self._store = self._adapter.attention.store()
+        self._due: Tensor | None = None  # [1, k, d], states of committed tokens that the adapter has not read
+        self._last: Tensor | None = None  # [1, 1, d], the state of the last drafted token, which it reads only if accepted
+        if len(ctx.tokens) > 1:
+            feed = Feed.causal(ctx.tokens[:-1], 0, ctx.target.decoder.device)
+            self._due = ctx.target.shallow(feed, self._enter, "catch_up", alone=True)
+
+    def propose(self, ctx: Context) -> Draft:
+        lane, sampler, position = ctx.target, ctx.sampler, ctx.position - 1
+        lane.rollback()
+        self._catch_up()
+        if ctx.room == 0:
+            return Draft()
+        tokens, states, laws, sure = [ctx.tokens[-1]], list[Tensor](), list[Tensor](), list[float]()
+        us: list[float | None] = []
+        state, longest = ctx.state, min(self.length, ctx.room)
+        while len(tokens) <= longest and (not sure or sure[-1] >= self.stop):
+            x = lane.shallow(Feed.causal(tokens[-1:], position + len(states), lane.decoder.device), self._enter)
+            states.append(x)
+            feature = self._adapter(x, self._store.n + self._store.m, self._store)
+            logits = lane.decoder.unembed(feature)[0, 0]
+            sure.append(float(logits.softmax(-1).amax()))
+            if sampler.greedy:
+                token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
+            else:
+                laws.append(ctx.law(logits, state))
+                token, u, *_ = ctx.chance.draw(laws[-1], position + len(states), "draft")
+                us.append(u)
+            tokens.append(token)
+            state = sampler.update(state, token, logits) if sampler.stateful else state
+        self._last = lane.shallow(Feed.causal(tokens[-1:], position + len(states), lane.decoder.device), self._enter)
+        notes = {
+            "exit": "threshold" if sure[-1] < self.stop else "length",
+            "sure": [round(x, 4) for x in sure],
+            "layers": [self._enter, lane.decoder.spec.n_layers],
+        }
+        draft = Draft.chain(tokens[1:], source="target's first layers", notes=notes)
+        if laws:
+            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+        if lane.needs.attention == "none":
+            draft.enter, draft.states = self._enter, torch.cat([*states, self._last], 1)
+        else:
+            lane.rollback()
+        return draft
+
+    def _catch_up(self) -> None:
+        """Let the adapter read the committed states that are due."""
+        self._store.rollback()
+        if self._due is not None:
+            for rows in self._due.split(CHUNK, 1):
+                self._adapter(rows, self._store.n, self._store)
+                self._store.commit(range(rows.shape[1]))
+            self._due = None
+
+    def observe(self, outcome: Outcome) -> None:
+        kept = len(outcome.verdict.path) + 1  # the root and what was accepted
+        drafted = len(outcome.draft)
+        self._store.commit(range(min(kept, drafted)))
+        self._due = self._last if kept > drafted else None

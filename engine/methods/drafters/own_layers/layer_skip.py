@@ -1,0 +1,83 @@
+"""Layer skip: the target drafts for itself, leaving out some of its sub-layers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Lengths
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.model.decoder import Skip
+
+from ..shared.skipping import SKIPPED, SubLayer, inner, skip_of, skipping_draft, spread
+
+
+@component
+class LayerSkip(Drafter):
+    """SWIFT's drafting with a fixed skip set: attention and feed-forward blocks are left out, never those of the first and
+    last layer; the draft reads and extends the target's own cache with pending rows, and drops them before the check.
+
+    The chain ends when the draft is less sure than `stop` of the token it just wrote (its probability before the sampler,
+    as in the official code, so that temperature and truncation do not move it), or where the schedule ends it. With
+    `siblings`, alternatives to each chain token ride along, fewer the surer the draft was (3, 5, 8 or 10): SWIFT's
+    caterpillar. Under a sampler that draws, the chain is drawn from the skipping model's law and siblings are left out, so
+    that each node has its law. Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that
+    it runs. `swift` searches the set while it decodes.
+    """
+
+    title = "Layer skip (SWIFT, fixed set)"
+    source = "Xia et al. 2025, arXiv:2410.06916, section 4; hemingkx/SWIFT, model/swift/utils.py"
+    proposes = "iid"
+    tells: ClassVar[dict[str, Note]] = SKIPPED
+
+    length: int = param(4, low=1, high=25, unit="tokens", help="longest draft")
+    ratio: float = param(0.45, low=0.0, high=0.9, step=0.05, help="share of the inner sub-layers left out")
+    stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
+    skip: str = param("", help="sub-layers to leave out, e.g. 'a2 f3 f5' (attention 2, feed-forward 3, 5); empty: by ratio")
+    siblings: bool = param(False, help="let alternatives to each chain token ride along (greedy)")
+
+    @property
+    def branches(self) -> bool:
+        return self.siblings
+
+    @property
+    def scheduled(self) -> bool:
+        return not self.siblings
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        try:
+            self.skip_set(spec)
+        except ValueError as e:
+            return str(e)
+        return None
+
+    def skip_set(self, spec: ModelSpec) -> Skip:
+        """The sub-layers left out: those named, or spread evenly over the inner ones. Raises ValueError if one is not
+        an inner sub-layer."""
+        among = inner(spec)
+        if not self.skip.strip():
+            return skip_of(spread(among, self.ratio))
+        return skip_of([_named(word, among, spec) for word in self.skip.replace(",", " ").split()])
+
+    def begin(self, ctx: Context) -> None:
+        self._skip = self.skip_set(ctx.target.decoder.spec)
+
+    def propose(self, ctx: Context) -> Draft:
+        schedule = ctx.schedule if self.scheduled else Lengths()
+        longest = schedule.allow(ctx, self.length)
+        return skipping_draft(ctx, self._skip, longest, self.stop, self.siblings, schedule=schedule)
+
+
+def _named(word: str, among: list[SubLayer], spec: ModelSpec) -> SubLayer:
+    kind, number = word[:1], word[1:]
+    if not number.isdigit() or (kind, int(number)) not in among:
+        last = spec.n_layers - 2
+        raise ValueError(
+            f"layer_skip.skip names {word!r}: write a1 to a{last} for attention blocks and f1 to f{last} for feed-forward "
+            f"blocks; the first and the last of the {spec.n_layers} layers always run."
+        )
+    return kind, int(number)

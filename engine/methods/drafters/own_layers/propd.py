@@ -1,0 +1,131 @@
+"""ProPD: the first layers of the check prune the tree, the others read what is left."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param, written
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+SHOWN = 8  # dropped nodes in the trace
+
+
+@component
+class ProPD(Drafter):
+    """Early pruning, for the tree of any drafter that chooses without chance. The target's first `layers` layers read root
+    and tree. From there the final norm and the unembedding give each place an early ranking of its next token; a node stays
+    if its token is among the `top` first at its parent, and if its parent stays. The rows of the others are taken out of the
+    pending keys and values and out of the states, and the check goes on from layer `layers` with the rows that are left.
+
+    Only candidates are lost, and none by a draw, so that the text keeps the target's law under any sampler; what is left has
+    the very logits that the whole tree would have given it, since no node sees a sibling. A tree of n nodes of which k stay
+    costs `layers` layers of n + 1 rows, a small unembedding, and the other layers of k + 1 rows. Where a part asks for
+    attention, the check begins again at the first layer, with the pruned tree.
+
+    The paper trains an early head and sizes the tree by measured step times (recalled); here the head is the model's own,
+    which knows little in the first layers, and the size is the tree's. Notes: `proposed` nodes, `nodes` that stay, as numbers
+    of the proposed tree, and `dropped`: how many, at which `layer`, and the `first` as [node of the draft or -1, token] where
+    their parent stays.
+    """
+
+    title = "ProPD (early pruning)"
+    source = "Zhong et al. 2024, arXiv:2402.13485, early pruning"
+    tells: ClassVar[dict[str, Note]] = {
+        "proposed": Note("series", "proposed", "nodes", "of the whole tree"),
+        "nodes": Note("node", "was", what="number of the node in the whole tree"),
+        "dropped.reason": Note("set", "dropped by"),
+        "dropped.layer": Note("series", "pruned after", "layers"),
+        "dropped.nodes": Note("series", "dropped", "nodes"),
+        "dropped.first": Note("set", "the first dropped", "node, token", "each behind the node that it hung on"),
+    }
+
+    tree: str = param("token_recycling nodes=24", help="drafter of the tree and its knobs, e.g. 'medusa nodes=24'")
+    layers: int = param(2, low=1, high=512, unit="layers", help="that run before the tree is pruned")
+    top: int = param(64, low=1, high=4096, unit="tokens", help="of the early ranking at a place, that stay")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._tree()
+
+    def _tree(self) -> Drafter:
+        """A new drafter of the tree; raises ParamError if there is none of that name or knob."""
+        return cast(Drafter, written("drafter", self.tree, "propd.tree"))
+
+    @property
+    def branches(self) -> bool:
+        return True
+
+    @property
+    def reads_text(self) -> bool:
+        return self._tree().reads_text
+
+    def asks(self, spec: ModelSpec) -> Needs:
+        return self._tree().asks(spec)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        tree = self._tree()
+        if tree.proposes != "onehot" or tree.lanes or not tree.branches or tree.name == self.name:
+            return (
+                f"propd.tree = {self.tree!r}: {tree.name}, as set, makes no tree that is chosen without chance and without a "
+                "draft model; choose token_recycling, trie, rest, medusa or hydra."
+            )
+        if any(p.file and getattr(tree, p.name) for p in tree.params()):
+            return f"propd.tree = {self.tree!r}: a file cannot be named here; leave it out, or use {tree.name} alone."
+        if not method.depth.exact:
+            return (
+                f"propd checks from layer {self.layers} on, {method.depth.name} may leave before; choose the depth all_layers."
+            )
+        if self.layers >= spec.n_layers:
+            return (
+                f"propd.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; choose 1 "
+                f"to {spec.n_layers - 1}."
+            )
+        return tree.refuse(method, spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._drafter = self._tree()
+        self._drafter.begin(ctx)
+
+    def propose(self, ctx: Context) -> Draft:
+        lane = ctx.target
+        lane.rollback()
+        whole = self._drafter.propose(ctx)
+        if not whole.tokens:
+            return whole
+        states = lane.shallow(whole.feed(ctx.tokens[-1], ctx.position - 1, lane.decoder.device), self.layers)
+        stay = self._likely(ctx, whole, states)
+        at = {ROOT: ROOT, **{node: i for i, node in enumerate(stay)}}
+        gone = [x for x in range(len(whole)) if x not in at]
+        rim = [[at[whole.parents[x]], whole.tokens[x]] for x in gone if whole.parents[x] in at][:SHOWN]
+        dropped = {"reason": "early-prune", "layer": self.layers, "nodes": len(gone), "first": rim}
+        notes = {"proposed": len(whole), "nodes": stay, "dropped": dropped}
+        tokens, parents = [whole.tokens[x] for x in stay], [at[whole.parents[x]] for x in stay]
+        draft = Draft(tokens, parents, source=f"{whole.source or self._drafter.title}, pruned", notes=notes)
+        if lane.needs.attention != "none":
+            lane.rollback()
+            return draft
+        rows = torch.tensor([0, *(node + 1 for node in stay)], device=states.device)
+        for store in lane.cache.layers[: self.layers]:
+            store.prune_pending(rows)
+        draft.enter, draft.states = self.layers, states[:, rows]
+        return draft
+
+    def _likely(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
+        """The nodes of the tree, ascending, that the early ranking leaves; states [1, N + 1, d_model] enter the next layer."""
+        decoder, device = ctx.target.decoder, states.device
+        inner, at = torch.tensor(whole.parents, device=device).unique(return_inverse=True)  # places with children
+        logits = decoder.unembed(decoder.normed(states[0, inner + 1]))  # [P, V]
+        likely = logits.topk(min(self.top, logits.shape[-1])).indices[at]  # [N, top]
+        out = (likely != torch.tensor(whole.tokens, device=device)[:, None]).all(1).cpu()
+        return (~(whole.ancestry()[1:, 1:] & out).any(1)).nonzero()[:, 0].tolist()
+
+    def observe(self, outcome: Outcome) -> None:
+        self._drafter.observe(outcome)

@@ -1,0 +1,128 @@
+"""SWIFT: the target drafts for itself without some sub-layers, and searches which ones while it decodes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.model.decoder import Skip
+from decodescope.engine.model.feed import Feed
+
+from ..shared.skipping import SKIPPED, inner, skip_of, skipping_draft, spread
+from ..shared.subsets import most_promising
+
+
+@component
+class Swift(Drafter):
+    """On-the-fly layer skipping. Drafts as layer_skip does; before each draft one round of search:
+
+    1. A candidate, a set of as many inner sub-layers as the one in use: drawn at random, or, every `bayes` rounds, proposed
+       by a Gaussian process over all scores so far (upper confidence bound mean + 2.5 deviations, over the unseen sets one
+       exchange away from the set in use).
+    2. Its score, the matchness: it reads the last full `window` of the generated text in one pass, over the exact keys and
+       values of what stands before; the share of places where its best token is the one that was written.
+    3. It replaces the set in use if its score is higher.
+
+    When the window has moved on, the round scores the set in use anew instead, so that only scores of one window are
+    compared. The search ends for good at a score of `enough`, after `patience` rounds without gain, or after `rounds`; it
+    rests while a cache policy has evicted entries that the window would need. It is drawn from the run's seed.
+
+    A round costs one pass of `window` rows without the skipped sub-layers, recorded as phase "search"; the entries it
+    overwrites are put back, so that nothing is copied but the window's (the released code copies the whole cache). Under a
+    sampler that draws, the chain is drawn and siblings are left out. Lossless: the set depends on the past alone. Deviations:
+    the released code scores the first window of the answer and lets its process propose points of the unit cube.
+    """
+
+    title = "SWIFT (searched layer skipping)"
+    source = "Xia et al. 2025, arXiv:2410.06916, section 4; hemingkx/SWIFT, model/swift/utils.py"
+    proposes = "iid"
+    tells: ClassVar[dict[str, Note]] = {
+        **SKIPPED,
+        "match": Note("series", "matchness", what="score of the set in use", line="enough"),
+        "candidate": Note("set", "candidate", what="how the set that this round scored was found"),
+        "score": Note("series", "its score", what="matchness of the candidate", line="match"),
+        "rounds": Note("series", "rounds", what="of search so far", line="rounds"),
+        "searching": Note("series", "searching", what="whether the search goes on"),
+    }
+
+    length: int = param(25, low=1, high=25, unit="tokens", help="longest draft")
+    ratio: float = param(0.45, low=0.0, high=0.9, step=0.05, help="share of the inner sub-layers left out")
+    stop: float = param(0.8, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
+    siblings: bool = param(True, help="let alternatives to each chain token ride along (greedy)")
+    window: int = param(32, low=2, high=512, unit="tokens", help="generated text that a set is scored on")
+    bayes: int = param(25, low=0, high=1000, unit="rounds", help="rounds between two proposals of the process; 0: none")
+    enough: float = param(0.95, low=0.0, high=1.0, step=0.01, help="matchness at which the search ends")
+    patience: int = param(300, low=1, high=10_000, unit="rounds", help="rounds without gain after which the search ends")
+    rounds: int = param(1000, low=0, high=10_000, unit="rounds", help="longest search; 0: none")
+
+    @property
+    def branches(self) -> bool:
+        return self.siblings
+
+    def begin(self, ctx: Context) -> None:
+        self._inner = inner(ctx.target.decoder.spec)
+        used = spread(self._inner, self.ratio)
+        self._set = torch.tensor([x in used for x in self._inner], dtype=torch.bool)
+        self._start = self._at = -1  # where the scored window begins; length of the text at the last round
+        self._sets: list[Tensor] = []
+        self._scores: list[float] = []
+        self._match, self._stale, self._searching = 0.0, 0, self.rounds > 0
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        ctx.target.rollback()
+        notes = {**self._round(ctx), "rounds": len(self._scores), "searching": self._searching}
+        return skipping_draft(ctx, self._skip(self._set), self.length, self.stop, self.siblings, notes)
+
+    def _skip(self, chosen: Tensor) -> Skip:
+        """What a set, bool [n] over the inner sub-layers, leaves out."""
+        return skip_of([x for x, out in zip(self._inner, chosen.tolist(), strict=True) if out])
+
+    def _round(self, ctx: Context) -> dict[str, object]:
+        """One round of search; figures for the trace: the candidate's kind and score, and the score of the set in use."""
+        full = (len(ctx.tokens) - ctx.prompt) // self.window
+        whole = all(store.in_order and store.n == len(ctx.tokens) - 1 for store in ctx.target.cache.layers)
+        if not self._searching or not full or not whole or self._at == len(ctx.tokens):
+            return {"match": round(self._match, 4)} if self._scores else {}
+        self._at = len(ctx.tokens)
+        start = ctx.prompt - 1 + (full - 1) * self.window
+        if start != self._start:
+            self._start, kind, candidate = start, "in use", self._set
+        else:
+            kind, candidate = self._candidate(ctx)
+        score = self._score(ctx, candidate)
+        self._sets.append(candidate)
+        self._scores.append(score)
+        better = kind == "in use" or score > self._match
+        if better:
+            self._set, self._match = candidate, score
+        self._stale = 0 if better else self._stale + 1
+        alone = int(self._set.sum()) in (0, len(self._set))
+        over = self._stale >= self.patience or len(self._scores) >= self.rounds
+        self._searching = not (alone or over or self._match >= self.enough)
+        return {"match": round(self._match, 4), "candidate": kind, "score": round(score, 4)}
+
+    def _candidate(self, ctx: Context) -> tuple[str, Tensor]:
+        """How it came, and a set of the same size as the one in use."""
+        if self.bayes and (len(self._scores) + 1) % self.bayes == 0:
+            found = most_promising(torch.stack(self._sets), self._scores, self._set, self.window)
+            if found is not None:
+                return "bayes", found
+        drawn = ctx.chance.shuffle(len(self._set), ctx.position)[: int(self._set.sum())]
+        return "random", torch.zeros_like(self._set).index_fill(0, torch.tensor(drawn), True)
+
+    def _score(self, ctx: Context, chosen: Tensor) -> float:
+        """The matchness of a set: share of the window's places where its best token is the one that was written."""
+        begin, end = self._start, self._start + self.window
+        feed = Feed.causal(ctx.tokens[begin:end], begin, ctx.target.decoder.device)
+        with ctx.target.cache.rewound(begin, self.window):
+            ctx.target.forward(feed, "search", skip=self._skip(chosen))
+        return sum(a == b for a, b in zip(ctx.target.best, ctx.tokens[begin + 1 : end + 1], strict=True)) / self.window

@@ -1,0 +1,111 @@
+"""BeamTree: what drafters share that grow a tree on a layer's own outputs where it is sure, and keep the best nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.heads.files import missing
+
+from .feature_walk import FeatureWalk
+from .trees import PATH, SHAPED, Beam
+
+SHOWN = 8  # dropped nodes in the trace
+
+
+@component
+class BeamTree(Drafter):
+    """EAGLE-2's tree, over the layer `reads`, whose feature of a token is made of the target's states at `places`. What a
+    trace is told: each node's score, place by score, and whether its q rests on a guessed feature; the best of the dropped."""
+
+    reads: ClassVar[str]
+    tells: ClassVar[dict[str, Note]] = {
+        "scores": PATH,
+        "ranks": SHAPED["ranks"],
+        "places": Note("node", "place", what="of the score among all that are kept, the best 0"),
+        "predicted": Note("node", "on a guess", what="whether its score rests on a guessed feature"),
+        "passes": Note("series", "passes", what="of the layer on guessed features"),
+        "pool": Note("series", "grown", "nodes", "of which the best are kept"),
+        "dropped.reason": Note("set", "dropped by"),
+        "dropped.nodes": Note("series", "dropped", "nodes"),
+        "dropped.best": Note("set", "the best dropped", "node, token, nats", "behind which node, and its score"),
+    }
+
+    nodes: int = param(16, low=1, high=128, unit="nodes", help="kept of the tree; the paper's is 59")
+    depth: int = param(5, low=1, high=11, unit="levels", help="deepest level of the tree; the paper's is 8")
+    width: int = param(4, low=1, high=16, unit="nodes", help="k, best nodes of a level that go on, and continuations of each")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1 and self.width > 1
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return missing(self.reads, spec)
+
+    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+        """Whose states of the target make a feature, one after the other."""
+        raise NotImplementedError
+
+    def begin(self, ctx: Context) -> None:
+        layer: Any = ctx.target.decoder.heads[self.reads]
+        self._walk = FeatureWalk(ctx, layer, self.places(ctx.target.decoder.spec))
+
+    def propose(self, ctx: Context) -> Draft:
+        features, deepest = self._walk.root(), min(self.depth, ctx.room)
+        if features is None or deepest == 0:
+            return Draft()
+        beam, states = Beam(self.width), [ctx.state]
+        while True:
+            read, logits = beam.open, self._walk.logits(features)
+            beam.grow(self._logs(ctx, logits, states))
+            if self._walk.level + 1 == deepest or beam.settled(self.nodes):
+                break
+            row = {node: i for i, node in enumerate(read)}
+            tokens, above = [beam.tokens[x] for x in beam.open], [row[beam.parents[x]] for x in beam.open]
+            if ctx.sampler.stateful:
+                states = [ctx.sampler.update(states[i], x, logits[i]) for i, x in zip(above, tokens, strict=True)]
+            features = self._walk.ahead(features, above, tokens)
+        self._walk.close()
+        return self._kept(beam)
+
+    def _logs(self, ctx: Context, logits: Tensor, states: Sequence[Any]) -> Tensor:
+        """float [R, V]: log q of the token after each open node, from its logits [R, V] and the sampler's state there."""
+        if not ctx.sampler.stateful:
+            return ctx.estimate(logits, ctx.state).log()
+        return torch.stack([ctx.estimate(row, state) for row, state in zip(logits, states, strict=True)]).log()
+
+    def _kept(self, beam: Beam) -> Draft:
+        """The best nodes of the pool as a draft; the notes tell the scores and what was dropped."""
+        ranking = beam.ranking()
+        keep, dropped = sorted(ranking[: self.nodes]), ranking[self.nodes :]
+        at = {ROOT: ROOT, **{node: i for i, node in enumerate(keep)}}
+        place = {node: i for i, node in enumerate(ranking[: self.nodes])}
+        rim = [x for x in dropped if beam.parents[x] in at][:SHOWN]
+        notes = {
+            "ranks": [beam.ranks[x] for x in keep],
+            "scores": [round(beam.scores[x], 4) for x in keep],
+            "places": [place[x] for x in keep],  # of the score among all that are kept, best 0
+            "predicted": [beam.depth[x] > 1 for x in keep],  # whether q rests on a guessed feature or on a true one
+            "passes": self._walk.level,
+            "pool": len(beam),
+            "dropped": {
+                "reason": "rerank",
+                "nodes": len(dropped),
+                "best": [[at[beam.parents[x]], beam.tokens[x], round(beam.scores[x], 4)] for x in rim],
+            },
+        }
+        tokens, parents = [beam.tokens[x] for x in keep], [at[beam.parents[x]] for x in keep]
+        return Draft(tokens, parents, source=self.title, notes=notes)
+
+    def observe(self, outcome: Outcome) -> None:
+        self._walk.told(outcome)

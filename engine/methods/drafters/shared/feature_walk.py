@@ -1,0 +1,86 @@
+"""FeatureWalk: what drafters share whose layer guesses the target's features and drafts on its own guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.heads.eagle import EagleLayer
+from decodescope.engine.heads.eagle3 import Eagle3Layer
+
+
+class FeatureWalk:
+    """A layer that reads along, and looks ahead level by level.
+
+    Slot t of the layer reads the pair (f_t, e(t+1)). Its cache keeps the pairs of the text, whose features are true; those
+    of a look ahead, whose features the layer guessed itself, are pending until `close`. places: whose states of the target
+    make a feature, one after the other along the width
+    """
+
+    def __init__(self, ctx: Context, layer: EagleLayer | Eagle3Layer, places: Sequence[int | str]):
+        self.layer, self.decoder, self.places = layer, ctx.target.decoder, tuple(places)
+        self.store = layer.attention.store()
+        self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
+        self._next: Tensor | None = None  # [1, d], what the layer said after the last pair
+        self._sees: Tensor | None = None  # bool [R, m]: the pending slots that a row of the last level sees; None: all
+        self.level = 0
+        if ctx.target.probe is not None:
+            self.due = self._states(ctx.target.probe.hidden), ctx.tokens[1:]
+            assert len(self.due[0]) == len(self.due[1]), "the lane hands over the states of the whole prompt"
+
+    def _states(self, hidden: dict[int | str, Tensor]) -> Tensor:
+        return torch.cat([hidden[place][0] for place in self.places], -1)
+
+    def _embed(self, tokens: Sequence[int]) -> Tensor:
+        return F.embedding(torch.tensor(tokens, device=self.decoder.device), self.decoder.embed)
+
+    def told(self, outcome: Outcome) -> None:
+        """Note the true states of what the target has accepted; the next `root` reads them."""
+        path, token = outcome.verdict.path, outcome.verdict.token
+        emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
+        rows = [0, *(node + 1 for node in path)][: len(emitted)]
+        self.due = self._states(outcome.hidden)[rows], emitted
+
+    def root(self) -> Tensor | None:
+        """Read what is due, in one pass, and keep it. The layer's output [1, d] after the root; None where nothing was read
+        yet (a prompt of one token)."""
+        self.store.rollback()
+        if self.due is not None:
+            states, tokens = self.due
+            for at in range(0, len(tokens), CHUNK):
+                part = tokens[at : at + CHUNK]
+                features = self.layer.enter(states[at : at + CHUNK])
+                made = self.layer(features[None], self._embed(part)[None], self.store.n, self.store)
+                self.store.commit(range(len(part)))
+                self._next = made[0, -1:]
+            self.due = None
+        self._sees, self.level = None, 0
+        return self._next
+
+    def ahead(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
+        """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before, whose
+        `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
+        at = torch.tensor(above, device=self.decoder.device)
+        pairs, n = (outputs[at][None], self._embed(tokens)[None]), self.store.n
+        if self._sees is None and len(tokens) == 1:
+            made = self.layer(*pairs, n + self.level, self.store)
+        else:
+            own = torch.eye(len(tokens), dtype=torch.bool, device=self.decoder.device)
+            before = own.new_ones(1, self.level) if self._sees is None else self._sees
+            self._sees = torch.cat([before[at], own], 1)
+            made = self.layer(*pairs, n, self.store, self.level, self._sees)
+        self.level += 1
+        return made[0]
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """float [R, V]: the logits of the token after each row of outputs [R, d]."""
+        return self.layer.logits(outputs, self.decoder)
+
+    def close(self) -> None:
+        """Drop what is pending."""
+        self.store.rollback()

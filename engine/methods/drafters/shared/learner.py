@@ -1,0 +1,164 @@
+"""Learner: a draft model that is trained while it drafts, on a copy of its weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.matrix import unpack
+from decodescope.engine.model.norm import single
+
+MOST_BYTES = 2 << 30  # what a copy may take, with the optimiser's averages
+NORM = 1.0  # the gradient is scaled down to this norm
+LOSSES = ("forward", "reverse", "jsd")
+
+
+class Learner(Decoder):
+    """The decoder `origin` until the first update, which copies it; from then on the copy. `origin` is never written to.
+
+    Each update makes new weights in origin's type and layout from a master in float32 (float64, if origin is), by one step
+    of AdamW at a constant rate, without decay. updates: how many there were; bytes: of all that was copied, 0 before.
+    """
+
+    def __init__(self, origin: Decoder, rate: float):
+        self.share(origin)
+        self.origin, self.rate, self.updates, self.bytes = origin, rate, 0, 0
+        self._master: Decoder | None = None
+        self._optimizer: torch.optim.AdamW | None = None
+        _teachable(origin)
+
+    @classmethod
+    def of(cls, decoder: Decoder, rate: float) -> Learner:
+        """A learner that has not learned yet, of a decoder or of what another learner was copied from.
+
+        Raises EngineFault for a model that is too large to be copied, or that has no gradient here.
+        """
+        return cls(decoder.origin if isinstance(decoder, Learner) else decoder, rate)
+
+    def __deepcopy__(self, memo: object) -> Learner:
+        made = copy.copy(self)
+        if self._master is not None and self._optimizer is not None:
+            with torch.inference_mode(False):
+                made._start(self._master)
+                assert made._optimizer is not None
+                made._optimizer.load_state_dict(copy.deepcopy(self._optimizer.state_dict()))
+        return made
+
+    def learn(self, tokens: Sequence[int], start: int, rows: Sequence[int], p: Tensor, loss: str = "forward") -> float | None:
+        """One update; the loss before it. None, and no update, where the loss or its gradient is not finite.
+
+        tokens: a stretch of text whose first token stands at position `start`
+        rows:   places in it; the laws that it gives of the tokens after them are drawn towards p, float [R, V]
+        loss:   "forward": KL(p || q) + H(p), the soft cross-entropy; "reverse": KL(q || p); "jsd": the mean of both to
+                the middle
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            if self._master is None:
+                self._start(self.origin)
+            master, optimizer = self._master, self._optimizer
+            assert master is not None and optimizer is not None
+            probe = Probe(Needs(hidden=frozenset({"final"})))
+            master.forward(Feed.causal(list(tokens), start, self.device, logits="last"), None, probe)
+            z = F.linear(probe.hidden["final"][0, list(rows)], master.head)[:, : self.usable]
+            cap = self.spec.logit_cap
+            value = divergence(p.clone().to(z.dtype), z if cap is None else cap * (z / cap).tanh(), loss)
+            optimizer.zero_grad()
+            value.backward()
+            norm = torch.nn.utils.clip_grad_norm_(_tensors(master), NORM)
+            if not bool(torch.isfinite(norm) & torch.isfinite(value.detach())):
+                return None
+            optimizer.step()
+            self.updates += 1
+            self._renew()
+            return float(value.detach())
+
+    def _start(self, source: Decoder) -> None:
+        """A master of its own from `source`, and an optimiser that has seen nothing."""
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        made = Decoder(self.spec, *weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_()))
+        self._master, self._optimizer = made, torch.optim.AdamW(_tensors(made), lr=self.rate, weight_decay=0.0)
+        self.bytes = _held(self.origin)
+
+    def _renew(self) -> None:
+        """The weights that passes read, from the master."""
+        assert self._master is not None
+        made = copy.copy(self._master)
+        made.embed, made.layers, made.norm, made.head = weights(made, lambda x: x.detach().to(self.dtype, copy=True))
+        made.unembedding = made.head
+        if self.origin.unembedding.is_mkldnn or len(self.origin.norm) != self.spec.d_model:
+            made = made.packed()
+        self.embed, self.layers, self.norm = made.embed, made.layers, made.norm
+        self.head, self.unembedding = made.head, made.unembedding
+
+
+def divergence(p: Tensor, z: Tensor, loss: str) -> Tensor:
+    """The mean over rows of the distance `loss` (see `Learner.learn`) of laws p [R, V] from softmax(z), z [R, V]."""
+    q = z.log_softmax(-1)
+    if loss == "forward":
+        return -(p * q).sum(-1).mean()
+    tiny = torch.finfo(p.dtype).tiny
+    p = p.clamp_min(tiny).log()  # a law of float32 may hold zeros
+    if loss == "reverse":
+        return (q.exp() * (q - p)).sum(-1).mean()
+    middle = torch.logaddexp(p, q) - torch.log(q.new_tensor(2.0))
+    return ((p.exp() * (p - middle)).sum(-1) + (q.exp() * (q - middle)).sum(-1)).mean() / 2
+
+
+def weights(decoder: Decoder, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Layer], Tensor, Tensor]:
+    """Embedding, layers, norm and head with `change` applied to every weight, as plain rows; a tied head stays tied."""
+    d = decoder.spec.d_model
+
+    def layer(one: Layer) -> Layer:
+        made = {f.name: unpack(x) for f in fields(one) if (x := getattr(one, f.name)) is not None}
+        made |= {name: single(made[name], d) for name in ("attn_norm", "mlp_norm")}
+        return Layer(**{name: change(x) for name, x in made.items()})
+
+    embed = change(decoder.embed)
+    head = embed if decoder.head is decoder.embed else change(unpack(decoder.head))
+    return embed, [layer(x) for x in decoder.layers], change(single(decoder.norm, d)), head
+
+
+def _tensors(decoder: Decoder) -> list[Tensor]:
+    """Every weight once."""
+    found = [x for one in decoder.layers for f in fields(one) if (x := getattr(one, f.name)) is not None]
+    return [decoder.embed, decoder.norm, *([] if decoder.head is decoder.embed else [decoder.head]), *found]
+
+
+def _held(origin: Decoder) -> int:
+    """Bytes that a learner of `origin` holds beside it: weights as they are read, the master, its gradient and AdamW's two
+    averages."""
+    size = origin.embed.element_size()
+    return origin.spec.params * (size + 4 * max(size, 4))
+
+
+def _teachable(origin: Decoder) -> None:
+    """Raise EngineFault for a model that cannot learn here."""
+    held, spec = _held(origin), origin.spec
+    if held > MOST_BYTES:
+        raise EngineFault(
+            "out_of_memory",
+            f"Learning {spec.name} ({spec.params:,} parameters) would take {held >> 20:,} MiB beside it; {MOST_BYTES >> 20:,} "
+            "are the limit: choose a smaller draft model, or the drafter draft_model.",
+        )
+    if (reason := capped(spec)) is not None:
+        raise EngineFault("bad_input", reason)
+
+
+def capped(spec: ModelSpec) -> str | None:
+    """Why a model of this shape has no gradient here; None if it has one."""
+    if spec.attn_cap is None:
+        return None
+    return (
+        f"{spec.name} caps its attention scores, through which no gradient is computed here: choose another draft model, or "
+        "the drafter draft_model."
+    )

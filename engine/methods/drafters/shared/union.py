@@ -1,0 +1,53 @@
+"""Union: several trees of tokens as one, in which a path stands once, and the tree of what many texts have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from decodescope.engine.decoding.draft import ROOT
+
+
+def union(trees: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[int], list[int], list[list[int]]]:
+    """Tokens and parents of the tree whose paths from the root are those of all `trees` (tokens, parents), and for each of
+    them the node of the union at which each of its own stands.
+
+    The first tree's nodes come first, then what the next one adds to them, and so on: the union of unions is the same tree
+    in the same order. O(nodes).
+    """
+    tokens: list[int] = []
+    parents: list[int] = []
+    places: list[list[int]] = []
+    known: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+    for own, above in trees:
+        at: list[int] = []
+        for token, parent in zip(own, above, strict=True):
+            key = (ROOT if parent == ROOT else at[parent], token)
+            if key not in known:
+                known[key] = len(tokens)
+                tokens.append(token)
+                parents.append(key[0])
+            at.append(known[key])
+        places.append(at)
+    return tokens, parents, places
+
+
+def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int], list[int]]:
+    """Tokens, parents and counts of the `nodes` most frequent prefixes of `rows`, best first.
+
+    rows: int [P, L] with equal prefixes side by side; a negative id ends its row
+    """
+    new = np.ones(rows.shape, dtype=bool)  # whether a prefix begins here: it differs from that of the row above
+    new[1:] = np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1)
+    group = new.cumsum(axis=0) - 1  # [P, L]: which prefix of its level it is
+    levels, firsts = np.nonzero((new & (rows >= 0)).T)
+    sizes = [np.bincount(column) for column in group.T]
+    counts = np.array([sizes[d][group[row, d]] for d, row in zip(levels, firsts, strict=True)], dtype=np.int64)
+    best = np.lexsort((firsts, levels, -counts))[:nodes]
+    place: dict[tuple[int, int], int] = {}
+    parents = []
+    for i, (d, row) in enumerate(zip(levels[best].tolist(), firsts[best].tolist(), strict=True)):
+        place[d, group[row, d]] = i
+        parents.append(ROOT if d == 0 else place[d - 1, group[row, d - 1]])
+    return rows[firsts[best], levels[best]].tolist(), parents, counts[best].tolist()

@@ -1,0 +1,51 @@
+"""H2O: keep the heavy hitters and the most recent entries."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.policy import MOST, Scored, share
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class H2O(Scored):
+    """Evict the entries with the least accumulated attention, once more than `heavy + recent` are held.
+
+    Each KV head keeps its own set. The mass of an entry is the attention that it received from all committed queries so
+    far, each over the entries that were then still held (online H2O), summed over the query heads of its group, in
+    float32. The `recent` newest entries are never evicted; of entries with equal mass the lower position stays. Under tree
+    verification only the rows of accepted nodes count, and eviction follows the commit.
+
+    With a `share` the budget is that share of the prompt's length, and `heavy` to `recent` is only how it is divided.
+    """
+
+    title = "H2O (heavy-hitter oracle)"
+    source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop; shares: utils_hh"
+    needs = Needs(attention="columns")
+    columns = {"mass": 0.0}  # noqa: RUF012 # a constant of the class
+    column, weighs = "mass", "attention"
+
+    heavy: int = param(64, low=0, high=MOST, unit="entries", help="entries kept for their attention mass")
+    recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return Zone("heavy hitters", "chosen", self.heavy), Zone("recent", "newest", self.recent)
+
+    def divide(self, budget: int) -> None:
+        self.heavy = budget * self.heavy // (self.heavy + self.recent)
+        self.recent = budget - self.heavy  # at least 1, as it was before
+
+    def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
+        store.column("mass").add_(columns)
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        store.column("mass").add_(rows.sum((2, 3)))
+
+    def score(self, store: LayerStore) -> Tensor:
+        return store.column("mass")

@@ -1,0 +1,39 @@
+"""StreamingLLM: keep the attention sinks and the newest entries, and count positions inside the cache."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.policy import MOST, CachePolicy, evict_oldest, share
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class StreamingLLM(CachePolicy):
+    """Keep the first `sinks` and the last `recent` entries, all layers and heads alike.
+
+    Keys are stored before rotation; at every pass they are rotated by their place in the cache (0, 1, ...), and the query
+    by the place after them. So positions never exceed sinks + recent + what is pending, and the text may grow beyond the
+    trained context. What left the middle is gone: the memory is not longer, only the reading does not break.
+
+    With a `share` sinks and recent entries together are that share of the prompt's length; there are as many sinks as before.
+    """
+
+    title = "StreamingLLM"
+    source = "Xiao et al. 2024, arXiv:2309.17453, section 3.2"
+    raw_keys = True
+    bounded = True
+
+    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good")
+    recent: int = param(252, low=1, high=MOST, unit="entries", help="newest entries kept")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return Zone("sinks", "first", self.sinks), Zone("window", "newest", self.recent)
+
+    def divide(self, budget: int) -> None:
+        self.recent = max(1, budget - self.sinks)
+
+    def compress(self, cache: KVCache) -> None:
+        evict_oldest(cache, protect=self.sinks, keep=self.recent)

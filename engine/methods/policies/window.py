@@ -1,0 +1,34 @@
+"""Window: keep the newest entries."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.policy import MOST, CachePolicy, evict_oldest, share
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class Window(CachePolicy):
+    """Keep the last `size` entries of every layer and head, at their original positions.
+
+    Exact while the text is no longer than the window; then the first tokens leave. Large trained models lean on them as
+    attention sinks, and their text falls apart; the small shipped one hardly does. Through depth a token still hears of
+    older ones: the receptive field is layers times window.
+    """
+
+    title = "Window"
+    source = "Beltagy et al. 2020, arXiv:2004.05150 (sliding window); the baseline of arXiv:2309.17453"
+
+    size: int = param(256, low=1, high=MOST, unit="entries", help="newest entries kept")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return (Zone("window", "newest", self.size),)
+
+    def divide(self, budget: int) -> None:
+        self.size = budget
+
+    def compress(self, cache: KVCache) -> None:
+        evict_oldest(cache, protect=0, keep=self.size)

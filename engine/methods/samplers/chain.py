@@ -1,0 +1,93 @@
+"""Chain: samplers applied one after the other, in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, cast
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, recorded
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.probe import Needs, union
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.sampler import Sampler
+
+
+@component
+class Chain(Sampler):
+    """Stages in a visible order: top-p before temperature is another law than top-p after it.
+
+    State: one state per stage. A stage sees the logits as the stages before it left them.
+    """
+
+    title = "Chain"
+    source = "order matters: transformers, generation/logits_process.py"
+    listed = False
+
+    stages: list[Sampler] = field(default_factory=list)
+
+    @property
+    def in_order(self) -> list[Sampler]:
+        return self.stages
+
+    @property
+    def stateful(self) -> bool:  # type: ignore[override] # a property where the others have a constant
+        """Whether any stage is."""
+        return any(stage.stateful for stage in self.stages)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether any stage leaves one token."""
+        return any(stage.greedy for stage in self.stages)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # of its stages
+        """Those of all stages; no role twice."""
+        return tuple(dict.fromkeys(role for stage in self.stages for role in stage.lanes))
+
+    @property
+    def lane_needs(self) -> Needs:  # type: ignore[override] # of its stages
+        """What all stages together ask of them."""
+        return union(stage.lane_needs for stage in self.stages)
+
+    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+        return next((why for x in self.stages if role in x.lanes and (why := x.lacks(role, spec))), None)
+
+    def record(self) -> dict[str, Any]:
+        return {**super().record(), "stages": [stage.record() for stage in self.stages]}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Chain:
+        stages = record.get("stages")
+        if not isinstance(stages, list):
+            raise ParamError("The record of a chain lacks its stages: record the run again with this version.")
+        return cls(stages=[cast(Sampler, recorded(cls.kind, stage)) for stage in stages])
+
+    def start(self, prompt: list[int], vocab: int) -> list[Any]:
+        return [stage.start(prompt, vocab) for stage in self.stages]
+
+    def warp(self, logits: Tensor, state: Any) -> Tensor:
+        for stage, s in zip(self.stages, state, strict=True):
+            logits = stage.warp(logits, s)
+        return logits
+
+    def update(self, state: Any, token: int, logits: Tensor) -> list[Any]:
+        after = []
+        for i, (stage, s) in enumerate(zip(self.stages, state, strict=True)):
+            after.append(stage.update(s, token, logits))
+            if any(later.reads_logits for later in self.stages[i + 1 :]):
+                logits = stage.warp(logits, s)
+        return after
+
+    def show(self, state: Any) -> dict[str, Any] | None:
+        shown = {}
+        for stage, s in zip(self.stages, state, strict=True):
+            shown.update(stage.show(s) or {})
+        return shown or None
+
+
+def chained(stages: Sequence[Sampler]) -> Sampler:
+    """One sampler as it is, several as a chain."""
+    return stages[0] if len(stages) == 1 else Chain(stages=list(stages))

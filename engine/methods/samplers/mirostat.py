@@ -1,0 +1,52 @@
+"""Mirostat 2: hold the surprise of the text near a target."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.sampler import Sampler
+
+
+@component
+class Mirostat(Sampler):
+    """Cut every token whose surprise -log2 p exceeds mu, then move mu by the error of the token that was drawn.
+
+    State: mu in bits, beginning at twice the target. The most likely token always survives the cut. The surprise that
+    moves mu is measured before the cut ("full"), as in the paper; "kept" measures it on the renormalised survivors, as
+    llama.cpp does, and then the text is more surprising than the target says. mu is held within [0, 4 * target], or it
+    would run away where the target cannot be reached.
+    """
+
+    title = "Mirostat 2"
+    source = "Basu et al. 2021, arXiv:2007.14966, algorithm 2"
+    stateful = True
+    reads_logits = True
+    tells: ClassVar[dict[str, Note]] = {
+        "mu": Note("series", "mu", "bits", "tokens of more surprise are cut", line="target"),
+    }
+
+    target: float = param(5.0, low=0.5, high=12.0, step=0.1, unit="bits", help="tau, the surprise to hold")
+    rate: float = param(0.1, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
+    measure: str = param("full", choices=("full", "kept"), help="law under which the surprise is measured")
+
+    def start(self, prompt: list[int], vocab: int) -> float:
+        return 2 * self.target
+
+    def warp(self, logits: Tensor, state: float) -> Tensor:
+        surprise = -logits.log_softmax(-1) / math.log(2)
+        cut = (surprise > state).index_fill(0, surprise.argmin(), False)
+        return logits.masked_fill(cut, -torch.inf)
+
+    def update(self, state: float, token: int, logits: Tensor) -> float:
+        law = logits if self.measure == "full" else self.warp(logits, state)
+        surprise = -float(law.log_softmax(-1)[token]) / math.log(2)
+        return min(max(state - self.rate * (surprise - self.target), 0.0), 4 * self.target)
+
+    def show(self, state: float) -> dict[str, Any]:
+        return {"mu": state}

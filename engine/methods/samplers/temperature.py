@@ -1,0 +1,40 @@
+"""Temperature: divide the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.sampler import Sampler, one_token
+
+
+@component
+class Temperature(Sampler):
+    """p(x) proportional to exp(z(x) / T). T below 1 sharpens, above 1 flattens; T = 0 is the greedy choice."""
+
+    title = "Temperature"
+    source = "Ackley, Hinton, Sejnowski 1985"
+
+    temperature: float = param(1.0, low=0.0, high=5.0, step=0.05, help="0 is greedy, below 1 sharpens, above 1 flattens")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def heat(self) -> float:
+        return self.temperature
+
+    def warp(self, logits: Tensor, state: Any) -> Tensor:
+        return one_token(logits) if self.greedy else logits / self.temperature
+
+
+def heated(stages: Sequence[Sampler], temperature: float) -> list[Sampler]:
+    """The same stages at another temperature: in the place of the first one that they have, else behind them. What is greedy
+    gives way."""
+    first = next((i for i, x in enumerate(stages) if x.heat is not None), len(stages))
+    before, after = ([x for x in part if x.heat is None and not x.greedy] for part in (stages[:first], stages[first:]))
+    return [*before, Temperature(temperature=temperature), *after]

@@ -1,0 +1,84 @@
+"""Confidence: stop as soon as the draft is unsure, by a threshold that tunes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Drafted
+from decodescope.engine.decoding.schedule import Schedule
+
+if TYPE_CHECKING:
+    from decodescope.engine.decoding.context import Context, Outcome
+
+ENOUGH = 5  # pairs above which the threshold is tuned
+MISS = 3.0  # what an accepted token that would have been held back costs, in refused ones let through
+
+
+@component
+class Confidence(Schedule):
+    """Drafting stops after the first token of whose law, before the sampler, the largest probability is below the threshold;
+    that token is still checked.
+
+    The threshold tunes itself: every token that the target judged, so those accepted and the first refused, is a pair
+    (probability, accepted). Once there are more than five pairs, of both kinds, the threshold becomes that probability t
+    among them at which "accepted, if its probability is at least t" has the least false-positive rate + 3 x false-negative
+    rate; of several, the largest. It is sorted anew after each step, over all pairs of the run. `tune` false keeps it.
+
+    The original takes the probability of the token itself, which under a greedy sampler is the largest one too.
+    """
+
+    title = "Confidence threshold, self-tuning"
+    source = "huggingface/transformers, generation/candidate_generator.py; huggingface.co/blog/dynamic_speculation_lookahead"
+    tells: ClassVar[dict[str, Note]] = {
+        "threshold": Note("series", "bar", what="a guess less likely than this ends the draft"),
+        "pairs": Note("series", "pairs", "tokens", "judged guesses that the bar is tuned on"),
+        "sure": Note("node", "sure", what="the draft's largest probability, before the sampler", line="threshold"),
+        "stop": Note("set", "ended by", what="what ended the draft"),
+    }
+
+    threshold: float = param(0.4, low=0.0, high=1.0, step=0.01, help="probability under which drafting stops, at first")
+    most: int = param(20, low=1, high=64, unit="tokens", help="longest draft")
+    tune: bool = param(True, help="let the threshold follow what was accepted")
+
+    def begin(self, ctx: Context) -> None:
+        self._bound = self.threshold
+        self._sure: list[float] = []  # of the draft at hand
+        self._seen: list[float] = []
+        self._right: list[bool] = []
+
+    def allow(self, ctx: Context, length: int) -> int:
+        self._sure = []
+        return min(self.most, ctx.room)
+
+    def more(self, drafted: Drafted) -> bool:
+        self._sure.append(drafted.sure)
+        return drafted.sure >= self._bound
+
+    def observe(self, outcome: Outcome) -> None:
+        accepted = len(outcome.verdict.path)
+        self._seen += self._sure[: accepted + 1]  # the first refused one was judged, those behind it were not
+        self._right += [i < accepted for i in range(len(self._sure[: accepted + 1]))]
+        if self.tune and len(self._seen) > ENOUGH and 0 < sum(self._right) < len(self._right):
+            self._bound = best_threshold(self._seen, self._right)
+
+    def notes(self) -> dict[str, Any]:
+        stopped = "threshold" if self._sure and self._sure[-1] < self._bound else "length"
+        sure = [round(x, 4) for x in self._sure]
+        said = {"threshold": round(self._bound, 4), "pairs": len(self._seen), "sure": sure, "stop": stopped}
+        return {"schedule": said}
+
+
+def best_threshold(sure: Sequence[float], right: Sequence[bool]) -> float:
+    """The value t of `sure` at which the rule "right, if at least t" has the least false-positive rate + MISS times the
+    false-negative rate; of several, the largest. There must be right and wrong ones."""
+    values, order = torch.tensor(sure, dtype=torch.float64).sort(descending=True)
+    hits = torch.tensor(right)[order].double().cumsum(0)  # right ones among the first i + 1
+    misses = torch.arange(1, len(values) + 1) - hits
+    cost = misses / misses[-1] + MISS * (1 - hits / hits[-1])
+    cost[:-1][values[:-1] == values[1:]] = torch.inf  # equal values are let through together
+    return float(values[cost.argmin()])

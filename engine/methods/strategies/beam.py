@@ -1,0 +1,115 @@
+"""Beam search: keep the most likely hypotheses, extend all of them, keep the best again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.events import Beams, EndReason
+
+
+@dataclass
+class _Beams:
+    """Hypotheses: tokens after the prompt and the sum of their log-probabilities; and those that have ended."""
+
+    alive: list[tuple[list[int], float]]
+    finished: list[tuple[list[int], float]] = field(default_factory=list)
+
+
+@component
+class Beam(Strategy):
+    """Extend each of `width` hypotheses by every token, keep the best `width` that go on, and set aside those that end.
+    Of the best 2 * width extensions at most `width` can end, so enough go on. A finished hypothesis is ranked by
+    score / length^alpha. The search ends when `width` have finished and none that goes on can still beat the worst of
+    them, were the rest of it certain, or at the length limit.
+
+    An approximation of the most likely text, so not the target's law; the text is emitted by the last step. The cache
+    holds one sequence per hypothesis and is reordered at every step.
+    """
+
+    title = "Beam search"
+    source = "Graves 2012, arXiv:1211.3711; length penalty: Wu et al. 2016, arXiv:1609.08144, section 7"
+    uses = frozenset({"policy"})
+    lossless = False
+
+    width: int = param(4, low=1, high=32, unit="hypotheses", help="B")
+    alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
+
+    def begin(self, s: State) -> None:
+        s.scratch = _Beams([([], 0.0)])
+
+    def step(self, s: State) -> Move:
+        beams: _Beams = s.scratch
+        clock, device = s.target.executor, s.target.decoder.device
+        started = clock.mark()
+        written = len(beams.alive[0][0])
+        roots = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in beams.alive]
+        position = s.prompt - 1 + written
+        feed = Feed(
+            torch.tensor(roots, device=device)[:, None],
+            torch.full((len(roots), 1), position, device=device),
+            highest=position,
+        )
+        logits = s.target.forward(feed)[:, 0]  # [B, V]
+        s.target.commit([0])
+        verified = clock.mark()
+        before = logits.new_tensor([score for _, score in beams.alive], dtype=torch.float64)[:, None]
+        scores = logits.double().log_softmax(-1) + before  # [B, V]
+        count = min(2 * self.width, scores.numel())
+        best = scores.flatten().topk(count)
+        vocab = logits.shape[-1]
+        last = written + 1 >= s.left
+        alive: list[tuple[int, int, float]] = []  # parent, token, score
+        ended: list[tuple[list[int], float]] = []
+        for flat, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            parent, token = divmod(flat, vocab)
+            text = [*beams.alive[parent][0], token]
+            if s.stop.at(text[:-1], [token]) is not None:
+                if len(ended) < self.width and len(alive) < self.width:
+                    ended.append((text, score))
+            elif len(alive) < self.width:
+                alive.append((parent, token, score))
+        beams.finished = sorted(beams.finished + ended, key=self.rank)[: self.width]
+        if alive:
+            s.target.cache.rows(torch.tensor([parent for parent, _, _ in alive], device=device))
+        beams.alive = [([*beams.alive[parent][0], token], score) for parent, token, score in alive]
+        record = Beams(
+            [token for _, token, _ in alive],
+            [parent for parent, _, _ in alive],
+            [score for _, _, score in alive],
+            [{"tokens": text, "score": score} for text, score in ended],
+        )
+        end: EndReason | None = "stop_token" if self.settled(beams, s.left) else None
+        if end is None and last:
+            end = "max_new_tokens" if written + 1 >= s.max_new else "context_full"
+        emitted: list[int] = []
+        if end is not None:
+            emitted = min(beams.finished + beams.alive, key=self.rank)[0]
+            if beams.finished and emitted == beams.finished[0][0]:
+                end = "stop_token"
+            s.tokens += emitted
+        return Move(
+            emitted,
+            ["target"] * len(emitted),
+            end,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            beams=record,
+        )
+
+    def rank(self, hypothesis: tuple[list[int], float]) -> float:
+        """What is minimised: minus the score per length^alpha."""
+        return -hypothesis[1] / len(hypothesis[0]) ** self.alpha
+
+    def settled(self, beams: _Beams, longest: int) -> bool:
+        """Whether no hypothesis that goes on can beat the worst finished one, were it to reach `longest` tokens at its
+        present score."""
+        if len(beams.finished) < self.width or not beams.alive:
+            return not beams.alive
+        best = max(score for _, score in beams.alive)
+        return self.rank(beams.finished[-1]) <= -best / longest**self.alpha

@@ -1,0 +1,64 @@
+"""Draft, verify, commit: autoregressive decoding and every speculative method."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.context import Outcome
+from decodescope.engine.decoding.settle import settle
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+
+
+@component
+class DraftVerify(Strategy):
+    """A drafter proposes a tree, the target reads it in one pass, a rule decides, the accepted rows are committed.
+
+    Plain decoding is the empty draft. The verdict is cut at the first stop token and at the length limit before anything
+    is committed: what was never emitted is in no cache, no statistic and no sampler's state.
+    """
+
+    title = "Draft and verify"
+    source = "Leviathan et al. 2023, arXiv:2211.17192; trees: Miao et al. 2023, arXiv:2305.09781"
+    uses = frozenset({"drafter", "schedule", "acceptance", "policy", "depth", "sampler"})
+    verdicts = True
+
+    def begin(self, s: State) -> None:
+        s.depth.begin(s.target.decoder.spec)
+        s.schedule.begin(s.context)
+        s.acceptance.begin(s.target.decoder)
+        s.drafter.begin(s.context)
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        root, position = s.tokens[-1], len(s.tokens)
+        started = clock.mark()
+        draft = s.drafter.propose(s.context)
+        drafted = clock.mark()
+        s.depth.start_pass(position - s.prompt)
+        depth = None if s.depth.exact else s.depth
+        rows = s.target.forward(draft.feed(root, position - 1, s.target.decoder.device), depth=depth)[0]
+        logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]
+        hidden = {} if s.target.probe is None else s.target.probe.hidden
+        final = hidden["final"][0] if "final" in hidden else None
+        at = Cursor(draft, logits, s.target.best, s.sampler, s.sampler_state, position, hidden=final)
+        verdict = s.acceptance.verify(draft, at, s.chance)
+        verified = clock.mark()
+
+        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        outcome = Outcome(root, draft, verdict, logits, s.target.best, hidden, slots)
+        s.drafter.observe(outcome)
+        s.schedule.observe(outcome)
+        committed = clock.mark()
+        return Move(
+            emitted,
+            origins,
+            end,
+            draft,
+            verdict,
+            logits,
+            clock.elapsed_us(started, drafted),
+            clock.elapsed_us(drafted, verified),
+            clock.elapsed_us(verified, committed),
+            sampler_state=before,
+        )

@@ -1,0 +1,132 @@
+"""PEARL: the draft model writes the next block while the target checks the last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.cost.hardware import DEVICES
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.settle import settle
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.timing.pass_time import Linear
+
+from .shared.rounds import Beside, Block, Clocks, joined, judge, write
+
+if TYPE_CHECKING:
+    from decodescope.engine.core.spec import ModelSpec
+
+
+@component
+class Pearl(Strategy):
+    """Speculative sampling in rounds in which both models work at once. In a round the draft model writes a block of gamma
+    tokens (`length` of draft_model) after everything drafted so far, and the target reads the root and those drafted tokens
+    that it has not judged. Then they meet, and the token-wise lossless test judges the tokens read, and the first of the new
+    block, whose place the target has just read up to:
+
+    - pre-verify, where nothing was left to judge: the target judges the first new token alone, while the others are written;
+    - post-verify: it judges the gamma - 1 tokens left of the block before and the first new one, while more are written.
+
+    If all are accepted the round ends without a token of the target's own, since the draft has gone on already, and the rest
+    of the block is judged in the next round (post-verify). At a refusal the target's token comes from what is left of its law,
+    everything drafted behind it is wasted, and the next round is a pre-verify. The law is the target's.
+
+    The two clocks are SIMULATED: both models start a round together, the draft model's clock goes on by its passes, the
+    target's by its one, and the round takes the longer of both; what their meeting costs is left out. How long a pass takes
+    was measured of this very pass, or comes from counts of work on a `machine`. Here the models work one after the other, so
+    the real time is the sum. With `overlap`, on a CPU, they really work at once, in two threads. torch lets go of the
+    interpreter inside its kernels alone and both share the cores, so a pass may then take longer than by itself: what is
+    gained is `real_us`, not `round_us`. On a GPU the kernels of both stand in one queue, and there is nothing to overlap.
+
+    Notes, `pearl`: `mode`; tokens `written` and `wasted` in the round; `run`, tokens accepted since the last refusal; the
+    models' `draft_us` and `target_us`, of which `round_us` is the longer, and the sum of rounds, `clock_us`, by the clocks
+    that are `simulated`; `real_us` and their sum `wall_us`; `overlap`. With the drafter `none` it is plain decoding.
+
+    The paper's gamma is t_target / t_draft, at which neither waits: here it is the `length` of draft_model. At that length
+    and fixed costs a greedy text never takes longer than by draft_verify; with a draft model that costs next to nothing it
+    may, since every run of accepted tokens begins with a round that judges one.
+    """
+
+    title = "PEARL (two clocks)"
+    source = "Liu et al. 2025, arXiv:2408.11850; smart-lty/ParallelSpeculativeDecoding, src/engine.py"
+    uses = frozenset({"drafter", "policy", "sampler"})
+    tells: ClassVar[dict[str, Note]] = {
+        "mode": Note("set", "verify", what="pre: the target judges the first new token alone; post: what was left, too"),
+        "written": Note("series", "written", "tokens", "by the draft model in the round"),
+        "wasted": Note("series", "wasted", "tokens", "written behind a refusal"),
+        "run": Note("series", "run", "tokens", "accepted since the last refusal"),
+        "draft_us": Note("clock", "draft model", "µs", "in the round, by its clock"),
+        "target_us": Note("clock", "target", "µs", "in the round, by its clock"),
+        "round_us": Note("clock", "round", "µs", "the longer of both"),
+        "real_us": Note("clock", "really", "µs", "that the round took here"),
+        "clock_us": Note("series", "clock", "µs", "of all rounds so far, by the clocks", line="wall_us"),
+        "wall_us": Note("series", "really so far", "µs", "of all rounds"),
+        "simulated": Note("set", "times of", what="the machine whose times run the clocks"),
+        "overlap": Note("series", "at once", what="whether both models really worked at once"),
+    }
+
+    machine: str = param("here", choices=("here", *DEVICES), help="whose times run the clocks; here: those of the passes")
+    overlap: bool = param(False, help="let both models really work at once, in two threads (CPU)")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        drafter = method.drafter
+        if not drafter.drafts or (drafter.speaks and not drafter.branches):
+            return None
+        return (
+            f"pearl lets a draft model write a chain while the target checks, which {drafter.name}, as set, does not; choose "
+            "the drafter draft_model with width = 1, or the strategy draft_verify."
+        )
+
+    def begin(self, s: State) -> None:
+        s.drafter.begin(s.context)
+        lanes = () if self.machine == "here" else _lanes(s)
+        s.scratch = Clocks({lane.name: Linear.of(lane.decoder.spec, DEVICES[self.machine]) for lane in lanes})
+
+    def step(self, s: State) -> Move:
+        clock, state = s.target.executor, s.scratch
+        position, device = len(s.tokens), s.target.decoder.device
+        feed = Feed.causal([s.tokens[-1], *state.ahead.tokens], position - 1, device)
+        passed = {lane.name: len(lane.passes) for lane in _lanes(s)}
+        started = clock.mark()
+        block, logits, waited_us = self._both(s, state.ahead, feed)
+        met = clock.mark()
+        draft = joined(state.ahead, block, s.lanes["draft"].decoder.spec.name if s.lanes else "")
+        at = Cursor(draft, logits, s.target.best, s.sampler, s.sampler_state, position)
+        verdict = judge(draft, at, s.chance) if draft.tokens else s.acceptance.verify(draft, at, s.chance)
+        verified = clock.mark()
+        emitted, origins, end, stands, before = settle(s, draft, verdict, at)
+        if draft.tokens:
+            took = {lane.name: lane.passes[passed[lane.name] :] for lane in _lanes(s)}
+            said = state.round(verdict, block, took, clock.elapsed_us(started, met))
+            draft.notes = {"pearl": {**said, "simulated": self.machine, "overlap": self._apart(device)}}
+        verify_us, commit_us = clock.elapsed_us(started, verified) - waited_us, clock.elapsed_us(verified, clock.mark())
+        return Move(emitted, origins, end, draft, stands, logits, waited_us, verify_us, commit_us, sampler_state=before)
+
+    def _both(self, s: State, ahead: Block, feed: Feed) -> tuple[Block, Tensor, float]:
+        """The next block, the target's logits [T, V] of `feed`, and the microseconds in which the target had nothing to do."""
+        count = min(getattr(s.drafter, "length", 0), s.left - len(ahead.tokens))
+        clock, made = s.target.executor, list[Block]()
+        began = clock.mark()
+        if self._apart(s.target.decoder.device):
+            with Beside(lambda: made.append(write(s, ahead, count))):
+                logits = s.target.forward(feed)[0]
+                began = clock.mark()
+            return made[0], logits, clock.elapsed_us(began, clock.mark())
+        block = write(s, ahead, count)
+        drafted = clock.mark()
+        return block, s.target.forward(feed)[0], clock.elapsed_us(began, drafted)
+
+    def _apart(self, device: torch.device) -> bool:
+        return self.overlap and device.type == "cpu"
+
+
+def _lanes(s: State) -> tuple[Lane, ...]:
+    return (s.target, *s.lanes.values())

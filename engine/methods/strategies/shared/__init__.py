@@ -1,0 +1,1 @@
+"""What strategies are made of. No method stands here."""

@@ -1,0 +1,165 @@
+"""Rounds: a draft model writes ahead of what the target has judged, while the target judges; what `pearl` is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.decoding.acceptance import Cursor, left_over
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import ROOT, Draft, Proposal, Trial, Verdict
+from decodescope.engine.decoding.state import State
+from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
+from decodescope.engine.timing.pass_time import Linear
+from decodescope.engine.trace.events import Pass
+
+
+@dataclass
+class Block:
+    """Drafted tokens that nobody has judged yet.
+
+    laws, u: of each token, what it was drawn from and by which uniform; None: chosen without chance
+    state:   the sampler's after them, by the draft model's logits
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    laws: list[Tensor | None] = field(default_factory=list)
+    u: list[float | None] = field(default_factory=list)
+    state: Any = None
+
+    def rest(self) -> Block:
+        """Without its first token."""
+        return Block(self.tokens[1:], self.laws[1:], self.u[1:], self.state)
+
+
+@dataclass
+class Clocks:
+    """Two clocks that start every round together, and what goes from one round to the next.
+
+    ahead:  the block that the next round judges;  run: tokens accepted since the last refusal
+    costs:  lane -> what its passes take; a lane that is not there takes what was measured of each pass
+    sim_us, real_us: both models' time so far, by the clocks and as it was
+    """
+
+    costs: dict[str, Linear] = field(default_factory=dict)
+    ahead: Block = field(default_factory=Block)
+    run: int = 0
+    sim_us: float = 0.0
+    real_us: float = 0.0
+
+    def round(self, verdict: Verdict, block: Block, took: Mapping[str, Sequence[Pass]], real_us: float) -> dict[str, Any]:
+        """Move on by a round that judged the block ahead and wrote `block`, by its passes; figures for the trace."""
+        target_us, draft_us = (self._time(lane, took.get(lane, ())) for lane in ("target", "draft"))
+        refused, mode = verdict.token is not None, "post" if self.ahead.tokens else "pre"
+        drafted, accepted = len(self.ahead.tokens) + len(block.tokens), len(verdict.path)
+        self.run += accepted
+        self.sim_us += max(target_us, draft_us)
+        self.real_us += real_us
+        said = {
+            "mode": mode,
+            "written": len(block.tokens),
+            "wasted": drafted - accepted - 1 if refused else 0,
+            "run": self.run,
+            "draft_us": round(draft_us, 1),
+            "target_us": round(target_us, 1),
+            "round_us": round(max(target_us, draft_us), 1),
+            "real_us": round(real_us, 1),
+            "clock_us": round(self.sim_us, 1),
+            "wall_us": round(self.real_us, 1),
+        }
+        self.run = 0 if refused else self.run
+        self.ahead = Block() if refused else block.rest()
+        return said
+
+    def _time(self, lane: str, passes: Sequence[Pass]) -> float:
+        line = self.costs.get(lane)
+        return sum(x.wall_us if line is None else line.us(x.tokens, x.held + x.tokens) for x in passes)
+
+
+class Beside:
+    """Runs `work` in a thread of its own while the body of the `with` runs in this one; waits for both, and raises what either
+    raised."""
+
+    def __init__(self, work: Callable[[], None]):
+        self._work = work
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run)
+
+    @torch.inference_mode()
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def write(s: State, ahead: Block, count: int) -> Block:
+    """`count` tokens of the draft model after the text and the block `ahead`."""
+    made = Block(state=ahead.state if ahead.tokens else s.sampler_state)
+    if count < 1:
+        return made
+    tree = ModelTree(replace(s.context, tokens=[*s.tokens, *ahead.tokens], state=made.state))
+    node, logits = ROOT, tree.root()[0]
+    while True:
+        (node,) = tree.grow(node, logits, 1)
+        if s.sampler.stateful:
+            made.state = s.sampler.update(made.state, tree.tokens[node], logits)
+        if len(tree.tokens) == count:
+            break
+        logits = tree.read([node], keep=True)[0]
+    made.tokens = tree.tokens
+    made.laws = [*tree.laws] or [None for _ in tree.tokens]
+    made.u = tree.u or [None for _ in tree.tokens]
+    return made
+
+
+def joined(ahead: Block, block: Block, source: str) -> Draft:
+    """What a round judges: the block ahead and the first new token. They may have been written under different samplers."""
+    tokens, laws, u = [*ahead.tokens, *block.tokens[:1]], [*ahead.laws, *block.laws[:1]], [*ahead.u, *block.u[:1]]
+    drawn = [law for law in laws if law is not None]
+    if not drawn:
+        return Draft.chain(tokens, source=source)
+    places = iter(range(len(drawn)))
+    rows = [-1 if law is None else next(places) for law in laws]
+    kind: Proposal = "iid" if len(drawn) == len(tokens) else "mixed"
+    return Draft.chain(tokens, kind=kind, q=torch.stack(drawn), q_row=rows, u=u, source=source)
+
+
+def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+    """Leviathan's test of a chain, without a token of the target's own where all is accepted: `at` needs no row of the last
+    node. Exact matching under a greedy law."""
+    made = Verdict([], None, "bonus")
+    for node, x in enumerate(draft.tokens):
+        p = None if at.greedy else at.probs
+        made.places.append((at.node, p))
+        if p is None:
+            ok = x == at.choice
+            made.trials.append(Trial(node, float(ok), float(ok), 1.0, None, 1.0, ok))
+        else:
+            q = draft.law(node)
+            p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])
+            ok, u = chance.accept(p_x, q_x, at.position)
+            made.trials.append(Trial(node, p_x, p_x, q_x, u, p_x / q_x if q_x > 0 else 0.0, ok))
+        if not ok:
+            if p is None:
+                made.token, made.origin = at.choice, "correction"
+            else:
+                drawn = chance.draw(left_over(p, q, x), at.position)
+                made.token, made.u, made.low, made.high, made.origin = *drawn, "residual"
+            break
+        made.path.append(node)
+        at = at.descend(node)
+    return made

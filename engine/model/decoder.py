@@ -1,0 +1,405 @@
+"""Decoder: a Llama-style transformer that reads a Feed against a KVCache, and says what it did when asked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.probe import Probe
+from decodescope.engine.core.spec import ModelSpec
+
+from .cache import KVCache, LayerStore
+from .feed import Feed
+from .matrix import linear, pack, unpack
+from .norm import doubled, rms_norm, single
+from .rope import RopeTable, rotate_
+from .vocabulary import Companion
+
+TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
+
+
+@dataclass
+class Layer:
+    """Weights of one layer. Matrices are [out, in]; q, k, v and gate, up are stacked so that each is one product."""
+
+    attn_norm: Tensor
+    qkv: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+    qkv_bias: Tensor | None = None
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+    out_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    attn_post: Tensor | None = None
+    mlp_post: Tensor | None = None
+
+    def to(self, **where: torch.dtype | torch.device | str) -> Layer:
+        """The same layer with every tensor moved or cast, its matrices as plain rows."""
+        d = self.qkv.shape[1]
+        tensors = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
+        norms = {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
+        return Layer(**{name: unpack(x).to(**where) for name, x in (tensors | norms).items()})  # type: ignore[call-overload] # keywords of Tensor.to
+
+    def packed(self) -> Layer:
+        """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
+        d = self.qkv.shape[1]
+        made = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
+        made |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
+        return replace(self, **made)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number."""
+
+    attn: frozenset[int] = frozenset()
+    ffn: frozenset[int] = frozenset()
+
+
+class Exit(Protocol):
+    """What decides, inside a pass, whether it may stop early."""
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        """Asked before `layer` runs, x float [B, T, d_model] entering it; read() gives logits [B, T, V] from x."""
+        ...
+
+
+class Decoder:
+    """The model: `spec`, the weights, and `forward`. Weights are read-only while decoding, so copies share them.
+
+    head: the unembedding as it was loaded (the embedding itself where they are tied);  unembedding: what passes multiply
+    with, which is the same values, perhaps packed
+    """
+
+    def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
+        self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
+        self.unembedding = head
+        positions = min(spec.max_positions, 8192)
+        self.rope = RopeTable(spec.rope, positions, embed.dtype, embed.device)
+        local = spec.local_rope
+        self.local_rope = self.rope if local is None else RopeTable(local, positions, embed.dtype, embed.device)
+        self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
+        self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
+        self.heads: Mapping[str, Companion] = {}  # draft heads trained on this model, by name
+
+    def __deepcopy__(self, memo: object) -> Decoder:
+        return self
+
+    @property
+    def vocab(self) -> int:
+        """V, the number of ids that get a logit."""
+        return self.spec.vocab if self.usable is None else min(self.usable, self.spec.vocab)
+
+    def share(self, other: Decoder) -> None:
+        """Be that model, weights and all, in a class that adds to what a decoder does; it takes the place of `__init__`."""
+        self.__dict__.update(vars(other))
+
+    def limited(self, vocab: int) -> Decoder:
+        """The same model, weights shared, of whose ids only those below `vocab` may be emitted."""
+        if vocab >= self.vocab:
+            return self
+        made = copy.copy(self)
+        made.usable = vocab
+        return made
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights and of the cache."""
+        return self.embed.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.device
+
+    def rope_of(self, layer: int) -> RopeTable:
+        """The rotation of `layer`: layers with a window may have their own."""
+        return self.rope if self.spec.window(layer) is None else self.local_rope
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Decoder:
+        """The same model in another type or place."""
+        where: dict[str, torch.dtype | torch.device | str] = {}
+        if dtype is not None:
+            where["dtype"] = dtype
+        if device is not None:
+            where["device"] = device
+        embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
+        head = embed if self.head is self.embed else unpack(self.head).to(**where)  # type: ignore[call-overload] # as above
+        norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
+        made = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
+        made.usable = self.usable
+        made.heads = {name: head.moved(**where) for name, head in self.heads.items()}
+        return made
+
+    def packed(self) -> Decoder:
+        """The same model with its matrices laid out for this processor; the plain ones are not kept, but for a tied
+        embedding, whose rows are still looked up. Memory stays the same otherwise."""
+        made = copy.copy(self)
+        made.layers = [layer.packed() for layer in self.layers]
+        made.norm = doubled(single(self.norm, self.spec.d_model))
+        made.unembedding = pack(unpack(self.head))
+        made.head = self.head if self.head is self.embed else made.unembedding
+        made.costs = {}
+        return made
+
+    def forward(
+        self,
+        feed: Feed,
+        cache: KVCache | None,
+        probe: Probe | None = None,
+        skip: Skip | None = None,
+        depth: Exit | None = None,
+    ) -> Tensor:
+        """Logits float32 (float64 if the model is) [B, T, V], or [B, 1, V] of the last row if the feed says so.
+
+        Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not
+        run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap.
+        """
+        x = self.embed_rows(feed) if feed.states is None else feed.states
+        job = _Pass(self, feed, cache, probe)
+        skip = skip or _NOTHING
+        for i in range(feed.enter, self.spec.n_layers):
+            if probe is not None and i in probe.needs.hidden:
+                probe.hidden[i] = x
+            if depth is not None and depth.leave(i, x, lambda: self.unembed(self.normed(x))):  # noqa: B023 # called at once
+                for j in range(i, self.spec.n_layers):
+                    job.store_kv(j, job.project(j, x))
+                break
+            if i not in skip.attn:
+                x = job.attend(i, x)
+            if i not in skip.ffn:
+                x = self._ffn(i, x)
+        if feed.logits == "last" and (probe is None or "final" not in probe.needs.hidden):
+            x = x[:, -1:]
+        x = self.normed(x)
+        if probe is not None and "final" in probe.needs.hidden:
+            probe.hidden["final"] = x
+            x = x[:, -1:] if feed.logits == "last" else x
+        return self.unembed(x)
+
+    def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
+        """The states [B, T, d_model] that enter layer `until`; the layers below it run and append T pending rows each."""
+        x = self.embed_rows(feed)
+        job = _Pass(self, feed, cache, None)
+        for i in range(until):
+            x = self._ffn(i, job.attend(i, x))
+        return x
+
+    def embed_rows(self, feed: Feed) -> Tensor:
+        """float [B, T, d_model]: token embeddings, or the feed's own vectors where it gives some."""
+        x = F.embedding(feed.tokens, self.embed)
+        if self.spec.embed_scale != 1:
+            x = x * x.new_tensor(self.spec.embed_scale)  # rounded to the model's type first, as it was trained
+        if feed.embeds is not None and feed.embed_rows is not None:
+            x = torch.where(feed.embed_rows[None, :, None], feed.embeds.to(x.dtype), x)
+        return x
+
+    def normed(self, x: Tensor) -> Tensor:
+        """The final norm of x [..., d_model]: the feature that the unembedding reads."""
+        return rms_norm(x, self.norm, self.spec.norm_eps)
+
+    def unembed(self, feature: Tensor) -> Tensor:
+        """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
+        return _capped(_widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
+
+    def _ffn(self, i: int, x: Tensor) -> Tensor:
+        s, w = self.spec, self.layers[i]
+        y = rms_norm(x, w.mlp_norm, s.norm_eps)
+        gate, up = linear(y, w.gate_up, w.gate_up_bias).chunk(2, -1)
+        gate = F.silu(gate) if s.act == "silu" else F.gelu(gate, approximate="tanh")
+        return self.added(x, linear(gate.mul_(up), w.down, w.down_bias), w.mlp_post)
+
+    def added(self, x: Tensor, y: Tensor, norm: Tensor | None) -> Tensor:
+        """x + y, the output of a block, normed before if its layer has a `norm` for it. y may be overwritten."""
+        return (y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
+
+
+_NOTHING = Skip()
+
+
+def _capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(x / cap), which bounds x softly; x itself without a cap."""
+    return x if cap is None else (x / cap).tanh_().mul_(cap)
+
+
+def _widened(x: Tensor) -> Tensor:
+    """x in float32 where it is in a half type: choices and sums are not made in those."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class _Pass:
+    """One forward call: what its layers share (rotations, masks), and the attention itself."""
+
+    def __init__(self, decoder: Decoder, feed: Feed, cache: KVCache | None, probe: Probe | None):
+        self.decoder, self.spec, self.feed, self.cache, self.probe = decoder, decoder.spec, feed, cache, probe
+        self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
+        self.raw = cache is not None and cache.layers[0].raw_keys
+        self.masks: dict[tuple[int, int], Tensor | None] = {}
+
+    def rotate(self, i: int, x: Tensor) -> None:
+        """Rotate x [B, T, heads, D] in place as layer i does at the fed positions."""
+        table = self.decoder.rope_of(i)
+        if table not in self.rotations:
+            self.rotations[table] = table.at(self.feed.positions, self.feed.highest)
+        rotate_(x, *self.rotations[table])
+
+    def project(self, i: int, x: Tensor) -> Tensor:
+        """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
+        s, w = self.spec, self.decoder.layers[i]
+        y = rms_norm(x, w.attn_norm, s.norm_eps)
+        qkv = linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
+        both = s.n_heads + s.n_kv_heads
+        if w.q_norm is not None and w.k_norm is not None:
+            raw = qkv
+            if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
+                qkv = qkv.clone()
+            qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
+            qkv[:, :, s.n_heads : both] = F.rms_norm(raw[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
+        if not self.raw and i not in s.no_rope:
+            self.rotate(i, qkv[:, :, :both])
+        return qkv
+
+    def store_kv(self, i: int, qkv: Tensor) -> LayerStore | None:
+        """Append the keys and values of qkv as pending rows of layer i."""
+        if self.cache is None:
+            return None
+        s = self.spec
+        kv = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)  # [2, B, H_kv, T, D]
+        store = self.cache.layers[i]
+        store.append(kv, self.feed.positions)
+        return store
+
+    def attend(self, i: int, x: Tensor) -> Tensor:
+        """x + attention block of layer i."""
+        s, w, (B, T) = self.spec, self.decoder.layers[i], x.shape[:2]
+        qkv = self.project(i, x)
+        store = self.store_kv(i, qkv)
+        q = qkv[:, :, : s.n_heads].unflatten(2, (s.n_kv_heads, s.group)).permute(0, 2, 3, 1, 4)  # [B, H_kv, g, T, D]
+        if store is None:
+            k, v = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)
+        else:
+            k, v = store.k, store.v
+            if store.raw_keys and i not in s.no_rope:
+                q, k = self._rotate_in_cache(i, q, k, store)
+        if s.attn_cap is not None or (self.probe is not None and self.probe.wants_attention(i)):
+            y = self._explicit(i, q, k, v, store)
+        else:
+            y = self._fused(i, q, k, v, store)
+        y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
+        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
+
+    def _fused(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
+        (B, H, g, T, D), scale = q.shape, self.spec.score_scale
+        if T > 1 and self._plain_prefill(i, store):
+            y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=g > 1)
+            return y.view(B, H, g, T, D)
+        # the query heads of a group stand as further rows of one head: no key or value is repeated
+        mask = self.mask(i, store)
+        if mask is not None:
+            mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
+        y = F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale)
+        return y.view(B, H, g, T, D)
+
+    def _explicit(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
+        """Attention written out, tile by tile; a probe that asks gets its weights: rows, or a prefill's column sums."""
+        B, H, g, T, D = q.shape
+        mask = self.mask(i, store)
+        probe = self.probe if self.probe is not None and self.probe.wants_attention(i) else None
+        columns = probe is not None and probe.needs.attention == "columns" and self.feed.logits == "last"
+        size = T if probe is not None and not columns else TILE
+        # half types are widened as a whole: small batched products take three times as long in them on a CPU
+        dtype, (q, k, v) = v.dtype, (_widened(x) for x in (q, k, v))
+        sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
+        parts = []
+        for at in range(0, T, size):
+            tile = q[:, :, :, at : at + size]
+            rows = tile.shape[3]
+            scores = tile.reshape(B, H, g * rows, D) @ k.mT  # [B, H_kv, g * rows, S]
+            scores = _capped(scores.view(B, H, g, rows, -1).mul_(self.spec.score_scale), self.spec.attn_cap)
+            if mask is not None:
+                scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
+            weights = scores.softmax(-1)
+            if sums is not None:
+                sums += weights.sum((2, 3))
+            elif probe is not None:
+                probe.rows[i] = weights.float()
+            part = weights.flatten(2, 3) @ v
+            parts.append(part.to(dtype).view(B, H, g, rows, D))
+        if probe is not None and sums is not None:
+            probe.columns[i] = sums
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
+
+    def _plain_prefill(self, i: int, store: LayerStore | None) -> bool:
+        """Whether this layer's pass is a causal square: nothing before it, nothing hidden."""
+        alone = store is None or (store.n == 0 and store.m == self.feed.length)
+        window = self.spec.window(i)
+        return self.feed.visible is None and alone and (window is None or window >= self.feed.length)
+
+    def mask(self, i: int, store: LayerStore | None) -> Tensor | None:
+        """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything."""
+        T, window = self.feed.length, self.spec.window(i)
+        n, m = (0, T) if store is None else (store.n, store.m)
+        alive = None if store is None else store.alive
+        if window is not None and n + m <= window and (store is None or store.in_order):
+            window = None  # nothing is out of reach yet
+        key = (n, m)
+        if key not in self.masks:
+            self.masks[key] = self._visible(n, m)
+        base = self.masks[key]
+        if alive is None and window is None:
+            return base
+        mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
+        if alive is not None:
+            mask = mask & alive[:, :, None]
+        if window is not None:
+            queries = self.feed.positions[:, None, :, None]
+            if store is None:
+                keys = self.feed.positions[:, None]
+            else:
+                pending = store.pending_positions()
+                committed = store.positions()
+                assert pending is not None
+                keys = torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
+            mask = mask & (queries - keys[:, :, None] < window)
+        return mask
+
+    def _visible(self, n: int, m: int) -> Tensor | None:
+        """bool [B or 1, 1, T, n + m] from the feed: committed entries, then pending ones."""
+        T, given, device = self.feed.length, self.feed.visible, self.feed.tokens.device
+        if given is None:
+            if T == 1:
+                return None
+            given = torch.ones(1, T, m, dtype=torch.bool, device=device).tril(m - T)
+        if n == 0:
+            return given[:, None]
+        return F.pad(given, (n, 0), value=True)[:, None]
+
+    def _rotate_in_cache(self, i: int, q: Tensor, k: Tensor, store: LayerStore) -> tuple[Tensor, Tensor]:
+        """Rotate queries and stored raw keys by their place in the cache instead of their place in the text."""
+        pending, n = store.pending_positions(), store.n
+        assert pending is not None
+        place = pending - pending[:, :1] + n  # [B, m]
+        if store.in_order:
+            ranks = torch.arange(n, device=place.device).expand(len(place), 1, n)
+        else:
+            ranks = store.positions().argsort(dim=2).argsort(dim=2)
+        at = torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)  # [B, H_kv or 1, n + m]
+        highest = n + store.m  # a chain is the deepest tree
+        rope = self.decoder.rope_of(i)
+        k = k.clone()
+        cos, sin = rope.at(at, highest)
+        rotate_(k, cos.squeeze(-2), sin.squeeze(-2))
+        q = q.contiguous().clone()
+        cos, sin = rope.at(place[:, None, None, -self.feed.length :], highest)
+        rotate_(q, cos.squeeze(-2), sin.squeeze(-2))
+        return q, k

@@ -1,0 +1,68 @@
+"""Rotary position embedding: tables of cosines and sines, and the rotation itself."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.spec import Rope
+
+
+def frequencies(rope: Rope) -> Tensor:
+    """float64 [dim / 2]: radians per position of each feature pair, after the scaling that `rope` asks for.
+
+    "llama3" leaves short wavelengths alone, divides long ones by the factor and blends between (Llama 3.1's rule). "yarn"
+    does so by the number of turns that a pair makes over the original length (Peng et al. 2023, arXiv:2309.00071, 3.2).
+    """
+    inv = rope.theta ** -(torch.arange(0, rope.dim, 2, dtype=torch.float64) / rope.dim)
+    if rope.kind == "linear":
+        return inv / rope.factor
+    if rope.kind == "llama3":
+        wavelength = 2 * math.pi / inv
+        low, high = rope.low_freq_factor, rope.high_freq_factor
+        blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(0, 1)  # 1: leave, 0: divide
+        return inv * blend + inv / rope.factor * (1 - blend)
+    if rope.kind == "yarn":
+        low, high = max(_pair(rope, rope.beta_fast), 0), min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1)
+        ramp = torch.arange(rope.dim // 2, dtype=torch.float64) - low
+        blend = 1 - (ramp / (high - low if high != low else 0.001)).clamp(0, 1)  # as above
+        return inv * blend + inv / rope.factor * (1 - blend)
+    return inv
+
+
+def _pair(rope: Rope, turns: float, *, up: bool = False) -> float:
+    """The feature pair, counted from 0, that makes so many turns over the original length."""
+    pair = rope.dim * math.log(rope.original_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+    return (math.ceil(pair) if up else math.floor(pair)) if rope.whole else pair
+
+
+class RopeTable:
+    """cos and sin for positions 0, 1, ... in the model's type, grown on demand. The sign of the rotation is in the sine:
+    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves."""
+
+    def __init__(self, rope: Rope, positions: int, dtype: torch.dtype, device: torch.device | str):
+        self.rope, self.dtype, self.device = rope, dtype, torch.device(device)
+        self._build(positions)
+
+    def _build(self, positions: int) -> None:
+        angle = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies(self.rope)).float()  # [P, dim / 2]
+        cos, sin = angle.cos() * self.rope.amplitude, angle.sin() * self.rope.amplitude
+        table = torch.stack([torch.cat([cos, cos], 1), torch.cat([-sin, sin], 1)], 1)
+        self._table = table.to(self.device, self.dtype)  # [P, 2, dim]
+
+    def at(self, positions: Tensor, highest: int) -> tuple[Tensor, Tensor]:
+        """cos, sin [..., 1, dim] for int64 positions [...], none of which exceeds `highest`."""
+        if highest >= len(self._table):
+            self._build(max(highest + 1, 2 * len(self._table)))
+        both = self._table[positions]  # [..., 2, dim]
+        return both[..., :1, :], both[..., 1:, :]
+
+
+def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Rotate the leading cos.shape[-1] features of x (float [..., heads, D]) in place."""
+    dim = cos.shape[-1]
+    part = x if dim == x.shape[-1] else x[..., :dim]
+    swapped = part.roll(dim // 2, -1)
+    part.mul_(cos).addcmul_(swapped, sin)

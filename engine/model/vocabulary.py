@@ -1,0 +1,27 @@
+"""What the nets around a decoder may know of it, and it of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+from torch import Tensor
+
+
+class Vocabulary(Protocol):
+    """What turns final features into logits: a decoder, as a draft head sees it. head: [V, d_model], perhaps packed."""
+
+    head: Tensor
+
+    @property
+    def vocab(self) -> int:
+        """V, the number of ids that get a logit."""
+
+    def unembed(self, feature: Tensor) -> Tensor:
+        """Logits [..., V] of final features [..., d_model]."""
+
+
+class Companion(Protocol):
+    """A net that was trained on a decoder, came with its weights, and goes where they go."""
+
+    def moved(self, **where: Any) -> Self:
+        """The same net in another type or place; the keywords are those of Tensor.to."""

@@ -1,0 +1,91 @@
+"""Pairing: which models a method reads, whether they go together, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from decodescope.engine.core.roles import TARGET
+
+from .method import Method, MethodError
+
+if TYPE_CHECKING:
+    from decodescope.engine.checkpoint.tokenizer import Tokenizer
+
+    from .load import Model
+
+
+class Reader(Protocol):
+    """What is asked of a model that need not be loaded yet."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What splits its text; None where it has none."""
+
+
+def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[str, Model]:
+    """Role -> model of all that `method` reads, the target first; `models` may hold more.
+
+    Raises MethodError if its parts do not fit each other or their models, if one of these is missing, or if the models do
+    not go together.
+    """
+    method.check(model.spec, models)
+    used = {TARGET: model, **{role: models[role] for role in method.lanes}}
+    method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
+    same_tokens(used)
+    _same_device(used)
+    if method.drafter.reads_text and model.tokenizer is None:
+        raise MethodError(
+            f"{model.spec.name} has no tokenizer, so {method.drafter.name} cannot read its text; leave the text out."
+        )
+    return used
+
+
+def same_tokens(models: Mapping[str, Reader]) -> None:
+    """Raise MethodError if an id stands for other text in one of them than in the target. Ids that one of them lacks pad it
+    to a round size, and are never chosen."""
+    target = models[TARGET]
+    ours = target.tokenizer
+    for role, other in models.items():
+        theirs = other.tokenizer
+        if (ours is None) != (theirs is None):
+            raise MethodError(
+                f"{target.name} and {other.name} cannot be compared, since one of them has no tokenizer; add its "
+                "tokenizer.json."
+            )
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        if differs := ours.same_ids(theirs):
+            raise MethodError(
+                f"{other.name} cannot be the {role} model of {target.name}: their tokenizers differ at id "
+                f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."
+            )
+
+
+def _same_device(models: Mapping[str, Model]) -> None:
+    """Raise MethodError if they lie on several devices. Their types may differ."""
+    target = models[TARGET]
+    for role, other in models.items():
+        if other.decoder.device != target.decoder.device:
+            here, there = target.decoder.device, other.decoder.device
+            raise MethodError(
+                f"{other.name} cannot be the {role} model of {target.name}: it lies on {there}, and {target.name} on {here}. "
+                f"Load both with device={str(here)!r}."
+            )
+
+
+def vocabulary(models: Mapping[str, Model]) -> int:
+    """How many ids all of them have; what one has beyond is padding."""
+    return min(x.decoder.vocab for x in models.values())
+
+
+def context(models: Mapping[str, Model], bounded: bool) -> tuple[int, str]:
+    """How many tokens all of them read, the answer included, and whose limit that is. `bounded`: the target's cache keeps its
+    size, so that its own limit is none."""
+    counted = [x.spec for role, x in models.items() if not (bounded and role == TARGET)]
+    tightest = min(counted, key=lambda x: x.max_positions, default=None)
+    return (1 << 40, "") if tightest is None else (tightest.max_positions, tightest.name)

@@ -1,0 +1,242 @@
+"""Fork: a run made anew up to a step, checked against its record, which then goes on with something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.session import Session, further
+from decodescope.engine.trace.events import Header, Level, Step
+from decodescope.engine.trace.forks import ANEW, Leg, forked, legs
+
+from .forcing import Forced, kept
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
+
+
+class Fork(Session):
+    """A session that repeats the run of `header` up to `step`, then goes on with another method, seed or length, or with
+    forced verdicts in that step. With no change it goes on as that run did.
+
+    steps:  of the recorded run, at least those before `step`
+    forced: node -> whether it is accepted, of the step `step`;  story: what the header says of it, `fork`
+    The trace is a whole one: its first steps are those of the run, its header's `fork` tells where it left it. A part of the
+    method that is the same stays as it stands, with what it has learnt; one that is not begins there. Where strategy,
+    drafter, schedule, policy or the models are others, the models read the text anew.
+
+    Raises MethodError where the run cannot be repeated or the change does not fit; a step that comes out otherwise than
+    recorded ends the fork with the reason "bad_input".
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        header: Header,
+        steps: Sequence[Step],
+        step: int,
+        *,
+        models: Mapping[str, Model] | None = None,
+        method: Method | None = None,
+        seed: int | None = None,
+        max_new_tokens: int | None = None,
+        forced: Mapping[int, bool] | None = None,
+        name: str = "",
+        change: Mapping[str, Any] | None = None,
+        level: Level | None = None,
+    ):
+        forced = dict(forced or {})
+        if not 0 <= step < len(steps):
+            raise MethodError(f"step = {step}: the run has {len(steps)} steps, counted from 0; choose one of them.")
+        past = [leg for leg in legs(header) if leg.first < step or leg.first == 0]
+        self._turns = {leg.first: leg for leg in past[1:]}
+        now = legs(header)[-1]
+        there = next(leg for leg in reversed(legs(header)) if leg.first <= step)
+        made = Method.from_record(there.method) if method is None else method
+        last = Leg(
+            step,
+            made.record(),
+            there.seed if seed is None else seed,
+            (now.max_new or 1) if max_new_tokens is None else max_new_tokens,
+            forced,
+        )
+        same_models(header, {"target": model, **(models or {})}, Method.from_record(past[0].method).lanes)
+        _can_be_forced(made, steps[step], forced)
+        written = sum(len(x.emitted) for x in steps[:step])
+        if last.max_new <= written:
+            raise MethodError(f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more.")
+        self._given = dict(models or {})
+        self._expected = [(x.emitted, x.path) for x in steps[:step]]
+        self._turns[step] = last
+        self.story = forked(header, step, name, dict(change or {}), forced)
+        super().__init__(
+            model,
+            Method.from_record(past[0].method),
+            header.prompt.tolist(),
+            models=models,
+            max_new_tokens=past[0].max_new or 1,
+            seed=past[0].seed,
+            stop_tokens=header.stop_tokens,
+            stop_texts=header.stop_texts,
+            chat=header.chat,
+            level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
+        )
+        self._drawn_from = past[0].seed
+        ways, self._told = [], further(self._models)
+        rules = [self.method.acceptance]
+        for at, leg in list(self._turns.items()):
+            fresh = self._fresh(leg, self.tokens)  # what does not fit is refused now, not in the middle of the run
+            ways.append(fresh.method)
+            rules.append(fresh.method.acceptance)
+            self._told |= further(fresh._models)
+            self._turns[at] = replace(leg, method=fresh.method.record())
+        self._exact = self.method.lossless and all(x.lossless for x in ways) and not self._cut
+        self._exact &= not any(leg.forced for leg in self._turns.values())
+        self._tellings = {rule.name: rule.telling for rule in rules}
+
+    @property
+    def header(self) -> Header:
+        """The trace's first record: method, seed and length are those of the last leg, the models those of all."""
+        if self._header is None:
+            made, last = super().header, self._turns[max(self._turns)]
+            made.method, made.seed, made.max_new_tokens = last.method, last.seed, last.max_new
+            made.parts = Method.from_record(last.method).said()
+            made.lossless, made.fork, made.lanes = self._exact, self.story, self._told
+            made.tellings = self._tellings
+            made.forced = any(leg.forced for leg in self._turns.values())
+        assert self._header is not None
+        return self._header
+
+    def step(self) -> Step:
+        """One step, of the recorded run or after it."""
+        if self.end is None:
+            self.start()
+        leg = self._turns.get(self.steps)
+        if leg is None or self.end is not None:
+            return super().step()
+        try:
+            self._turn(leg)
+        except (MethodError, EngineFault) as error:
+            self.finish("bad_input", f"The change could not be made at step {self.steps}: {error}")
+            raise EngineFault("bad_input", self.end.message if self.end else str(error)) from None
+        if not leg.forced:
+            return super().step()
+        rule, self.acceptance = self.acceptance, Forced(self.acceptance, leg.forced)
+        try:
+            return super().step()
+        finally:
+            self.acceptance = rule
+
+    def _keep(self, record: Any) -> None:
+        """Before a repeated step is kept, it must be the recorded one."""
+        if isinstance(record, Step) and record.step < len(self._expected):
+            emitted, path = self._expected[record.step]
+            if record.emitted != emitted or (path is not None and record.path != path):
+                raise EngineFault(
+                    "bad_input",
+                    f"Step {record.step} came out otherwise than it was recorded, so this would be no fork of that run: the "
+                    "record comes from another version, processor or number of threads, or its drafts depend on times.",
+                )
+        super()._keep(record)
+
+    def _fresh(self, leg: Leg, tokens: Sequence[int]) -> Session:
+        """A session of its own with the method of a leg, after these tokens."""
+        return Session(
+            self._models["target"],
+            Method.from_record(leg.method),
+            tokens,
+            models=self._given,
+            max_new_tokens=leg.max_new,
+            seed=leg.seed,
+            stop_tokens=sorted(self.stop.tokens),
+            stop_texts=self._stop_texts,
+            chat=self._chat,
+            level=self.recorder.level,
+            asked=self.prompt,
+        )
+
+    def _turn(self, leg: Leg) -> None:
+        """Put the parts of a leg in the place of those that were there, as far as they are others."""
+        fresh, old = self._fresh(leg, self.tokens), self.method
+        changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
+        anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes
+        if anew:
+            self._read_anew(fresh)
+            self.drafter, self.schedule = fresh.drafter, fresh.schedule
+            changed |= ANEW | {"depth", "acceptance"}
+        else:
+            self.target.needs = fresh.target.needs
+        if "acceptance" in changed:
+            self.acceptance = fresh.acceptance
+        if "depth" in changed:
+            self.depth = fresh.depth
+        if "sampler" in changed:
+            self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
+        if leg.seed != self._drawn_from:
+            self.chance, self._drawn_from = Chance(leg.seed), leg.seed
+        parts = {kind: part if kind in changed else getattr(old, kind) for kind, part in fresh.method.parts().items()}
+        self.method = Method(**parts)  # type: ignore[arg-type]  # parts by kind
+        self.max_new, self.limit = leg.max_new, fresh.limit
+        if anew:
+            self.scratch = None
+            self.method.strategy.begin(self)
+        else:
+            if "depth" in changed:
+                self.depth.begin(self.target.decoder.spec)
+            if "acceptance" in changed:
+                self.acceptance.begin(self.target.decoder)
+        self.target.policy_us = 0.0
+
+    def _read_anew(self, fresh: Session) -> None:
+        """The lanes of `fresh`, which read the text so far; from here on they are this session's."""
+        if len(self.tokens) > 1:
+            fresh.target.read(self.tokens[:-1])
+        for lane in fresh.lanes.values():
+            lane.read(self.tokens[:-1] or self.tokens)
+        self.target, self.lanes = fresh.target, fresh.lanes
+        self._models = fresh._models
+        self.recorder.attach(self.target)
+        self.recorder.count_anew(self)
+
+
+def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
+    """Raise MethodError if a model of the run is not there, or is another one than it was."""
+    wanted = {"target": header.model, **{role: header.lanes.get(role, {}) for role in lanes}}
+    for role, told in wanted.items():
+        name, model = str(told.get("name", "?"))[:80], given.get(role)
+        if model is None:
+            raise MethodError(f"The run's {role} model, {name}, is not loaded here: load it first.")
+        if model.fingerprint != told.get("fingerprint"):
+            raise MethodError(
+                f"The run was made with {name} ({told.get('fingerprint')}) as its {role} model, and here is {model.name} "
+                f"({model.fingerprint}), whose weights are others: load that model first."
+            )
+        dtype = str(model.decoder.dtype).removeprefix("torch.")
+        if role == "target" and dtype != header.dtype:
+            raise MethodError(
+                f"The run was made in {header.dtype}, and {name} is loaded in {dtype}: load it in {header.dtype}."
+            )
+    if header.parent is not None:
+        raise MethodError("This run was branched off another one in Python, whose past it does not hold: fork that run.")
+
+
+def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> None:
+    """Raise MethodError if these verdicts cannot be forced in this step."""
+    if not forced:
+        return
+    if not method.strategy.verdicts:
+        raise MethodError(f"{method.strategy.name} has no verdicts that could be forced: use draft_verify.")
+    if step.draft is None:
+        raise MethodError(f"Step {step.step} drafted nothing that was recorded, so no verdict can be forced there.")
+    try:
+        path = kept(step.draft.parents, forced)
+    except ValueError as error:
+        raise MethodError(str(error)) from None
+    reached = {-1, *(step.path or [])}
+    for node in (x for x, ok in forced.items() if not ok and not path):
+        if step.draft.parents[node] not in reached:
+            raise MethodError(f"Node {node + 1} was not reached in step {step.step}: force the node before it to be accepted.")

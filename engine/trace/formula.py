@@ -1,0 +1,109 @@
+"""Formula: a few sums over named numbers, as text in a trace and as nested lists where they are worked out.
+
+"min(1, before(w) * p / q)" becomes ["min", 1.0, ["/", ["*", ["before", "w"], "p"], "q"]]: a number, a name, or what is done
+and to what. So a page works them out in ten lines and reads no text.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+LONGEST = 200  # characters
+Formula = float | str | list[Any]
+Names = Callable[[str], float | None]  # name -> its number; None: not recorded
+_SIGNS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
+_COMPARE: dict[type, str] = {ast.Eq: "==", ast.LtE: "<=", ast.GtE: ">="}
+_DOES: dict[str, Callable[..., float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "**": lambda a, b: a**b,
+    "min": min,
+    "max": max,
+    "exp": math.exp,
+    "log": lambda a: math.log(a) if a > 0 else math.nan,
+}
+_GAP = re.compile(r"\{([^{}:]+)(?::(\w+))?\}")
+
+
+class FormulaError(ValueError):
+    """A text is no formula. One sentence."""
+
+
+@lru_cache(1024)
+def formula(text: str) -> Formula:
+    """The sum that `text` says. Raises FormulaError."""
+    return _built(_parsed(text), text)
+
+
+@lru_cache(1024)
+def relation(text: str) -> tuple[Formula, str, Formula]:
+    """Left side, sign ("==", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
+    found = _parsed(text)
+    if not isinstance(found, ast.Compare) or len(found.ops) != 1 or type(found.ops[0]) not in _COMPARE:
+        raise FormulaError(f"{text[:40]!r} is no relation: write two formulas with ==, <= or >= between them.")
+    return _built(found.left, text), _COMPARE[type(found.ops[0])], _built(found.comparators[0], text)
+
+
+@lru_cache(1024)
+def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
+    """`text` in parts: words, and for each {formula} or {formula:form} the formula and its form. Raises FormulaError."""
+    parts: list[str | tuple[Formula, str]] = []
+    end = 0
+    for gap in _GAP.finditer(text):
+        if gap[2] not in (None, "g", "of", *"0123456789"):
+            raise FormulaError(f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, or a number of places.")
+        parts += [text[end : gap.start()], (formula(gap[1]), gap[2] or "")]
+        end = gap.end()
+    return tuple(part for part in [*parts, text[end:]] if part != "")
+
+
+def work_out(made: Formula, names: Names) -> float | None:
+    """The number that a formula gives; None where one of its numbers is not recorded, or where there is none."""
+    if isinstance(made, float):
+        return made
+    if isinstance(made, str):
+        return names(made)
+    if made[0] == "before":
+        return names(f"before({made[1]})")
+    numbers = [work_out(part, names) for part in made[1:]]
+    if any(x is None for x in numbers):
+        return None
+    try:
+        found = _DOES[made[0]](*numbers)
+    except ArithmeticError:
+        return None
+    return found if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        if len(text) > LONGEST:
+            raise SyntaxError
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise FormulaError(f"{text[:40]!r} is no formula: use names, numbers, + - * / **, min, max, exp and log.") from None
+
+
+def _built(x: ast.expr, text: str) -> Formula:
+    if isinstance(x, ast.Constant) and isinstance(x.value, int | float):
+        return float(x.value)
+    if isinstance(x, ast.Name):
+        return x.id
+    if isinstance(x, ast.BinOp) and type(x.op) in _SIGNS:
+        return [_SIGNS[type(x.op)], _built(x.left, text), _built(x.right, text)]
+    if isinstance(x, ast.UnaryOp) and isinstance(x.op, ast.USub):
+        return ["-", 0.0, _built(x.operand, text)]
+    if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and not x.keywords and 0 < len(x.args) <= 4:
+        name, parts = x.func.id, [_built(part, text) for part in x.args]
+        if name == "before" and len(parts) == 1 and isinstance(parts[0], str):
+            return ["before", *parts]
+        if (name in ("min", "max") and len(parts) > 1) or (name in ("exp", "log") and len(parts) == 1):
+            return [name, *parts]
+    raise FormulaError(f"{text[:40]!r} is no formula: use names, numbers, + - * / **, min, max, exp and log.")

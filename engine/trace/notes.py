@@ -1,0 +1,63 @@
+"""Notes: what the parts of a method told in a step, by part and name, wherever the record keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .events import Exit, Header, Step
+from .forks import method_at
+
+Told = dict[str, dict[str, Any]]  # kind of part -> name -> value
+
+
+def said(step: Step, method: Mapping[str, Any]) -> Told:
+    """All that the parts of `method` told in a step, declared or not.
+
+    A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name. A
+    sampler's are what it showed of its state, a depth rule's the step's last exit: `depth`, its `tests` (layer ->
+    confidence), and of the last one `sure` and `threshold`.
+    """
+    drafter = dict((step.draft.notes if step.draft is not None else None) or {})
+    by = {
+        "schedule": drafter.pop("schedule", None),
+        "strategy": drafter.pop(_name(method.get("strategy")), None),
+        "drafter": drafter,
+        "sampler": step.sampler,
+        "depth": _exit(step.exits[-1]) if step.exits else None,
+    }
+    return {kind: notes for kind, notes in by.items() if isinstance(notes, dict) and notes}
+
+
+def told(header: Header, step: Step) -> Told:
+    """Of that what the header declares and what has the shape that it declares. In the steps of a fork that are those of
+    another method, what parts told that this one has too. "dropped.nodes" stands in the object "dropped"."""
+    if not header.tells:
+        return {}
+    method, nodes = method_at(header, step.step), 0 if step.draft is None else len(step.draft.tokens)
+    found: Told = {}
+    for kind, values in said(step, method).items():
+        if kind in header.tells and _name(method.get(kind)) == _name(header.method.get(kind)):
+            held = {name: (note, value_of(values, name)) for name, note in header.tells[kind].items()}
+            fitting = {name: x for name, (note, x) in held.items() if x is not None and note.fits(x, nodes)}
+            if fitting:
+                found[kind] = fitting
+    return found
+
+
+def value_of(values: Mapping[str, Any], name: str) -> Any:
+    """The value under a name; None if there is none."""
+    first, _, rest = name.partition(".")
+    inner = values.get(first)
+    return inner if not rest else value_of(inner, rest) if isinstance(inner, dict) else None
+
+
+def _name(part: Any) -> str:
+    name = part.get("name") if isinstance(part, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _exit(left: Exit) -> dict[str, Any]:
+    tests = [x for x in left.tests if len(x) == 3]
+    made: dict[str, Any] = {"depth": left.depth, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
+    return {**made, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else made

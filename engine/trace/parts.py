@@ -1,0 +1,128 @@
+"""Parts: what the parts of a run's method say of themselves, so that who reads a trace knows none of them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from .events import Header
+
+PLACES = ("first", "chosen", "newest")
+MOST_ZONES, LONGEST, MOST = 8, 64, 1 << 40  # zones of a policy, characters of a word, entries: what a view draws
+
+
+@dataclass(frozen=True)
+class Zone:
+    """Entries that a policy keeps for one reason, per layer and KV head.
+
+    word: as people call them;  place: the "first" of the text, its "newest", or "chosen" among the others
+    """
+
+    word: str
+    place: str
+    entries: int
+
+    def record(self) -> list[Any]:
+        """As it stands in a header: [word, place, entries]."""
+        return list(astuple(self))
+
+
+def said(header: Header, kind: str) -> dict[str, Any]:
+    """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
+
+    usual:    it is the one that a method has where nothing is chosen
+    uses, verdicts: of a strategy;  drafts, speaks: of a drafter;  exact: of a depth rule;  greedy: of a sampler
+    does, column: of a policy
+    """
+    whole = header.parts.get(kind, _older(header, kind))
+    told = whole if isinstance(whole, dict) else {}
+    return {word: told[word] for word, fits in _WORDS.items() if word in told and fits(told[word])}
+
+
+def zones(header: Header) -> list[Zone]:
+    """The zones of the run's cache policy; none for one that keeps all."""
+    whole = header.parts.get("policy", _older(header, "policy"))
+    rows = whole.get("zones") if isinstance(whole, dict) else None
+    return [Zone(*row) for row in rows[:MOST_ZONES] if _is_zone(row)] if isinstance(rows, list) else []
+
+
+def held_at(zones: Sequence[Zone], place: str) -> int | None:
+    """Entries of the zones at one place together; None where there is no such zone."""
+    found = [zone.entries for zone in zones if zone.place == place]
+    return sum(found) if found else None
+
+
+def called(header: Header) -> str:
+    """The parts of the method that are not the usual ones, in short."""
+    parts = {kind: part for kind, part in header.method.items() if isinstance(part, dict)}
+    unusual = [part for kind, part in parts.items() if kind == "sampler" or not said(header, kind).get("usual")]
+    names = [str(stage.get("name", "")).replace("_", " ") for part in unusual for stage in part.get("stages") or [part]]
+    return " + ".join(names) or "plain decoding"
+
+
+def _is_word(x: Any) -> bool:
+    return type(x) is str and len(x) <= LONGEST
+
+
+def _are_words(x: Any) -> bool:
+    return type(x) is list and len(x) <= MOST_ZONES and all(map(_is_word, x))
+
+
+def _is_switch(x: Any) -> bool:
+    return type(x) is bool
+
+
+def _is_zone(row: Any) -> bool:
+    if type(row) is not list or len(row) != 3:
+        return False
+    word, place, entries = row
+    return _is_word(word) and place in PLACES and type(entries) is int and 0 <= entries < MOST
+
+
+_WORDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("usual", "verdicts", "drafts", "exact", "greedy"), _is_switch),
+    **dict.fromkeys(("uses", "does"), _are_words),
+    **dict.fromkeys(("speaks", "column"), _is_word),
+}
+
+# ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
+
+_ALL = ["acceptance", "depth", "drafter", "policy", "sampler", "schedule"]
+_OLDER: dict[str, dict[str, dict[str, Any]]] = {
+    "strategy": {
+        "draft_verify": {"usual": True, "uses": _ALL, "verdicts": True},
+        "pearl": {"uses": ["drafter", "policy", "sampler"]},
+        "jacobi": {"uses": ["policy", "sampler"]},
+        "beam": {"uses": ["policy"]},
+    },
+    "drafter": {"none": {"usual": True, "drafts": False}, "draft_model": {"speaks": "draft"}},
+    "schedule": {"fixed": {"usual": True}},
+    "acceptance": {"lossless": {"usual": True}},
+    "policy": {
+        "keep_all": {"usual": True, "does": []},
+        "window": {"does": ["evict"], "zones": [("window", "newest", "size")]},
+        "streaming_llm": {"does": ["evict"], "zones": [("sinks", "first", "sinks"), ("window", "newest", "recent")]},
+        "h2o": {
+            "does": ["evict"],
+            "zones": [("heavy hitters", "chosen", "heavy"), ("recent", "newest", "recent")],
+            "column": "attention",
+        },
+    },
+    "depth": {"all_layers": {"usual": True, "exact": True}},
+    "sampler": {"greedy": {"usual": True, "greedy": True}},
+}
+
+
+def _older(header: Header, kind: str) -> Mapping[str, Any]:
+    """What a part would have said."""
+    part = header.method.get(kind)
+    if not isinstance(part, dict):
+        return {}
+    stages = part.get("stages")
+    names = [x.get("name") for x in (stages if isinstance(stages, list) else [part]) if isinstance(x, dict)]
+    told = [_OLDER.get(kind, {}).get(name, {}) for name in names if type(name) is str]
+    if len(told) != 1:
+        return {"greedy": any(x.get("greedy") for x in told)}
+    zones = [[word, place, part.get(knob)] for word, place, knob in told[0].get("zones", ())]
+    return {**told[0], "zones": zones} if zones else told[0]

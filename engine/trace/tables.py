@@ -1,0 +1,107 @@
+"""Tables: the records of a trace as pandas tables, for questions that no picture answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from decodescope.engine.core.note import Note
+
+from .notes import told
+from .trace import Trace
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Table = Literal["steps", "decisions", "cache", "passes", "notes"]
+
+
+def frame(trace: Trace, table: Table = "steps") -> DataFrame:
+    """One table of `trace`: a row per step, per decision (trial), per lane and step of its cache, per pass, or per value that
+    a part told; of those `at` is the node (-1: the root) or the row of a grid that it is of.
+
+    Units stand in the columns' names. Step -1 is the reading of the prompt; a field that was not recorded is missing.
+    """
+    import pandas
+
+    if table not in _ROWS:
+        raise ValueError(f"There is no table {table!r}; choose one of {', '.join(_ROWS)}.")
+    columns, rows = _ROWS[table]
+    return pandas.DataFrame(list(rows(trace)), columns=list(columns))
+
+
+def _steps(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    for s in trace.steps:
+        target = next((c for c in s.cache if c.lane == "target"), None)
+        held = (target.held, target.held_bytes, target.evicted_count) if target is not None else (None, None, None)
+        clock = (s.t_us, s.wall_us, s.draft_us, s.verify_us, s.commit_us, s.policy_us)
+        tried = len(s.trials.ok) if s.trials is not None else None
+        yield s.step, s.n, len(s.emitted), trace.text(s.emitted), s.drafted, tried, s.accepted, *clock, len(s.passes), *held
+
+
+def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    for s in trace.steps:
+        if s.trials is None or s.draft is None:
+            continue
+        depth: list[int] = []
+        for parent in s.draft.parents:
+            depth.append(1 if parent < 0 else depth[parent] + 1)
+        t, kept = s.trials, set(s.path or [])
+        for node, p, r, q, u, threshold, ok in zip(t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True):
+            token = s.draft.tokens[node]
+            place = (s.step, node, s.draft.parents[node], depth[node], token, trace.piece(token))
+            yield *place, p, r, q, u, threshold, ok, node in kept
+
+
+def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    begun = [] if trace.prefill is None else [(-1, trace.prefill.cache)]
+    for step, changes in (*begun, *((s.step, s.cache) for s in trace.steps)):
+        for c in changes:
+            yield step, c.lane, c.appended, c.held, c.evicted_count, c.held_bytes, c.full_bytes
+
+
+def _passes(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    begun = [] if trace.prefill is None else [(-1, trace.prefill.passes)]
+    for step, passes in (*begun, *((s.step, s.passes) for s in trace.steps)):
+        for p in passes:
+            yield step, p.lane, p.phase, p.tokens, p.batch, p.held, p.wall_us, p.attn, p.ffn, p.propagated
+
+
+def _notes(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    for s in trace.steps:
+        nodes = 0 if s.draft is None else len(s.draft.tokens)
+        for part, values in told(trace.header, s).items():
+            for name, value in values.items():
+                note = (trace.header.tells or {})[part][name]
+                for at, one in _values(note, value, nodes):
+                    yield s.step, part, name, note.word, at, one, note.unit
+
+
+def _values(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
+    """The single values of a note, with the node or row that each is of, where there are several."""
+    if note.kind == "node":
+        yield from enumerate(value, nodes - len(value) if len(value) > nodes else 0)
+    elif note.kind == "grid":
+        rows = value.items() if isinstance(value, dict) else zip(note.rows or range(len(value)), value, strict=False)
+        yield from rows
+    elif note.kind == "set" or (note.kind == "span" and isinstance(value[0], list)):
+        yield from ((None, one) for one in ([value] if isinstance(value, str) else value))
+    else:
+        yield None, value
+
+
+_STEPS = (
+    "step", "n", "tokens", "text", "drafted", "tried", "accepted",
+    "t_us", "wall_us", "draft_us", "verify_us", "commit_us", "policy_us", "passes", "held", "held_bytes", "evicted",
+)  # fmt: skip
+_DECISIONS = ("step", "node", "parent", "depth", "token", "text", "p", "r", "q", "u", "threshold", "ok", "kept")
+_CACHE = ("step", "lane", "appended", "held", "evicted", "held_bytes", "full_bytes")
+_PASSES = ("step", "lane", "phase", "tokens", "batch", "held", "wall_us", "attn", "ffn", "propagated")
+_NOTES = ("step", "part", "name", "word", "at", "value", "unit")
+_ROWS: dict[str, tuple[tuple[str, ...], Callable[[Trace], Iterator[tuple[Any, ...]]]]] = {
+    "steps": (_STEPS, _steps),
+    "decisions": (_DECISIONS, _decisions),
+    "cache": (_CACHE, _cache),
+    "passes": (_PASSES, _passes),
+    "notes": (_NOTES, _notes),
+}

@@ -1,0 +1,152 @@
+"""Telling: what an acceptance rule says of itself, as data. A trace carries it, so that the rule's tests can be derived again,
+told and drawn where the rule is not at hand.
+
+A test is `u * den < num`, in doubles: p or what is left of it against q, as a rule. A formula (`formula.py`) names the columns
+of the trials (p, r, q, u, num, den), what the rule adds to the record, the knobs of the rule, k, the test's place from 1, and
+count and last: how many tests there are, and the place of the last success. A sentence holds formulas in braces: {rho} as a
+number, {epsilon:g} as it stands, {j:2} with so many places, {A:of} as cases of a hundred. A sum in which a number is missing is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass
+class Quantity:
+    """A number of a test, as a card lists it. value: a formula; symbol: a sentence; with {k} in it the number stands in the
+    table of all tests, where the rule decides on them together."""
+
+    word: str
+    symbol: str
+    value: str
+
+
+TARGET, DRAFT, DRAW = Quantity("target", "p(x)", "p"), Quantity("draft", "q(x)", "q"), Quantity("draw", "u", "u")
+
+
+@dataclass
+class Column:
+    """What the rule adds to the record of a step: one number for each "trial", for each "place" at which something was tried
+    (in the order of the walk), for the "step", or "running": one before the first trial and one after each, of which
+    `before(name)` is the one before a trial."""
+
+    name: str
+    per: Literal["trial", "place", "step", "running"]
+
+
+@dataclass
+class Relation:
+    """What must hold at every trial, such as "w == min(1, before(w) * p / q)".
+
+    within: how far the two sides may be apart, as a share;  given: knobs with which it holds; else always
+    """
+
+    holds: str
+    within: float = 1e-9
+    given: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Sum:
+    """A line of arithmetic, a sentence; given: knobs with which it stands there."""
+
+    text: str
+    given: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Line:
+    """One sentence, and the sums that belong to it."""
+
+    words: str
+    sums: list[Sum] = field(default_factory=list)
+
+
+def line(words: str, *sums: str | Sum) -> Line:
+    """A sentence with its sums; text alone stands there whatever the knobs."""
+    return Line(words, [Sum(x) if isinstance(x, str) else x for x in sums])
+
+
+@dataclass
+class Also:
+    """What keeps a token that the test refuses: `value` above `bound`, both formulas.
+
+    word: whose word that is;  asked, spared: sentences: what it said, and that the token stays
+    """
+
+    word: str
+    value: str
+    bound: str
+    asked: str
+    spared: str
+
+
+@dataclass
+class Telling:
+    """What a rule says of itself.
+
+    num, den: how a card calls what u is held against;  title: how it calls the test
+    path:    how the trials settle it. "walk": down the tree, siblings in draw order, each success goes on. "longest": every
+             node that can be reached is tried, and the path is one of the longest that passed. "last": of a chain, up to the
+             last success. "copies": as "walk", but equal tokens of several chains are one, and the path may run through any
+    rest:    whether a refusal leaves norm(max(r - q, 0)) of the target's law;  left: in words, what else the token after
+             refusals is drawn from
+    likeliest: knobs with which the token after the path is the likeliest, without a draw; null: always drawn
+    also:    what keeps a refused token;  columns, relations: of the record
+    counted: what a check counts as derived again, and for each what (as for a column)
+    numbers: of a test, in a card's order; none: p, r, q, their threshold and u
+    card:    the sentences of a card;  lines, close: the same told at length, in order, and at its end
+    """
+
+    num: str = "p"
+    den: str = "q"
+    title: str = "test"
+    path: Literal["walk", "longest", "last", "copies"] = "walk"
+    rest: bool = False
+    left: str = ""
+    likeliest: dict[str, Any] | None = None
+    also: Also | None = None
+    columns: list[Column] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
+    counted: Column | None = None
+    numbers: list[Quantity] = field(default_factory=list)
+    card: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    close: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all trials together settle the path, so that none of it is known before the last."""
+        return self.path in ("longest", "last")
+
+    def against(self, owed: bool = False) -> str:
+        """What u is held against, in symbols. owed: r stands for p, since guesses before were refused"""
+        num = "r" if owed and not self.numbers else self.num
+        den = f"({self.den})" if "·" in self.den else self.den
+        return f"{num} / {den}" if den else num
+
+    def sentences(self) -> Iterator[str]:
+        """All texts that may hold formulas."""
+        yield from (x.symbol for x in self.numbers)
+        yield from self.card
+        for line in self.lines:
+            yield line.words
+            yield from (x.text for x in line.sums)
+        if self.also is not None:
+            yield from (self.also.asked, self.also.spared)
+        yield self.close
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from (x.value for x in self.numbers)
+        if self.also is not None:
+            yield from (self.also.value, self.also.bound)
+
+
+def is_given(given: Mapping[str, Any], knobs: Mapping[str, Any]) -> bool:
+    """Whether the knobs are set so."""
+    return all(knobs.get(name) == value for name, value in given.items())

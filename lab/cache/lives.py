@@ -1,0 +1,262 @@
+"""Lives: when each entry of the target's cache came, how long each layer and head kept it, and why it went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
+from decodescope.engine.trace.parts import PLACES, held_at, zones
+
+KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
+BY_READING = -1  # the step in which the prompt's reading took place
+MOST_POSITIONS = 1 << 22
+MOST_ENTRIES = 1 << 26  # rows times positions
+WORDS = {
+    "S": "kept: one of the first entries, which never leave",
+    "W": "kept: among the newest",
+    "H": "kept: held on to although it is old",
+    "K": "kept",
+    "O": "left the window: it was the oldest that could go",
+    "B": "over budget: it went although older ones stayed",
+}
+
+
+class Lives:
+    """Of one run: when each position left each row; a row is a layer and KV head, layer by layer. `learn` takes the records
+    of the run in order, the prefill first; all else may be asked for at any time.
+
+    tokens: of the text, by position;  length, held, bytes, full, evicted: per step, of the target's cache: positions read,
+    entries per head, bytes, bytes that keeping all would need, entries lost
+    sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
+    budget: all of them together
+    untold: whether some evictions were counted without being listed (level "counts")
+
+    What is evicted never comes back, so one number per entry answers for every step.
+    """
+
+    def __init__(self, header: Header):
+        self.header = header
+        self.layers, self.heads = (max(1, _whole(header.model.get(x)) or 1) for x in ("n_layers", "n_kv_heads"))
+        if self.rows > MOST_ENTRIES // 256:
+            raise ValueError(f"The run has {self.rows:,} layers and heads, more than can be shown.")
+        kept = zones(header)
+        self.sinks, self.heavy, self.near = (held_at(kept, place) for place in PLACES)
+        self.budget = sum(zone.entries for zone in kept) if kept else None
+        self.tokens: list[int] = header.prompt.tolist()
+        self.length: list[int] = []
+        self.held: list[int] = []
+        self.bytes: list[int] = []
+        self.full: list[int] = []
+        self.evicted: list[int] = []
+        self.untold = False
+        self.prompt = 0  # positions that the prompt's reading took in
+        self._read = 0
+        self._left = np.full((self.rows, 256), KEPT, np.int32)
+        self._chosen: tuple[int, bool] = (-1, False)
+
+    @property
+    def rows(self) -> int:
+        """Layers times KV heads."""
+        return self.layers * self.heads
+
+    @property
+    def count(self) -> int:
+        """Steps learnt so far."""
+        return len(self.length)
+
+    def learn(self, record: Prefill | Step) -> None:
+        """Take in a record. Raises ValueError where it counts more entries than can be shown."""
+        change = next((x for x in record.cache if x.lane == "target"), None)
+        if change is not None:
+            self._grow(change.appended)
+            self._enter(change, self.count if isinstance(record, Step) else BY_READING)
+        if isinstance(record, Prefill):
+            self.prompt = self._read
+            return
+        self.tokens += record.emitted
+        self.length.append(self._read)
+        for name, value in [("held", "held"), ("bytes", "held_bytes"), ("full", "full_bytes"), ("evicted", "evicted_count")]:
+            series = getattr(self, name)
+            series.append(getattr(change, value) if change is not None else series[-1] if series and name != "evicted" else 0)
+
+    def _grow(self, appended: int) -> None:
+        self._read += appended
+        if self._read > MOST_POSITIONS or self.rows * self._read > MOST_ENTRIES:
+            raise ValueError(f"The cache read {self._read:,} positions in {self.rows:,} layers and heads: too many to show.")
+        if self._read > self._left.shape[1]:
+            wider = np.full((self.rows, max(self._read, 2 * self._left.shape[1])), KEPT, np.int32)
+            wider[:, : self._left.shape[1]] = self._left
+            self._left = wider
+
+    def _enter(self, change: CacheChange, i: int) -> None:
+        """Note what a change lost; what names no entry of this cache is passed over."""
+        told = False
+        if change.evicted_all is not None and len(change.evicted_all):
+            gone = change.evicted_all.astype(np.int64)
+            self._left[:, gone[(gone >= 0) & (gone < self._read)]] = i
+            told = True
+        if change.evicted is not None and len(change.evicted):
+            layer, head, at = change.evicted.astype(np.int64).T
+            good = (layer >= 0) & (layer < self.layers) & (head >= 0) & (head < self.heads) & (at >= 0) & (at < self._read)
+            self._left[(layer * self.heads + head)[good], at[good]] = i
+            told = True
+        self.untold |= bool(change.evicted_count) and not told
+
+    # ---- one step
+
+    def left(self, i: int) -> np.ndarray:
+        """int32 [rows, n]: the step in which each of the n positions read by step i left; later ones count as KEPT."""
+        at = self._left[:, : self.length[i]]
+        return np.where(at <= i, at, KEPT)
+
+    def kept(self, i: int) -> np.ndarray:
+        """bool [rows, n]: what is held after step i."""
+        return self._left[:, : self.length[i]] > i
+
+    def came(self, position: int) -> int:
+        """The step in which a position's entry was made; BY_READING: with the prompt."""
+        return BY_READING if position < self.prompt else int(np.searchsorted(self.length, position, side="right"))
+
+    def at_length(self, length: int) -> int:
+        """The last step after which at most `length` positions were read; the first step if there is none."""
+        return max(0, int(np.searchsorted(self.length, length, side="right")) - 1)
+
+    def letters(self, row: int, i: int, first: int, last: int) -> list[str]:
+        """Per position first <= p < last why it is held or gone in a row after step i: a key of WORDS."""
+        at, n = self._left[row, : self.length[i]], self.length[i]
+        made = []
+        for p in range(first, min(last, n)):
+            if at[p] <= i:
+                made.append("B" if self.by_score else "O")
+            elif self.sinks and p < self.sinks:
+                made.append("S")
+            elif self.near is not None and p >= n - self.near:
+                made.append("W")
+            else:
+                made.append("K" if self.near is None else "H")
+        return made
+
+    @property
+    def by_score(self) -> bool:
+        """Whether entries go by what they are worth, not by age: somewhere an older one, no sink, outlived a younger."""
+        if self._chosen[0] != self.count:
+            first = self.sinks or 0
+            at = self._left[:, first : self._read]
+            found = bool(self.heavy) or (at.shape[1] > 1 and bool((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]).any()))
+            self._chosen = (self.count, found)
+        return self._chosen[1]
+
+    def binned(self, i: int, columns: int, mass: np.ndarray | None) -> dict[str, Any]:
+        """The map after step i in at most `columns` columns of equal width: per row and column the share that is held, whether
+        something went in this step, and the largest mass of what is held.
+
+        uint8 [rows, columns] each; mass: uint8 [layers, heads, n] as recorded, or None
+        """
+        n = self.length[i]
+        width = max(1, -(-n // max(1, columns)))
+        across = max(1, -(-n // width))
+        flat = np.full((self.rows, across * width), -2, np.int32)
+        flat[:, :n] = self._left[:, :n]
+        at = flat.reshape(self.rows, across, width)
+        here = np.full(across, width)
+        here[-1] = n - (across - 1) * width if n else 1
+        share = (at > i).sum(2) / here
+        made = {"bin": width, "columns": across, "kept": np.ceil(255 * share).astype(np.uint8), "now": (at == i).any(2)}
+        if mass is not None:
+            padded = np.zeros((self.rows, across * width), np.uint8)
+            shown = mass.reshape(self.rows, -1)[:, :n]
+            padded[:, : shown.shape[1]] = shown
+            made["mass"] = padded.reshape(self.rows, across, width).max(2)
+        return made
+
+    # ---- one position
+
+    def life(self, position: int, i: int) -> list[tuple[int | None, str]]:
+        """Per row the step in which the position left, if it has by step i, and the letter that says why, or why not."""
+        at = self._left[:, position]
+        letters = [self.letters(row, i, position, position + 1)[0] for row in range(self.rows)]
+        return [(int(left) if left <= i else None, letter) for left, letter in zip(at, letters, strict=True)]
+
+    def table(self, i: int, first: int, last: int) -> list[dict[str, Any]]:
+        """Lives of the positions first <= p < last by step i: when it came, in how many rows it is held, when it left first
+        and last."""
+        rows = []
+        for p in range(first, min(last, self.length[i])):
+            at = self._left[:, p]
+            gone = at[at <= i]
+            rows.append(
+                {
+                    "position": p,
+                    "came": self.came(p),
+                    "kept": int(self.rows - len(gone)),
+                    "first": int(gone.min()) if len(gone) else None,
+                    "last": int(gone.max()) if len(gone) else None,
+                    "why": ("B" if self.by_score else "O") if len(gone) else "",
+                }
+            )
+        return rows
+
+    # ---- the whole run
+
+    def series(self, points: int) -> dict[str, list[int]]:
+        """Held and lost over the steps, in at most `points` points: the state after the last step of each stretch, what was
+        lost in all of it."""
+        every = max(1, -(-self.count // max(1, points)))
+        at = [min(k + every, self.count) - 1 for k in range(0, self.count, every)]
+        made = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
+        lost = [sum(self.evicted[k : k + every]) for k in range(0, self.count, every)]
+        return {"every": [every], "step": at, **made, "evicted": lost}
+
+
+def portions(mass: np.ndarray) -> np.ndarray:
+    """float [rows, n]: of the attention that what a row holds has drawn, the part that fell on each entry.
+
+    mass: uint8 [layers, heads, n] as recorded: 0 where evicted, else 1 + 254 sqrt(share of the largest of the layer)
+    """
+    worth = (np.maximum(mass.reshape(mass.shape[0] * mass.shape[1], -1).astype(np.float64) - 1, 0) / 254) ** 2
+    return worth / np.maximum(worth.sum(1, keepdims=True), 1e-30)
+
+
+def overlap(a: Lives, i: int, b: Lives, j: int) -> dict[str, Any]:
+    """What two runs hold of the text that they share, `a` after step i and `b` after step j: per row the number held by
+    both, by the first alone and by the second alone, and those positions.
+
+    upto: the positions that are compared;  parted: whether the texts differ behind them
+    """
+    same = same_text(a.tokens, b.tokens)
+    upto = min(a.length[i], b.length[j], same)
+    one, two = a.kept(i)[:, :upto], b.kept(j)[:, :upto]
+    counts = np.stack([(one & two).sum(1), (one & ~two).sum(1), (two & ~one).sum(1)], 1)
+    return {
+        "upto": upto,
+        "parted": upto == same,
+        "counts": counts.tolist(),
+        "jaccard": [
+            both / max(1, both + first + second) if both + first + second else 1.0 for both, first, second in counts.tolist()
+        ],
+        "only": [
+            [runs(np.flatnonzero(x & ~y)) for x, y in zip(first, second, strict=True)]
+            for first, second in ((one, two), (two, one))
+        ],
+    }
+
+
+def same_text(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens are the same."""
+    return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def runs(positions: np.ndarray) -> list[list[int]]:
+    """Ascending positions as [first, last] of neighbours."""
+    if not len(positions):
+        return []
+    breaks = np.flatnonzero(np.diff(positions) > 1)
+    first, last = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(positions) - 1]])
+    return [[int(positions[x]), int(positions[y])] for x, y in zip(first, last, strict=True)]
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 40 else None

@@ -1,0 +1,110 @@
+"""Needle: where a piece of text stands among the tokens of a run, and what became of it in the cache, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from decodescope.engine.trace.events import Piece
+
+from .lives import BY_READING, Lives
+
+MOST = 64  # places of one text that are listed
+LONGEST = 2000  # characters of a text that is searched for
+
+
+def places(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> list[tuple[int, int]]:
+    """Where `text` stands: (first, last) token that it touches, at most MOST times. Searched for as it is written, and if
+    it is not found so, without regard to capitals."""
+    pieces = [_bytes(piece(token)) for token in tokens]
+    whole, sought = b"".join(pieces), text.encode("utf-8", "replace")
+    if not sought:
+        return []
+    starts = _starts(whole, sought) or _starts(whole.lower(), sought.lower())
+    found: list[tuple[int, int]] = []
+    token = at = 0
+    for start in starts:
+        while at + len(pieces[token]) <= start:
+            at += len(pieces[token])
+            token += 1
+        last, end = token, at + len(pieces[token])
+        while end < start + len(sought):
+            last += 1
+            end += len(pieces[last])
+        found.append((token, last))
+    return found
+
+
+def _starts(whole: bytes, sought: bytes) -> list[int]:
+    found: list[int] = []
+    at = whole.find(sought)
+    while at >= 0 and len(found) < MOST:
+        found.append(at)
+        at = whole.find(sought, at + len(sought))
+    return found
+
+
+def _bytes(piece: Piece) -> bytes:
+    return piece.encode("utf-8", "replace") if isinstance(piece, str) else bytes.fromhex("".join(piece))
+
+
+def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
+    """What became of the positions first..last by step i: per row how many are held, the steps in which the first and the
+    last of them left, and why; and one sentence on all rows."""
+    n, size = lives.length[i], last - first + 1
+    read = min(last + 1, n) - first
+    rows = []
+    for row, at in enumerate(lives.left(i)[:, first : last + 1]):
+        gone = at[at <= i]
+        rows.append(
+            {
+                "row": row,
+                "kept": max(0, read) - len(gone),
+                "first": int(gone.min()) if len(gone) else None,
+                "last": int(gone.max()) if len(gone) else None,
+                "why": ("B" if lives.by_score else "O") if len(gone) else "",
+            }
+        )
+    return {"size": size, "read": max(0, read), "rows": rows, "sentence": _sentence(lives, first, last, i, read, rows)}
+
+
+def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list[dict[str, Any]]) -> str:
+    where = f"position {first}" if first == last else f"positions {first} to {last}"
+    stands = f"It stands at {where}" + (f", of which {read} of {last - first + 1} are read" if 0 < read <= last - first else "")
+    if read <= 0:
+        return f"{stands}, which the cache has not read by step {i}."
+    if lives.untold:
+        return f"{stands}; which entries were evicted is not recorded in this run: record it with level “decisions”."
+    heads = "head" if len(rows) == 1 else "heads"
+    whole, none = (sum(row["kept"] == k for row in rows) for k in (read, 0))
+    if whole == len(rows):
+        return f"{stands}: after step {i} {'the head holds' if len(rows) == 1 else f'all {len(rows)} heads hold'} all of it."
+    lost = [row for row in rows if row["first"] is not None]
+    early, late = min(lost, key=lambda row: row["first"]), max(lost, key=lambda row: row["last"])
+    old = f"only the first {lives.sinks} are" if lives.sinks else "nothing is"
+    because = (
+        "over budget, while others that are rated higher stayed"
+        if lives.by_score
+        else f"the window moved past it, and of what is old {old} kept"
+    )
+    when = _when(early["first"])
+    if none == len(rows):
+        until = "" if late["last"] == early["first"] else f" and the last {_when(late['last'])}{_row(lives, late, rows)}"
+        return (
+            f"{stands}: after step {i} no head holds any of it, so the model can no longer look at it. The first of it left "
+            f"{when}{_row(lives, early, rows) if until else ''}{until}: {because}."
+        )
+    part = len(rows) - whole - none
+    verbs = [(whole, "holds", "hold", "all of it"), (part, "holds", "hold", "a part"), (none, "has", "have", "lost it")]
+    said = [f"{count} {one if count == 1 else many} {what}" for count, one, many, what in verbs if count]
+    listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    began = f"The first of it left {when}{_row(lives, early, rows)}: {because}."
+    return f"{stands}: of {len(rows)} {heads} {listed} after step {i}. {began}"
+
+
+def _when(step: int) -> str:
+    return "while the prompt was read" if step == BY_READING else f"in step {step}"
+
+
+def _row(lives: Lives, row: dict[str, Any], rows: Sequence[Any]) -> str:
+    return "" if len(rows) == 1 else f" (layer {row['row'] // lives.heads}, head {row['row'] % lives.heads})"

@@ -1,0 +1,1 @@
+"""Recorded passes under the cost model, here and on other machines."""

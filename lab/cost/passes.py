@@ -1,0 +1,87 @@
+"""Passes: what the forward passes of a step moved and computed, by the cost model, beside the time that they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace.events import DraftTree, Header, Pass
+from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.trace.typed import read
+
+
+def spec_of(record: Mapping[str, Any]) -> ModelSpec:
+    """The shape of a model from what a trace's header says of it. Raises TraceError where it tells none."""
+    spec = read(ModelSpec, record)
+    sizes = (spec.n_layers, spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.d_model, spec.d_ff, spec.vocab)
+    if min(sizes) < 1 or len(spec.windows) not in (0, spec.n_layers):
+        raise TraceError("The header's model has no shape that a model can have: open an intact copy.")
+    return spec
+
+
+class Passes:
+    """Prices the passes of one run. A lane whose shape the header does not tell has no price."""
+
+    def __init__(self, header: Header):
+        self.bits = DTYPE_BITS.get(header.dtype)
+        self.specs: dict[str, ModelSpec] = {}
+        for lane, record in [("target", header.model), *header.lanes.items()]:
+            try:
+                self.specs[lane] = spec_of(record)
+            except TraceError:  # a header without a model's shape
+                continue
+        self._alone = lru_cache(maxsize=4096)(self._priced)
+
+    def rows(self, passes: Iterable[Pass], draft: DraftTree | None = None) -> list[dict[str, Any]]:
+        """One row per lane and phase, in the order of the passes: how many, rows fed, FLOP, bytes moved, the bytes of
+        weights and KV that one pass reads at most (what a processor's cache would have to hold), and seconds."""
+        made: dict[tuple[str, str], dict[str, Any]] = {}
+        for one in passes:
+            if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
+                continue
+            tree = draft if one.lane == "target" and one.phase == "verify" else None
+            cost = self.cost(one, tree)
+            row = made.setdefault(
+                (one.lane, one.phase),
+                {"lane": one.lane, "phase": one.phase, "n": 0, "rows": 0, "flops": 0, "bytes": 0, "kept": 0, "s": 0.0},
+            )
+            row["n"] += 1
+            row["rows"] += one.tokens * one.batch
+            row["flops"] += cost.flops
+            row["bytes"] += cost.bytes
+            row["kept"] = max(row["kept"], cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes)
+            row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
+        return list(made.values())
+
+    def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
+        """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
+        if draft is not None and draft.parents:
+            return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0)
+        return self._alone(one.lane, one.phase, one.tokens, one.held, one.batch, one.attn, one.ffn, one.propagated)
+
+    def _priced(self, lane: str, phase: str, tokens: int, held: int, batch: int, *run: int | None) -> Cost:
+        attn, ffn, propagated = run
+        one = Pass(lane, phase, tokens, held, 1.0, batch, attn, ffn, propagated)
+        return cost_of(self.specs[lane], one, bits=self.bits or 0)
+
+
+def machine_of(profile: HardwareProfile, dtype: str) -> dict[str, Any] | None:
+    """What a view draws of a machine, for runs in `dtype`: name, FLOP/s, bytes/s. None: its peak is not known for it."""
+    try:
+        peak = profile.peak(dtype)
+    except ParamError:
+        return None
+    return {
+        "name": str(profile.name)[:80],
+        "kind": profile.kind,
+        "source": profile.source,
+        "peak": peak,
+        "bandwidth": profile.bandwidth,
+        "cache_bandwidth": profile.cache_bandwidth,
+        "cache_bytes": profile.cache_bytes,
+    }

@@ -1,0 +1,57 @@
+"""Explanation: a decision told in words and numbers, and how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .residual import Row
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sentence, and the sums that belong to it."""
+
+    words: str
+    sums: tuple[str, ...] = ()
+
+
+@dataclass(repr=False)
+class Explanation:
+    """A decision, told. Shown as a card in a notebook, as text by print.
+
+    status:  accept, reject, unreached, bonus, resample or target: what a view calls it
+    numbers: (word, symbol, value) as recorded;  test: the inequality that decided, with its numbers
+    box:     (p, q, u) for the picture, where there was a draw: the box is q, its filled part what the target backs
+    against: what u was held against, in symbols
+    agrees:  whether the verdict follows from the numbers; None where the record does not hold enough
+    rows:    laws at this place, and after a refusal what was left; they add up to one
+    """
+
+    status: str
+    title: str
+    token: str
+    where: str
+    rule: str
+    numbers: list[tuple[str, str, float | None]] = field(default_factory=list)
+    test: str = ""
+    box: tuple[float, float, float] | None = None
+    agrees: bool | None = None
+    lines: list[Line] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    rows_title: str = ""
+    then: str = ""
+    against: str = "p / q"
+
+    def __str__(self) -> str:
+        made = [f"{self.title}: {self.token}   ({self.where})"]
+        for i, line in enumerate(self.lines, 1):
+            made += [f"{i}. {line.words}", *(f"       {one}" for one in line.sums)]
+        if self.rows:
+            made.append(self.rows_title)
+            made += [f"   {row.told()}" for row in self.rows]
+        if self.then:
+            made.append(self.then)
+        told = {True: "The verdict follows from the numbers.", False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS."}
+        return "\n".join(made + ([told[self.agrees]] if self.agrees is not None else []))
+
+    __repr__ = __str__

@@ -1,0 +1,149 @@
+"""Left: the laws at a place of a draft, and what refusals leave of the target's, as far as a trace can tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from decodescope.engine.trace import Step, Trace
+from decodescope.lab.words.tokens import shown_id
+
+SHOWN = 5  # tokens in a table, besides the one that was tried and the rest
+SMALL = 1e-4  # tops are float32: a smaller sum is rounding
+
+
+@dataclass(frozen=True)
+class Row:
+    """One token at a place, or all others together (token None). left: its share of what was left, None: not asked."""
+
+    token: int | None
+    text: str
+    p: float
+    q: float
+    left: float | None = None
+    tried: bool = False
+
+    def told(self) -> str:
+        """The row as text."""
+        left = "" if self.left is None else f"   left {self.left:.4f}"
+        return f"{self.text:<20} p {self.p:.4f}   q {self.q:.4f}{left}"
+
+
+@dataclass
+class _Law:
+    """Both laws at one place: the shown tokens, and sums over the rest."""
+
+    ids: list[int]
+    p: np.ndarray  # float64 [K]
+    q: np.ndarray
+    rest: np.ndarray  # float64 [3]: sums of p, q and max(0, p - q)
+
+
+def laws(trace: Trace, step: Step, place: int, plain: bool = False) -> list[Row]:
+    """The likeliest tokens after `place` and the rest, p of which adds up to one; `plain` leaves the draft's law out."""
+    law = _at(step, place)
+    if law is None:
+        return []
+    if plain:
+        law.q, law.rest[1] = np.zeros_like(law.p), 0.0
+    return _rows(trace, law, None, None, _tried(step, place))
+
+
+def left_over(trace: Trace, step: Step, i: int) -> tuple[list[Row], float | None]:
+    """What trial `i`, a refusal, left of the target's law, and the sum before it was scaled to one.
+
+    The rows' `left` add up to one. Nothing where the record does not hold enough: rows empty, or the sum None.
+    """
+    draft, t = step.draft, step.trials
+    if draft is None or t is None:
+        return [], None
+    place = draft.parents[t.node[i]]
+    law = _at(step, place)
+    refused = [j for j in range(i + 1) if not t.ok[j] and draft.parents[t.node[j]] == place]
+    tokens = [draft.tokens[t.node[j]] for j in refused]
+    if law is None:
+        return [], None
+    if draft.proposal == "onehot":
+        gone = np.isin(law.ids, tokens)
+        over, rest = np.where(gone, 0.0, law.p), float(law.rest[0])
+        total = 1.0 - sum(t.p[j] for j in refused)
+    elif len(refused) == 1 and draft.proposal in ("iid", "without_replacement"):
+        over, rest = np.maximum(law.p - law.q, 0.0), float(law.rest[2])
+        total = float(over.sum()) + rest
+    elif draft.proposal in ("iid", "without_replacement"):
+        return _later(trace, step, law, place, refused)
+    else:
+        return [], None
+    if total < SMALL:  # the rule then keeps the law as it was
+        return laws(trace, step, place), None
+    scaled = over / (float(over.sum()) + rest)
+    return _rows(trace, law, scaled, 1.0 - float(scaled.sum()), _tried(step, place)), total
+
+
+def _later(trace: Trace, step: Step, law: _Law, place: int, refused: list[int]) -> tuple[list[Row], float | None]:
+    """After several drawn siblings: taken off one by one. What the rest keeps then is no longer in the record, but the
+    next number that was recorded (a later sibling's r, or the extra token's interval) gives the scale."""
+    draft, t, extra = step.draft, step.trials, step.extra
+    assert draft is not None and t is not None
+    r, q, ids = law.p.copy(), law.q.copy(), law.ids
+    for k, j in enumerate(refused):
+        token = draft.tokens[t.node[j]]
+        over = np.maximum(r - q, 0.0)
+        later = next((x for x in range(j + 1, len(t.node)) if draft.parents[t.node[x]] == place), None)
+        known = None if later is None else (draft.tokens[t.node[later]], t.r[later])
+        if known is None and extra is not None and (step.path[-1] if step.path else -1) == place:
+            known = (extra.token, extra.high - extra.low)
+        total = float(over.sum() + law.rest[2]) if k == 0 else None
+        if total is None and known is not None and known[0] in ids and known[1] > SMALL:
+            total = float(over[ids.index(known[0])]) / known[1]
+        if total is None or total < SMALL:
+            return [], None
+        r = over / total
+        if draft.proposal == "without_replacement" and token in ids:  # siblings are drawn from what the earlier ones left
+            taken = float(q[ids.index(token)])
+            if taken >= 1:
+                return [], None
+            q[ids.index(token)] = 0.0
+            q = q / (1 - taken)
+    rest = 1.0 - float(r.sum())
+    if rest < -SMALL:
+        return [], None
+    return _rows(trace, law, r, max(0.0, rest), _tried(step, place)), total
+
+
+def _at(step: Step, place: int) -> _Law | None:
+    tops = step.tops
+    if tops is None:
+        return None
+    at = np.flatnonzero(tops.places == place)
+    if not len(at):
+        return None
+    row = int(at[0])
+    there = tops.ids[row] >= 0
+    p, q = tops.p[row][there].astype(np.float64), tops.q[row][there].astype(np.float64)
+    return _Law([int(x) for x in tops.ids[row][there]], p, q, tops.rest[row].astype(np.float64))
+
+
+def _tried(step: Step, place: int) -> list[int]:
+    """The tokens that were tried at a place, in order."""
+    if step.draft is None or step.trials is None:
+        return []
+    return [step.draft.tokens[node] for node in step.trials.node if step.draft.parents[node] == place]
+
+
+def _rows(trace: Trace, law: _Law, left: np.ndarray | None, rest_left: float | None, tried: list[int]) -> list[Row]:
+    """The tried tokens, then the SHOWN largest, then everything else in one row."""
+    p, q = law.p, law.q
+    worth = (left if left is not None else 0) + p + 1e-3 * q
+    first = [law.ids.index(token) for token in tried if token in law.ids]
+    order = list(dict.fromkeys([*first, *(int(k) for k in np.argsort(-worth, kind="stable")[:SHOWN])]))
+    other = [k for k in range(len(law.ids)) if k not in order]
+    rows = []
+    for k in order:
+        share = None if left is None else float(left[k])
+        text = shown_id(law.ids[k], trace.pieces, 16)
+        rows.append(Row(law.ids[k], text, float(p[k]), float(q[k]), share, law.ids[k] in tried))
+    more = None if left is None or rest_left is None else float(left[other].sum()) + rest_left
+    rows.append(Row(None, "all others", float(p[other].sum() + law.rest[0]), float(q[other].sum() + law.rest[1]), more))
+    return rows

@@ -1,0 +1,1 @@
+"""Figures for a notebook, by plotly."""

@@ -1,0 +1,37 @@
+"""Chart: the look that all charts share, and text that plotly cannot take for markup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from decodescope.engine.trace.events import Piece
+from decodescope.lab.words.style import LIGHT, SANS
+from decodescope.lab.words.tokens import escaped, shown
+
+INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (LIGHT[x] for x in ("ink", "muted", "line", "accept", "reject", "target"))
+
+
+def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Figure:
+    """A figure with these axes; units stand in their titles."""
+    made = go.Figure(list(traces))
+    axis = dict(gridcolor=LINE, zeroline=False, linecolor=MUTED, ticks="outside", tickcolor=LINE)
+    made.update_layout(
+        title=dict(text=title, x=0, xref="paper", y=1, yref="container", yanchor="top", pad=dict(t=14), font=dict(size=15)),
+        font=dict(family=", ".join(SANS), size=13, color=INK),
+        xaxis=dict(title=x, **axis),
+        yaxis=dict(title=y, **axis),
+        paper_bgcolor=LIGHT["bg"],
+        plot_bgcolor=LIGHT["bg"],
+        margin=dict(l=70, r=20, t=76, b=56),
+        height=height,
+        legend=dict(orientation="h", y=1.01, yanchor="bottom", x=0, xanchor="left"),
+        hoverlabel=dict(bgcolor=LIGHT["panel"], font=dict(color=INK)),
+    )
+    return made
+
+
+def plain(text: Piece, most: int = 24) -> str:
+    """A model's text for a chart: white space visible, and nothing that plotly reads as a tag."""
+    return escaped(shown(text, most))

@@ -1,0 +1,75 @@
+"""Roofline: what a machine can do at best, and where the passes of a run stand under it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
+from decodescope.engine.cost.hardware import HardwareProfile, roof
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.events import Pass
+from decodescope.lab.cost.passes import spec_of
+
+from .chart import ACCEPT, INK, MUTED, TARGET, chart
+
+
+@dataclass(frozen=True)
+class Point:
+    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one."""
+
+    name: str
+    intensity: float
+    flops_per_s: float
+    us: float
+    passes: int
+
+
+def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
+    """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured."""
+    dtype = next(iter(traces)).header.dtype if traces else None
+    found = [point for trace in traces for point in points(trace)]
+    x = np.geomspace(min([0.1, *(p.intensity / 2 for p in found)]), max([1000.0, *(p.intensity * 2 for p in found)]), 200)
+    lines = [_line("memory", x, roof(profile, x.tolist(), dtype), INK)]
+    if profile.cache_bandwidth is not None:
+        lines.append(_line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot"))
+    dots = [
+        go.Scatter(
+            x=[p.intensity],
+            y=[p.flops_per_s / 1e9],
+            name=f"{p.name}, measured",
+            mode="markers",
+            marker=dict(size=13, color=colour, symbol=symbol),
+            hovertemplate=f"{p.name}: {p.us / 1000:.2f} ms, median of {p.passes}<br>%{{x:.2f}} FLOP/byte, %{{y:.2f}} GFLOP/s",
+        )
+        for p, (colour, symbol) in zip(found, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
+    ]
+    made = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
+    return made.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
+
+
+def points(trace: Trace) -> list[Point]:
+    """Reading the prompt and decoding, as far as the trace has such passes of the target."""
+    spec, bits = spec_of(trace.header.model), DTYPE_BITS[trace.header.dtype]
+    prefill = [p for p in trace.prefill.passes if p.lane == "target"] if trace.prefill is not None else []
+    verify = [p for step in trace.steps for p in step.passes if p.lane == "target" and p.phase == "verify"]
+    sizes = sorted({p.tokens for p in verify}, key=lambda n: -sum(p.tokens == n for p in verify))[:1]
+    kinds = [(f"prompt, {max(p.tokens for p in prefill)} tokens at once", prefill)] if prefill else []
+    kinds += [(f"decoding, {n} token{'s' if n > 1 else ''} at once", [p for p in verify if p.tokens == n]) for n in sizes]
+    return [_point(name, spec, passes, bits) for name, passes in kinds]
+
+
+def _point(name: str, spec: ModelSpec, passes: list[Pass], bits: float) -> Point:
+    costs: list[Cost] = [cost_of(spec, p, bits=bits) for p in passes]
+    rates = [cost.flops / (p.wall_us * 1e-6) for cost, p in zip(costs, passes, strict=True) if p.wall_us > 0]
+    middle = costs[len(costs) // 2]
+    return Point(name, middle.intensity, statistics.median(rates), statistics.median(p.wall_us for p in passes), len(passes))
+
+
+def _line(name: str, x: np.ndarray, y: list[float], colour: str, dash: str = "solid") -> go.Scatter:
+    line = dict(color=colour, width=2, dash=dash)
+    return go.Scatter(x=x, y=[v / 1e9 for v in y], name=f"roof: {name}", line=line, hoverinfo="skip")

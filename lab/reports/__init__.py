@@ -1,0 +1,1 @@
+"""Where drafts died, over several runs."""

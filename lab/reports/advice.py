@@ -1,0 +1,350 @@
+"""Advice: what another length, tree, temperature or drafter would make of recorded drafts, by the model of costs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.cost.cost import DTYPE_BITS, PassOptions, expected_tree_tokens, pass_cost, pass_ops
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import Header
+from decodescope.engine.trace.decided import telling_at
+from decodescope.engine.trace.parts import said
+from decodescope.lab.cost.passes import spec_of
+
+SEEN = 20  # passes of one size whose median counts as measured
+ENOUGH = 30  # tests from which a share is carried on behind the deepest draft
+LONGEST = 24
+LOOKUP = {"length": 10, "ngram": 3}  # prompt lookup as it comes
+
+
+class Cycle(NamedTuple):
+    """One step, as far as its cost depends on the draft. depth: of the draft, 0 without one; nodes: per level, from 1
+    passes: whether the draft took forward passes of its own;  path: accepted tokens;  rows: read by the target"""
+
+    depth: int
+    nodes: tuple[int, ...]
+    path: int
+    rows: int
+    passes: bool
+    draft_us: float
+    verify_us: float
+    rest_us: float
+
+
+class Rate(NamedTuple):
+    """Places at one depth: where a guess was tried, where one was accepted, and where the first one was."""
+
+    tested: int
+    accepted: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something to try. kind: length, tree, temperature, drafter, or limit (what nothing of the kind could surpass)
+
+    tokens: per step;  step_us: of a step;  gain: speed over the present one, both by the same model
+    how: what to say on the command line, where one word does it;  why: what is taken for granted
+    """
+
+    kind: str
+    name: str
+    tokens: float
+    step_us: float
+    gain: float
+    how: str
+    why: str
+
+
+@dataclass
+class Seen:
+    """What the runs show, gathered for the advice. rates: by depth, from 1
+    rescue: per place at depth 1 whose only guess was refused, the chance of a second one
+    agree, overlap: per place with both laws: whether their favourites are one token, and the sum of min(p, q)
+    looked_up: (steps, tokens, rows of a pass -> how many) that prompt lookup would have needed for the same texts
+    """
+
+    cycles: list[Cycle] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
+    rescue: list[float] = field(default_factory=list)
+    agree: list[bool] = field(default_factory=list)
+    overlap: list[float] = field(default_factory=list)
+    looked_up: tuple[int, int, Counter[int]] = field(default_factory=lambda: (0, 0, Counter()))
+    held: list[int] = field(default_factory=list)
+
+
+class Clock:
+    """How long a step takes: measured where it was seen, elsewhere scaled by the model of costs.
+
+    Raises ValueError if no time was recorded.
+    """
+
+    def __init__(self, header: Header, seen: Seen):
+        cycles = seen.cycles
+        times: dict[int, list[float]] = {}
+        for x in cycles:
+            times.setdefault(x.rows, []).append(x.verify_us)
+        usual = {max(times, key=lambda n: len(times[n]))} if times else set()
+        self.seen = {n: statistics.median(x) for n, x in times.items() if n > 0 and (n in usual or len(x) >= SEEN)}
+        if not self.seen or min(self.seen.values()) <= 0:
+            raise ValueError("no time was recorded")
+        self.rest = statistics.median(x.rest_us for x in cycles)
+        drafts = [x for x in cycles if x.depth]
+        self.by_level = any(x.passes for x in drafts)
+        spent = [x.draft_us / x.depth if self.by_level else x.draft_us for x in drafts]
+        self.each = statistics.median(spent) if spent else 0.0
+        self.held = int(statistics.median(seen.held)) if seen.held else 0
+        self._models(header)
+
+    def _models(self, header: Header) -> None:
+        """The shape of the target, and the machine, where the header tells them."""
+        self.spec = self.profile = None
+        self.bits, self.dtype = DTYPE_BITS.get(header.dtype, 16), header.dtype
+        try:
+            self.spec = spec_of(header.model)
+            if header.machine is not None:
+                self.profile = HardwareProfile.from_record(header.machine)
+                self.profile.peak(self.dtype)
+        except Refusal:  # a header that does not tell the shape, or no machine of this type of numbers
+            self.profile = None
+
+    @property
+    def source(self) -> str:
+        """Where the times of passes of other sizes come from, in words."""
+        sizes = ", ".join(map(str, sorted(self.seen)))
+        how = "the roofline of the machine" if self.profile else "the bytes that they move" if self.spec else "nothing: equal"
+        return f"passes over {sizes} tokens as measured, between them in proportion, other sizes scaled by {how}"
+
+    def verify(self, rows: float) -> float:
+        """Microseconds of the target's pass over `rows` tokens, with the rule that decides on them."""
+        low = math.floor(rows)
+        return self._whole(low) if low == rows else self._whole(low) * (low + 1 - rows) + self._whole(low + 1) * (rows - low)
+
+    def _whole(self, rows: int) -> float:
+        below, above = (
+            max((n for n in self.seen if n <= rows), default=None),
+            min((n for n in self.seen if n >= rows), default=None),
+        )
+        if below is not None and above is not None:
+            share = 0.0 if above == below else (rows - below) / (above - below)
+            return self.seen[below] * (1 - share) + self.seen[above] * share
+        near = above if below is None else below
+        assert near is not None, "one size at least was measured"
+        return self.seen[near] * self._modelled(rows) / self._modelled(near)
+
+    def _modelled(self, rows: int) -> float:
+        """Of a pass over `rows` tokens: time by the roofline, else bytes, else 1."""
+        if self.spec is None:
+            return 1.0
+        sizes: PassOptions = {"logits": rows, "weight_bits": self.bits, "act_bits": self.bits, "kv_bits": self.bits}
+        if self.profile is None:
+            return float(pass_cost(self.spec, rows, self.held, **sizes).bytes)
+        return self.profile.time_us(pass_ops(self.spec, rows, self.held, **sizes), self.dtype).us
+
+    def step(self, rows: float, levels: float) -> float:
+        """Microseconds of a step whose draft has `levels` levels and whose pass reads `rows` tokens."""
+        return self.verify(rows) + self.rest + self.draft(levels)
+
+    def draft(self, levels: float) -> float:
+        """Microseconds of a draft: so much a level if it takes passes of its own, else the same for any length."""
+        return self.each * levels if self.by_level else self.each * (levels > 0)
+
+
+class Point(NamedTuple):
+    """Drafts of one length: tokens of a step, its microseconds, and its speed over the present one."""
+
+    length: int
+    tokens: float
+    step_us: float
+    gain: float
+
+
+def lengths(seen: Seen, clock: Clock) -> list[Point]:
+    """Speed by the depth at which drafts end, from 0 (plain decoding) to twice the present one; to the present one where
+    there are too few tests to go on from."""
+    deep = max(x.depth for x in seen.cycles)
+    longest = min(2 * deep + 2, LONGEST) if sum(x.tested for x in seen.rates) >= ENOUGH else deep
+    raw = [(n, *_of_length(n, deep, seen, clock)) for n in range(max(longest, deep) + 1)]
+    _, now, us = raw[deep]
+    return [Point(n, tokens, step, tokens / step / (now / us)) for n, tokens, step in raw]
+
+
+def _of_length(n: int, deep: int, seen: Seen, clock: Clock) -> tuple[float, float]:
+    """(tokens of a step, microseconds) with drafts of at most `n` levels, where the present ones have up to `deep`."""
+    cycles, count, within, more = seen.cycles, len(seen.cycles), min(n, deep), max(0, n - deep)
+    reached = [sum(x.path >= k for x in cycles) / count for k in range(1, within + 1)]
+    rows = 1 + sum(sum(x.nodes[:within]) for x in cycles) / count
+    levels = sum(min(x.depth, within) for x in cycles) / count
+    whole = sum(x.depth == deep for x in cycles) / count
+    last = sum(x.nodes[deep - 1] for x in cycles if x.depth == deep) / count
+    share = tail(seen.rates)
+    carried = sum(reached[-1] * share**j for j in range(1, more + 1)) if reached else 0.0
+    return 1 + sum(reached) + carried, clock.step(rows + more * last, levels + more * whole)
+
+
+def tail(rates: Sequence[Rate]) -> float:
+    """The share that was accepted at the deepest places, as many as it takes to have 30 tests."""
+    tested = accepted = 0
+    for rate in reversed(rates):
+        tested, accepted = tested + rate.tested, accepted + rate.accepted
+        if tested >= ENOUGH:
+            break
+    return accepted / tested if tested else 0.0
+
+
+def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[str]]:
+    """What to try, the best first and limits last; speed by length; and what cannot be told, in sentences."""
+    plain, telling = bool(said(header, "drafter").get("speaks")), telling_at(header)
+    chance = "sampler" in header.method and not said(header, "sampler").get("greedy")
+    rest = telling is not None and telling.rest  # what a refusal leaves of the law is what a further guess is tried against
+    try:
+        clock = Clock(header, seen)
+    except ValueError:
+        return [], [], ["No times are in the record, so nothing can be said about gains."]
+    curve = lengths(seen, clock)
+    deep = max(x.depth for x in seen.cycles)
+    now = curve[deep]
+    chain = all(max(x.nodes, default=0) <= 1 for x in seen.cycles)
+    made = [_best_length(curve, deep, plain)]
+    notes: list[str] = []
+    if chain:
+        made += _second_chain(seen, clock, now, plain, notes) if rest else []
+        made += _greedy(seen, now) if rest and chance else []
+    else:
+        made += _first_only(seen, clock, now, plain)
+    if _named(header.method, "drafter") != "prompt_lookup":
+        made += _lookup(seen, clock, now)
+    made.sort(key=lambda x: -x.gain)
+    return [*made, *_limits(seen, clock, now)], curve, notes
+
+
+def _named(method: Mapping[str, object], kind: str) -> str:
+    part = method.get(kind)
+    return str(part.get("name", "")) if isinstance(part, dict) else ""
+
+
+def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
+    """plain: the drafter is a model that drafts by itself, whose knobs these are."""
+    best = max(curve, key=lambda x: x.gain)
+    why = "a guess at some depth is accepted as often, however deep the draft is"
+    if best.length > deep:
+        why += f"; behind depth {deep}, the deepest seen, as often as at the last ones seen"
+    if best.length == 0:
+        return Advice("length", "no draft at all", best.tokens, best.step_us, best.gain, "--drafter none", "the same passes")
+    name = f"drafts up to {best.length} deep" if best.length != deep else f"the present depth, {deep}"
+    how = f"--set drafter.length={best.length}" if plain and best.length != deep else ""
+    return Advice("length", name, best.tokens, best.step_us, best.gain, how, why)
+
+
+def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list[str]) -> list[Advice]:
+    """A chain beside the present one, from a second guess at the root."""
+    if not seen.rescue:
+        notes.append("What a second branch would gain cannot be told: no law is recorded where first guesses were refused.")
+        return []
+    shares, deep, levels = _shares(seen, [x.accepted for x in seen.rates]), len(seen.rates), _levels(seen)
+    refused = (seen.rates[0].tested - seen.rates[0].accepted) / len(seen.cycles)
+    rescue = statistics.fmean(seen.rescue)
+    both = [*range(-1, deep - 1), -1, *range(deep, 2 * deep - 1)]
+    tokens = expected_tree_tokens(both, [*shares, refused * rescue, *shares[1:]])
+    us = clock.step(1 + 2 * levels, levels)
+    why = (
+        f"where the first guess at the root was refused a second one would be accepted in {100 * rescue:.0f} %, by the laws "
+        "recorded there; below it things go on as below the first; both chains grow in the passes of one"
+    )
+    how = "--set drafter.width=2" if plain else ""
+    return [Advice("tree", "a second chain at the root", tokens, us, _gain(tokens, us, now), how, why)]
+
+
+def _first_only(seen: Seen, clock: Clock, now: Point, plain: bool) -> list[Advice]:
+    """Of a tree only the first guess at each place."""
+    levels = _levels(seen)
+    tokens = expected_tree_tokens(range(-1, len(seen.rates) - 1), _shares(seen, [x.first for x in seen.rates]))
+    us = clock.step(1 + levels, levels)
+    why = "the first guess at a place is right as often as it was in the tree; a level of one node costs as much to draft"
+    how = "--set drafter.width=1" if plain else ""
+    return [Advice("tree", "a chain of the first guesses", tokens, us, _gain(tokens, us, now), how, why)]
+
+
+def _greedy(seen: Seen, now: Point) -> list[Advice]:
+    if not seen.agree:
+        return []
+    drawn, sure = statistics.fmean(seen.overlap), statistics.fmean(seen.agree)
+    line = range(-1, len(seen.rates) - 1)
+    then, before = (
+        expected_tree_tokens(line, _shares(seen, [share * x.tested for x in seen.rates])) for share in (sure, drawn)
+    )
+    gain = then / before if before > 0 else 1.0
+    why = (
+        f"both laws have the same favourite at {100 * sure:.0f} % of the places; as drawn a guess is accepted in "
+        f"{100 * drawn:.0f} %. The text is another one then: always the likeliest token"
+    )
+    return [Advice("temperature", "temperature 0 (greedy)", gain * now.tokens, now.step_us, gain, "--sampler greedy", why)]
+
+
+def _shares(seen: Seen, accepted: Sequence[float]) -> list[float]:
+    """P(a guess at a depth is accepted | the one above it was), by depth; where nothing was guessed counts as refused.
+    accepted: places at each depth where the guess in question would stay."""
+    before = [len(seen.cycles), *(x.accepted for x in seen.rates)]
+    return [x / n if n else 0.0 for x, n in zip(accepted, before, strict=False)]
+
+
+def _levels(seen: Seen) -> float:
+    return statistics.fmean(x.depth for x in seen.cycles)
+
+
+def _gain(tokens: float, us: float, now: Point) -> float:
+    return tokens / us / (now.tokens / now.step_us)
+
+
+def _lookup(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
+    steps, tokens, sizes = seen.looked_up
+    if not steps:
+        return []
+    us = sum(clock.step(rows, 0) * count for rows, count in sizes.items()) / steps
+    why = "counted on the very texts of these runs, as under exact matching; looking up takes no time"
+    each = tokens / steps
+    return [Advice("drafter", "prompt lookup", each, us, _gain(each, us, now), "--drafter prompt_lookup", why)]
+
+
+def _limits(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
+    """What a drafter could gain at most by being faster, and by being right."""
+    levels = _levels(seen)
+    free, right = now.step_us - clock.draft(levels), levels + 1
+    return [
+        Advice(
+            "limit", "the same guesses in no time", now.tokens, free, now.step_us / free, "", "the target's side stays as it is"
+        ),
+        Advice("limit", "the same drafts, always right", right, now.step_us, right / now.tokens, "", "the times stay"),
+    ]
+
+
+def looked_up(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Counter[int]]:
+    """(steps, tokens, rows of a pass -> how many) that prompt lookup would need to write text[prompt:], matching exactly.
+
+    It proposes up to 10 tokens that followed the latest earlier occurrence of the last 3, 2 or 1. room: the longest text
+    that the run might have had, behind the prompt.
+    """
+    ends: dict[tuple[int, ...], int] = {}
+    entered, at, steps = 0, prompt, 0
+    sizes: Counter[int] = Counter()
+    while at < len(text):
+        while entered < at - 1:
+            entered += 1
+            for n in range(1, min(LOOKUP["ngram"], entered) + 1):
+                ends[tuple(text[entered - n : entered])] = entered
+        found = next((e for n in range(min(LOOKUP["ngram"], at - 1), 0, -1) if (e := ends.get(tuple(text[at - n : at])))), None)
+        most = min(LOOKUP["length"], prompt + room - at - 1)
+        copied = [] if found is None else list(text[found : min(found + most, at)])
+        right = 0
+        while right < len(copied) and at + right < len(text) and copied[right] == text[at + right]:
+            right += 1
+        steps += 1
+        sizes[1 + len(copied)] += 1
+        at += right + 1
+    return steps, len(text) - prompt, sizes

@@ -1,0 +1,113 @@
+"""Report figures: where drafts die, as charts for a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from decodescope.lab.figures.chart import ACCEPT, INK, MUTED, REJECT, chart
+from decodescope.lab.words.style import LIGHT
+
+from .report import Report
+from .tables import FEW
+from .tally import Share
+
+HALF = "rgba({}, {}, {}, 0.35)".format(*(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5)))
+SHARE = "accepted, of those tried"
+
+
+def depth(report: Report) -> go.Figure:
+    """Share accepted by depth of the guess, and of all drafts so deep those accepted down to there."""
+    rows = [x for x in report.depths if x.offered]
+    line = dict(mode="lines+markers", line=dict(color=INK), marker=dict(size=8, color=INK))
+    so_far = go.Scatter(x=[x.label for x in rows], y=[x.accepted / x.offered for x in rows], name="down to there", **line)
+    made = chart("Where drafts die: by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far)
+    return made.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
+
+
+def entropy(report: Report) -> go.Figure:
+    """Share accepted by the entropy of the target's law at the place."""
+    rows = [x for x in report.entropy if x.tested]
+    made = chart("By the target's entropy", "entropy of the target's law, nats", SHARE, _bars(rows, "places"))
+    return made.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
+
+
+def kinds(report: Report) -> go.Figure:
+    """Guesses by kind of token, those accepted below and those refused on top."""
+    rows = [x for x in report.kinds if x.tested]
+    names, refused = [x.label for x in rows], [x.tested - x.accepted for x in rows]
+    told = "%{x}: %{y} guesses %{fullData.name}<extra></extra>"
+    stays = go.Bar(x=names, y=[x.accepted for x in rows], name="accepted", marker=dict(color=ACCEPT), hovertemplate=told)
+    goes = go.Bar(x=names, y=refused, name="refused", marker=dict(color=REJECT), hovertemplate=told)
+    return chart("By kind of token", "kind of the guess", "guesses", stays, goes).update_layout(barmode="stack")
+
+
+def calibration(report: Report) -> go.Figure:
+    """Acceptance by q, the probability with which the draft drew its guess, and the target's mean p beside it.
+
+    The dashed line is where p is q. Raises ValueError for drafts chosen without chance, which have no q.
+    """
+    rows = [x for x in report.bins if x.tested]
+    if not rows:
+        raise ValueError("The drafts were chosen without chance (one-hot): there is no q to draw.")
+    largest = max(x.tested for x in rows)
+    sizes = [8 + 16 * (x.tested / largest) ** 0.5 for x in rows]
+    counts = [x.tested for x in rows]
+    told = dict(customdata=counts, hovertemplate="q %{x:.2f}: %{y:.2f}, of %{customdata} guesses")
+    dots = dict(mode="markers", marker=dict(size=sizes, color=ACCEPT))
+    parts = [
+        go.Scatter(x=[0, 1], y=[0, 1], name="p = q", mode="lines", line=dict(color=MUTED, dash="dash"), hoverinfo="skip"),
+        go.Scatter(x=[x.q for x in rows], y=[x.share for x in rows], name="accepted", **dots, **told),
+    ]
+    known = [x for x in rows if x.p is not None]
+    if known:
+        hollow = dict(size=9, color=LIGHT["bg"], line=dict(color=INK, width=1.5))
+        mean = go.Scatter(x=[x.q for x in known], y=[x.p for x in known], name="mean p", mode="markers", marker=hollow)
+        parts.append(mean)
+    made = chart("What the draft believed", "q of the guess, mean of the bin", "share accepted, or mean p", *parts)
+    return made.update_xaxes(range=[0, 1.03]).update_yaxes(range=[0, 1.05])
+
+
+def time(report: Report) -> go.Figure:
+    """The steps' time by phase, one bar."""
+    names = (("draft", "drafting", "time-1"), ("verify", "verifying", "time-2"), ("policy", "evicting", "gone"))
+    parts = [
+        go.Bar(x=[report.spent.get(key, 0.0)], y=[""], name=name, orientation="h", marker=dict(color=colour))
+        for key, name, colour in (*((k, n, LIGHT[c]) for k, n, c in names), ("rest", "bookkeeping", LIGHT["time-3"]))
+    ]
+    made = chart("Where the time went", "share of the steps' time", "", *parts, height=220)
+    return made.update_layout(barmode="stack").update_xaxes(range=[0, 1], tickformat=".0%")
+
+
+def lengths(report: Report) -> go.Figure:
+    """Speed by length of the draft, the present one being 1, by the model; hollow behind the deepest draft seen."""
+    deep = len(report.depths)
+    seen = [x for x in report.curve if x.length <= deep]
+    carried = [x for x in report.curve if x.length > deep]
+    hollow = dict(size=10, color=LIGHT["bg"], line=dict(color=INK, width=1.5))
+    parts = [
+        go.Scatter(
+            x=[x.length for x in points], y=[x.gain for x in points], name=name, mode="markers", marker=marker,
+        )
+        for points, name, marker in (
+            (seen, "of drafts that were seen", dict(size=10, color=ACCEPT)),
+            (carried, "carried on", hollow),
+        )
+        if points
+    ]  # fmt: skip
+    made = chart("Speed by length, by the model", "depth at which drafts end", "speed, as it ran = 1", *parts)
+    return made.update_yaxes(rangemode="tozero")
+
+
+def _bars(rows: Sequence[Share], name: str) -> go.Bar:
+    """Shares, with the number of tests in the hover; pale where there are few."""
+    colours = [ACCEPT if x.tested >= FEW else HALF for x in rows]
+    return go.Bar(
+        x=[x.label for x in rows],
+        y=[x.share for x in rows],
+        name=name,
+        marker=dict(color=colours),
+        customdata=[x.tested for x in rows],
+        hovertemplate="%{x}: %{y:.1%} of %{customdata}<extra></extra>",
+    )

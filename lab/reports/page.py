@@ -1,0 +1,90 @@
+"""Report page: a report as one HTML file without script, whose bars are drawn in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from decodescope.lab.views.document import document
+from decodescope.lab.words.style import DARK, LIGHT, MONO, SANS
+from decodescope.lab.words.tokens import escaped
+
+from .report import Report
+from .tables import Table, headline, tables
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+WIDE, HIGH = 180, 12  # px of a bar
+
+
+def page(report: Report, path: str | Path | None = None) -> str:
+    """One HTML file that needs no network and runs nothing; written to `path` if given, and returned."""
+    parts = {
+        "POLICY": POLICY,
+        "TITLE": escaped(f"DecodeScope: where drafts die, {report.model}"),
+        "STYLE": _tokens(":root", LIGHT) + "@media (prefers-color-scheme: dark) {" + _tokens(":root", DARK) + "}" + _STYLE,
+        "LEAD": "".join(f"<p>{escaped(x)}</p>" for x in headline(report)),
+        "TABLES": "".join(map(_table, tables(report))),
+        "NOTES": "".join(f"<p class='note'>{escaped(x)}</p>" for x in report.notes),
+    }
+    # one pass: what a model wrote is put in and not looked at again
+    made = document(_PAGE, parts)
+    if path is not None:
+        Path(path).write_text(made, encoding="utf-8")
+    return made
+
+
+def _table(table: Table) -> str:
+    bars = list(table.bars) or [None] * len(table.rows)
+    head = "".join(f"<th>{escaped(x)}</th>" for x in table.head) + ("<th></th>" if table.bars else "")
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escaped(x)}</td>" for x in row) + (f"<td>{_bar(bar)}</td>" if table.bars else "") + "</tr>"
+        for row, bar in zip(table.rows, bars, strict=True)
+    )
+    about = f"<p class='about'>{escaped(table.about)}</p>" if table.about else ""
+    below = "".join(f"<p class='about'>{escaped(x)}</p>" for x in table.below)
+    return (
+        f"<section><h2>{escaped(table.title)}</h2>{about}<div class='wide'><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>{below}</section>"
+    )
+
+
+def _bar(share: float | None) -> str:
+    """A bar of `share`, on the ground that it fills; its number stands in the row."""
+    fill = "" if not share else f"<rect class='fill' width='{min(share, 1.0) * WIDE:.1f}' height='{HIGH}'/>"
+    ground = f"<rect class='ground' width='{WIDE}' height='{HIGH}'/>" if share is not None else ""
+    return f"<svg width='{WIDE}' height='{HIGH}' aria-hidden='true'>{ground}{fill}</svg>"
+
+
+def _tokens(where: str, colours: dict[str, str]) -> str:
+    return where + " {" + "".join(f"--{name}: {value}; " for name, value in colours.items()) + "}"
+
+
+_STYLE = (
+    """
+body { margin: 0; background: var(--bg); color: var(--ink); font: 13px/1.5 """
+    + ", ".join(f'"{x}"' if " " in x else x for x in SANS)
+    + """; font-variant-numeric: tabular-nums; }
+main { max-width: 1200px; margin: 0 auto; padding: 24px; }
+h1 { font-size: 20px; font-weight: 600; margin: 0 0 8px; }
+h2 { font-size: 13px; font-weight: 600; margin: 24px 0 4px; }
+p { margin: 0 0 4px; max-width: 90ch; }
+.about, .note { color: var(--muted); font-size: 12px; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; margin-top: 4px; }
+th, td { text-align: left; font-weight: 400; padding: 3px 20px 3px 0; vertical-align: top; border-bottom: 1px solid var(--line);
+  white-space: pre-wrap; overflow-wrap: anywhere; max-width: 60ch; }
+th { color: var(--muted); font-size: 12px; white-space: nowrap; }
+td:first-child { font-family: """
+    + ", ".join(f'"{x}"' if " " in x else x for x in MONO)
+    + """; }
+.ground { fill: var(--gone); }
+.fill { fill: var(--accept); }
+"""
+)
+_PAGE = """<h1>Where drafts die</h1>
+@@LEAD@@
+@@TABLES@@
+@@NOTES@@
+</main>
+</body>
+</html>
+"""

@@ -1,0 +1,170 @@
+"""Report: where drafts die, over several runs of one method, counted from their traces."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from decodescope.engine.trace import Header, Trace, TraceError
+from decodescope.engine.trace.parts import said
+
+from .advice import Advice, Point, Rate, advice
+from .tally import AtDepth, Bin, Share, Tally
+
+CONFUSIONS = 20
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """A draft died on the token `drafted`, and `came` stood in its place. before: text before one such place, which is
+    in the run numbered `run` (from 0) at `step`."""
+
+    drafted: str
+    came: str
+    count: int
+    before: str
+    run: int
+    step: int
+
+
+@dataclass
+class Report:
+    """Where the drafts of some runs died, and what to try next.
+
+    runs: number of traces;  model, draft, method, sampler: what ran, in words;  lossless: by the method's word
+    tokens, steps, passes, tau, tokens_per_s: of decoding, all runs together;  drafted, accepted: nodes
+    fates: steps by what became of the draft: refused at some place; whole: accepted to its end; none: there was no
+    draft; cut: the text ended inside it. Of cut steps nothing else is counted
+    depths, entropy: of places on the path;  kinds, ranks, bins: of guesses tried there;  came: kind -> tokens in the
+    place of refused drafts
+    expected: mean chance by both laws that the first guess is accepted, over the places that show both (None: no such)
+    confusions: the commonest;  others: drafts that died on pairs which are rarer;  again: on a token that was then drawn
+    all the same
+    spent: draft, verify, policy, rest: shares of the steps' time
+    advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
+    notes: what cannot be told, and why
+    """
+
+    runs: int
+    model: str
+    draft: str
+    method: str
+    sampler: str
+    lossless: bool
+    device: str
+    tokens: int
+    steps: int
+    passes: int
+    tau: float
+    tokens_per_s: float
+    drafted: int
+    accepted: int
+    fates: dict[str, int]
+    depths: list[AtDepth]
+    entropy: list[Share]
+    kinds: list[Share]
+    came: dict[str, int]
+    ranks: list[Share]
+    bins: list[Bin]
+    expected: float | None
+    confusions: list[Confusion]
+    others: int
+    again: int
+    spent: dict[str, float]
+    advice: list[Advice] = field(default_factory=list)
+    curve: list[Point] = field(default_factory=list)
+    clock: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        """As plain data; rows of counts carry their share."""
+        made = asdict(self)
+        for name in ("depths", "entropy", "kinds", "ranks", "bins"):
+            for row, one in zip(made[name], getattr(self, name), strict=True):
+                row["share"] = one.share
+        made["curve"] = [point._asdict() for point in self.curve]
+        return made
+
+
+def report(traces: Trace | Iterable[Trace]) -> Report:
+    """Count over the traces, which are read one after the other, each once from begin to end.
+
+    Raises TraceError where they were not made by one method on one model, do not hold decisions, or hold no draft.
+    """
+    tally = Tally()
+    for trace in [traces] if isinstance(traces, Trace) else traces:
+        tally.run(trace)
+    head, seen = tally.header, tally.seen
+    if head is None:
+        raise TraceError("There is no trace to report on: give one at least.")
+    if not tally.depths:
+        raise TraceError("No step of these traces holds a draft: take runs of a method that drafts, such as draft_model.")
+    for one, drawn in zip(tally.bins, tally.drawn, strict=True):
+        known = [p for _, p in drawn if p is not None]
+        one.q = statistics.fmean(q for q, _ in drawn) if drawn else 0.0
+        one.p = statistics.fmean(known) if known else None
+    bins = [x for x in tally.bins if x.tested]
+    if not bins:
+        tally.notes.append("The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance.")
+    seen.rates = [Rate(x.tested, x.accepted, x.first) for x in tally.depths]
+    tried, curve, more = advice(head, seen)
+    speed = tally.tokens / tally.wall * 1e6 if tally.wall else 0.0
+    deep = min(max(x.depth for x in seen.cycles), len(curve) - 1)
+    modelled = curve[deep].tokens / curve[deep].step_us * 1e6 if curve else None
+    return Report(
+        runs=tally.runs,
+        model=str(head.model.get("name", "?")),
+        draft=", ".join(str(x.get("name", "?")) for x in head.lanes.values()),
+        method=_method(head),
+        sampler=_told(head.method, "sampler"),
+        lossless=head.lossless,
+        device=head.where,
+        tokens=tally.tokens,
+        steps=tally.steps,
+        passes=tally.passes,
+        tau=tally.tokens / tally.passes if tally.passes else 0.0,
+        tokens_per_s=speed,
+        drafted=tally.drafted,
+        accepted=tally.accepted,
+        fates=tally.fates,
+        depths=tally.depths,
+        entropy=tally.entropy,
+        kinds=list(tally.kinds.values()),
+        came=tally.came,
+        ranks=tally.ranks,
+        bins=bins,
+        expected=statistics.fmean(seen.overlap) if seen.overlap else None,
+        confusions=[_confusion(tally, *pair, count) for pair, count in tally.pairs.most_common(CONFUSIONS)],
+        others=sum(count for _, count in tally.pairs.most_common()[CONFUSIONS:]),
+        again=tally.again,
+        spent={name: us / tally.wall if tally.wall else 0.0 for name, us in tally.spent.items()},
+        advice=tried,
+        curve=curve,
+        clock=speed / modelled if modelled else None,
+        notes=[*tally.notes, *more],
+    )
+
+
+def _method(header: Header) -> str:
+    """The parts that decide on drafts, in words."""
+    schedule, method = _told(header.method, "schedule"), header.method
+    kept = "" if schedule == "?" or said(header, "schedule").get("usual") else f", {schedule}"
+    return f"{_told(method, 'drafter')}{kept} with {_told(method, 'acceptance')}"
+
+
+def _confusion(tally: Tally, drafted: str, came: str, count: int) -> Confusion:
+    before, run, step = tally.examples[drafted, came]
+    return Confusion(drafted, came, count, before, run, step)
+
+
+def _told(method: dict[str, Any], kind: str) -> str:
+    """A part of the method and its knobs, in words."""
+    part = method.get(kind)
+    if not isinstance(part, dict):
+        return "?"
+    stages = [x for x in part.get("stages") or [part] if isinstance(x, dict)]
+    return " + ".join(
+        " ".join([str(x.get("name", "?")), *(f"{k}={v}" for k, v in x.items() if k not in ("name", "stages"))]) for x in stages
+    )

@@ -1,0 +1,27 @@
+"""Shown: a report as a notebook shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from decodescope.engine.trace import Trace
+from decodescope.lab.views.export import Frozen
+
+from .page import page
+from .report import Report
+from .report import report as counted
+
+HIGH = 900  # px of its frame
+
+
+class Shown(Report):
+    """A report that a notebook shows as its page."""
+
+    def _repr_html_(self) -> str:
+        return Frozen(page(self), HIGH)._repr_html_()
+
+
+def report(traces: Trace | Iterable[Trace]) -> Shown:
+    """Where the drafts of these runs died, and what to try next. Raises TraceError where they were not made by one method on
+    one model, do not hold decisions, or hold no draft."""
+    return Shown(**vars(counted(traces)))

@@ -1,0 +1,171 @@
+"""Report tables: a report as tables of words, the same for the terminal, the file and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from decodescope.lab.words.style import percent
+from decodescope.lab.words.tokens import shown
+
+from .report import Report
+from .tally import Share
+
+FEW = 20  # tests below which a share is marked as one of few
+
+
+@dataclass(frozen=True)
+class Table:
+    """title, a sentence that says how to read it, column heads and rows. bars: per row a share from 0 to 1 that is drawn
+    beside it, None: no bar; empty: the table has none;  below: sentences that stand under it."""
+
+    title: str
+    about: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    bars: Sequence[float | None] = ()
+    below: Sequence[str] = ()
+
+
+def headline(report: Report) -> list[str]:
+    """What ran and how it went, in sentences."""
+    runs = "1 run" if report.runs == 1 else f"{report.runs} runs"
+    models = report.model + (f" with {report.draft}" if report.draft else "")
+    share = percent(report.accepted / report.drafted) if report.drafted else "none"
+    made = [
+        f"{runs} of {models}: {report.method}, {report.sampler}; {report.device}.",
+        f"{report.tokens} tokens in {report.steps} steps, {report.tau:.2f} per target pass, {report.tokens_per_s:.1f} a "
+        f"second; {report.accepted} of {report.drafted} drafted tokens ({share}) stayed.",
+    ]
+    best = next((x for x in report.advice if x.kind != "limit"), None)
+    if best is not None:
+        made.append(
+            f"Most promising by the model: {best.name}, {best.gain:.2f} times as fast."
+            if best.gain > 1.02
+            else "By the model nothing that was looked at is faster than what ran."
+        )
+    return made if report.lossless else [*made, "The method changes the target's law."]
+
+
+def tables(report: Report) -> list[Table]:
+    """All tables, in the order in which they are read; those with nothing to say are left out."""
+    made = [_fates(report), _depths(report), _entropy(report), _kinds(report), _ranks(report), _bins(report)]
+    made += [_confusions(report), _spent(report), _advice(report), _curve(report)]
+    return [x for x in made if x is not None and x.rows]
+
+
+def _fates(report: Report) -> Table:
+    words = {
+        "refused": "a guess was refused and the draft died there",
+        "whole": "accepted down to its end",
+        "none": "there was no draft",
+        "cut": "the text ended inside it; not counted below",
+    }
+    rows = [(words[x], str(n), percent(n / report.steps)) for x, n in report.fates.items() if n]
+    bars = [n / report.steps for n in report.fates.values() if n]
+    return Table("What became of the drafts", "", ("draft of a step", "steps", "share"), rows, bars)
+
+
+def _depths(report: Report) -> Table:
+    about = (
+        "Places on the accepted path, by depth of the guess. accepted: of the places that were reached, where some guess "
+        "stayed; so far: of all drafts that deep, those accepted down to there."
+    )
+    head = ("depth", "drafts", "reached", "accepted", "share", "so far")
+    rows = [
+        (x.label, str(x.offered), str(x.tested), str(x.accepted), _share(x), percent(x.accepted / x.offered))
+        for x in report.depths
+        if x.offered
+    ]
+    return Table("By depth", about, head, rows, [x.share for x in report.depths if x.offered])
+
+
+def _entropy(report: Report) -> Table:
+    about = "How open the target's own law was at the place: 0 nats is one certain token, 1 about three equal ones."
+    tested = [x for x in report.entropy if x.tested]
+    return Table("By the target's entropy", about, ("entropy, nats", "places", "accepted", "share"), *_rows(tested))
+
+
+def _kinds(report: Report) -> Table:
+    about = "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
+    found = [x for x in report.kinds if x.tested or report.came[x.label]]
+    rows = [(*row, str(report.came[x.label])) for row, x in zip(_rows(found)[0], found, strict=True)]
+    return Table("By kind of token", about, ("guess", "tried", "accepted", "share", "came"), rows, [x.share for x in found])
+
+
+def _ranks(report: Report) -> Table | None:
+    if len(report.ranks) < 2:
+        return None
+    about = "Guesses at one place are tried in the order in which they were drawn; later ones only after refusals."
+    return Table("By order at a place", about, ("guess", "tried", "accepted", "share"), *_rows(report.ranks))
+
+
+def _bins(report: Report) -> Table:
+    about = "q is what the draft gave its own guess, p what the target gave it: a draft that knows itself has p near q."
+    if report.expected is not None:
+        first = sum(x.first for x in report.depths) / max(1, sum(x.tested for x in report.depths))
+        about += f" By both laws {percent(report.expected)} of first guesses are due to stay; {percent(first)} did."
+    rows = [
+        (x.label, str(x.tested), f"{x.q:.2f}", "–" if x.p is None else f"{x.p:.2f}", str(x.accepted), _share(x))
+        for x in report.bins
+    ]
+    head = ("q", "guesses", "mean q", "mean p", "accepted", "share")
+    return Table("What the draft believed", about, head, rows, [x.share for x in report.bins])
+
+
+def _confusions(report: Report) -> Table:
+    about = "The first guess where a draft died, and the token that came; commonest first, with one place of each."
+    if report.others:
+        about += f" {report.others} more died on rarer pairs."
+    if report.again:
+        about += f" {report.again} more died on a token that was then drawn all the same."
+    rows = [(x.drafted, x.came, str(x.count), f"{shown(x.before, 80)}|", f"{x.run + 1}, {x.step}") for x in report.confusions]
+    return Table("Taken for another", about, ("drafted", "came", "times", "behind", "run, step"), rows)
+
+
+def _spent(report: Report) -> Table:
+    words = {"draft": "drafting", "verify": "verifying, the rule included", "policy": "evicting", "rest": "bookkeeping"}
+    rows = [(words[x], percent(share)) for x, share in report.spent.items() if share >= 0.0005]
+    return Table(
+        "Where the time went", "", ("phase", "of the steps' time"), rows, [x for x in report.spent.values() if x >= 0.0005]
+    )
+
+
+def _advice(report: Report) -> Table:
+    about = "Speed over the present one, both by the same model of costs; a limit is what nothing of its kind surpasses."
+    if report.clock is not None:
+        about += f" For what ran, the clock gave {report.clock:.2f} times the model's speed."
+    found = report.advice
+    names = [x.name + (" (limit)" if x.kind == "limit" else "") for x in found]
+    rows = [
+        (name, f"{x.gain:.2f}", f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", x.how or "–")
+        for name, x in zip(names, found, strict=True)
+    ]
+    granted = [f"{x.name[:1].upper()}{x.name[1:]}: {x.why}." for x in found]
+    head = ("try", "times as fast", "tokens a step", "ms a step", "option")
+    below = [f"Taken for granted. {granted[0]}", *granted[1:]] if granted else []
+    return Table("What to try", about, head, rows, _scaled(x.gain for x in found), below)
+
+
+def _curve(report: Report) -> Table:
+    about = "Drafts that end at this depth; 0 is plain decoding. Behind the deepest draft seen it is carried on."
+    rows = [(str(x.length), f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", f"{x.gain:.2f}") for x in report.curve]
+    head = ("depth of the draft", "tokens a step", "ms a step", "times as fast")
+    return Table("Speed by length", about, head, rows, _scaled(x.gain for x in report.curve))
+
+
+def _rows(shares: Sequence[Share]) -> tuple[list[tuple[str, ...]], list[float | None]]:
+    rows: list[tuple[str, ...]] = [(x.label, str(x.tested), str(x.accepted), _share(x)) for x in shares]
+    return rows, [x.share for x in shares]
+
+
+def _share(one: Share) -> str:
+    """In percent; marked where it rests on few tests."""
+    return "–" if one.share is None else percent(one.share) + (" (few)" if one.tested < FEW else "")
+
+
+def _scaled(values: Iterable[float]) -> list[float]:
+    """As shares of the largest."""
+    found = list(values)
+    most = max(found, default=0.0)
+    return [x / most if most > 0 else 0.0 for x in found]

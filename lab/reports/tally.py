@@ -1,0 +1,204 @@
+"""Tally: counts over the places at which drafts were decided, while the traces of some runs go by."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from decodescope.engine.trace import Header, Step, Trace, TraceError
+from decodescope.engine.trace.forks import legs
+from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.pieces import join
+from decodescope.lab.decision.walk import Place, depths, places
+from decodescope.lab.words.kinds import KINDS, LOOKED_AT, kind_of
+from decodescope.lab.words.tokens import shown_id
+
+from .advice import Cycle, Seen, looked_up
+
+ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; between them the bins
+BINS = 10  # of q
+CONTEXT = 48  # tokens before a guess, enough for LOOKED_AT characters as a rule
+SHOWN = 40  # characters before an example
+FATES = ("refused", "whole", "none", "cut")
+_ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
+
+
+@dataclass
+class Share:
+    """How many were tested, and how many of them accepted."""
+
+    label: str
+    tested: int = 0
+    accepted: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """accepted / tested; None where nothing was tested."""
+        return self.accepted / self.tested if self.tested else None
+
+    def add(self, accepted: bool) -> None:
+        """Count one test."""
+        self.tested += 1
+        self.accepted += accepted
+
+
+@dataclass
+class AtDepth(Share):
+    """Places at one depth. offered: drafts that were at least so deep; first: places whose first guess was accepted."""
+
+    offered: int = 0
+    first: int = 0
+
+
+@dataclass
+class Bin(Share):
+    """Guesses drawn with a probability in one range. q: their mean probability; p: the target's mean (None: not known)."""
+
+    q: float = 0.0
+    p: float | None = None
+
+
+class Tally:
+    """Counts while the traces go by."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None  # of the first trace
+        self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = 0
+        self.wall = 0.0
+        self.spent: Counter[str] = Counter()
+        self.fates = dict.fromkeys(FATES, 0)
+        self.depths: list[AtDepth] = []
+        bounds = [0.0, *ENTROPY]
+        self.entropy = [Share(f"{low:g} to {high:g}") for low, high in pairwise(bounds)]
+        self.entropy.append(Share(f"{ENTROPY[-1]:g} and more"))
+        self.kinds = {kind: Share(kind) for kind in KINDS}
+        self.came = dict.fromkeys(KINDS, 0)
+        self.ranks: list[Share] = []
+        self.bins = [Bin(f"{k / BINS:.1f} to {(k + 1) / BINS:.1f}") for k in range(BINS)]
+        self.drawn: list[list[tuple[float, float | None]]] = [[] for _ in range(BINS)]  # q and p of each guess
+        self.pairs: Counter[tuple[str, str]] = Counter()
+        self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
+        self.seen = Seen()
+        self.notes: list[str] = []
+
+    def run(self, trace: Trace) -> None:
+        """Take one trace. Of a fork only what its own method decided by itself is counted: steps before it that another
+        method made, and a step with forced verdicts, are left out, and a note says how many."""
+        head = trace.header
+        name = trace.path.name if trace.path is not None else f"trace {self.runs + 1}"
+        if "decisions" not in head.levels:
+            raise TraceError(
+                f"{name} was recorded at level {head.levels[-1]}, without decisions: record it with --level decisions."
+            )
+        strategy = said(head, "strategy")
+        if "drafter" in strategy.get("uses", ()) and not strategy.get("verdicts"):
+            raise TraceError(
+                f"{name} was written by {head.method['strategy'].get('name')}, whose drafts and checks stand side by side; a "
+                "report is about those that follow each other: take a run of draft_verify with the same draft model."
+            )
+        self.header = self.header or head
+        for what, (ours, theirs) in {x: (_what(self.header)[x], y) for x, y in _what(head).items()}.items():
+            if ours != theirs:
+                raise TraceError(f"{name} has another {what} than the traces before it: report on one method at a time.")
+        if trace.damage:
+            self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
+        text = head.prompt.tolist()
+        parts, left = legs(head), 0
+        for step in trace.steps:
+            part = [x for x in parts if x.first <= step.step][-1]
+            if part.method == head.method and not (part.forced and part.first == step.step):
+                self.step(trace, step, text)
+            else:
+                left += 1
+            text += step.emitted
+        if left:
+            self.notes.append(f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out.")
+        steps, tokens, sizes = looked_up(text, len(head.prompt), head.max_new_tokens or len(text))
+        before = self.seen.looked_up
+        self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
+        self.runs += 1
+
+    def step(self, trace: Trace, step: Step, text: list[int]) -> None:
+        """Count a step; `text`: the ids before it."""
+        self.steps += 1
+        self.tokens += len(step.emitted)
+        self.drafted += step.drafted
+        self.accepted += step.accepted
+        self.passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
+        self.wall += step.wall_us
+        rest = max(0.0, step.wall_us - step.draft_us - step.verify_us - step.policy_us)
+        self.spent.update({"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest})
+        if step.draft is not None and step.extra is None:
+            self.fates["cut"] += 1
+            return
+        if step.extra is None:  # neither a draft nor a token of its own: the text ended here
+            return
+        levels = [] if step.draft is None else depths(step.draft)
+        deep = max(levels, default=0)
+        rows = sum(p.tokens for p in step.passes if p.lane == "target" and p.phase == "verify")
+        own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)
+        nodes = tuple(levels.count(k) for k in range(1, deep + 1))
+        spent = (step.draft_us, step.verify_us, rest + step.policy_us)
+        self.seen.cycles.append(Cycle(deep, nodes, len(step.path or []), rows, own, *spent))
+        self.seen.held.append(step.n)
+        if step.draft is None:
+            self.fates["none"] += 1
+            return
+        self.depths += [AtDepth(str(k + 1)) for k in range(len(self.depths), deep)]
+        for k in range(deep):
+            self.depths[k].offered += 1
+        refused = False
+        for place in places(step, trace.header):
+            refused = not place.passed
+            self.place(trace, step, place, text)
+        self.fates["refused" if refused else "whole"] += 1
+
+    def place(self, trace: Trace, step: Step, place: Place, text: list[int]) -> None:
+        """Count the guesses of one place."""
+        law, row, first = place.law, self.depths[place.depth - 1], place.guesses[0]
+        row.add(place.passed)
+        row.first += first.ok
+        if law is not None:
+            self.entropy[bisect_right(ENTROPY, law.entropy)].add(place.passed)
+        if law is not None and law.drawn and first.q is not None:
+            self.seen.overlap.append(law.overlap)
+            self.seen.agree.append(law.agree)
+            if place.depth == 1 and len(place.guesses) == 1 and not place.passed:
+                self.seen.rescue.append(law.rescue(first.token))
+        ids = [*text[-CONTEXT:], *step.emitted[: place.depth - 1]]
+        before = join(ids, trace.pieces)
+        for guess in place.guesses:
+            self.kinds[_kind(trace, guess.token, before)].add(guess.ok)
+            self.ranks += [Share(_ORDINALS.get(k, f"{k + 1}th")) for k in range(len(self.ranks), guess.rank + 1)]
+            self.ranks[guess.rank].add(guess.ok)
+            if guess.q is not None:
+                k = min(int(guess.q * BINS), BINS - 1)
+                self.bins[k].add(guess.ok)
+                self.drawn[k].append((guess.q, guess.p))
+        if not place.passed and step.extra is not None:
+            self.died(trace, step, first.token, step.extra.token, before)
+
+    def died(self, trace: Trace, step: Step, drafted: int, came: int, before: str) -> None:
+        """A draft ended on `drafted`, the first guess of its place, and the target's token came."""
+        self.came[_kind(trace, came, before)] += 1
+        if drafted == came:
+            self.again += 1
+            return
+        pair = shown_id(drafted, trace.pieces), shown_id(came, trace.pieces)
+        self.pairs[pair] += 1
+        self.examples.setdefault(pair, (before[-SHOWN:], self.runs, step.step))
+
+
+def _kind(trace: Trace, token: int, before: str) -> str:
+    special = token in trace.header.stop_tokens
+    return "special" if special else kind_of(trace.pieces.get(token), before[-LOOKED_AT:])
+
+
+def _what(header: Header) -> dict[str, Any]:
+    """What traces must share to be counted together."""
+    lanes = {role: x.get("fingerprint") for role, x in header.lanes.items()}
+    place = (header.dtype, header.device)
+    return {"model": header.model.get("fingerprint"), "draft model": lanes, "method": header.method, "type or device": place}

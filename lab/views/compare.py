@@ -1,0 +1,135 @@
+"""Compare: two runs side by side under one scrubber, and what differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import anywidget
+import traitlets
+
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.summary import summarise
+from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.lab.wire.wire import Wire
+from decodescope.lab.words.style import percent, size
+from decodescope.lab.words.tokens import shown_id
+
+from .bundle import WEB, bundle
+
+VIEWS = ("tree", "text")
+
+
+class Difference(NamedTuple):
+    """One row of the table: what, in A, in B, and B as a ratio of A where that means something."""
+
+    what: str
+    a: str
+    b: str
+    ratio: str = ""
+
+
+class Comparison(anywidget.AnyWidget):
+    """Two traces side by side, A left and B right, under one scrubber; `print` gives the table of differences.
+
+    token: the place that is shown, as a trait, counted from 1: each run shows the step that wrote it
+    align: "token", or "clock": each run shows the step in progress at the same time
+    steps: [step of A, step of B] that are shown, told by the view;  rows: the differences
+    """
+
+    _esm = property(lambda self: bundle())  # read when the first widget is made
+    _css = WEB / "scope.css"
+    runs: Any = traitlets.List([]).tag(sync=True)  # the messages of both: a reopened notebook draws from them
+    views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
+    token = traitlets.Int(1).tag(sync=True)
+    align = traitlets.Enum(("token", "clock"), default_value="token").tag(sync=True)
+    steps: Any = traitlets.List([]).tag(sync=True)
+
+    def __init__(self, a: Trace, b: Trace, views: Sequence[str] = VIEWS):
+        self.traces, self.rows = (a, b), differences(a, b)
+        self._wires: dict[int, Wire] = {}
+        super().__init__(views=list(views), runs=[list(messages(a)), list(messages(b))])
+        self.on_msg(self._asked)
+
+    def __str__(self) -> str:
+        table = [("", "A", "B", "B / A"), *self.rows]
+        wide = [max(len(row[k]) for row in table) for k in range(4)]
+        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in table)
+
+    def _asked(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The view shows a step whose tree was left out."""
+        if not isinstance(content, dict) or content.get("kind") != "gap" or content.get("which") not in (0, 1):
+            return
+        which = int(content["which"])
+        trace = self.traces[which]
+        wire = self._wires.setdefault(which, wire_of(trace))
+        first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps))
+        steps = trace.steps[first : min(last, first + 16)]
+        self.send({"which": which, "messages": [wire.step(step, whole=True) for step in steps]})
+
+
+def compare(a: Trace, b: Trace, views: Sequence[str] = VIEWS) -> Comparison:
+    """Show two traces side by side; A is what B is measured against."""
+    return Comparison(a, b, views)
+
+
+def differences(a: Trace, b: Trace) -> list[Difference]:
+    """Settings that differ, then figures, then where the texts part. Settings that are equal are left out."""
+    left, right = dict(_settings(a)), dict(_settings(b))
+    names = list(dict.fromkeys([*left, *right]))
+    rows = [Difference(x, left.get(x, "–"), right.get(x, "–")) for x in names if left.get(x) != right.get(x)]
+    return [*rows, *_figures(a, b), _texts(a, b)]
+
+
+def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
+    h = trace.header
+    yield "model", _model(h.model)
+    for role, spec in h.lanes.items():
+        yield f"{role} model", _model(spec)
+    for kind, part in h.method.items():
+        stages = part.get("stages") or [part]
+        yield kind, " + ".join(str(stage.get("name")) for stage in stages)
+        for stage in stages:
+            yield from ((f"{stage.get('name')}.{k}", str(v)) for k, v in stage.items() if k not in ("name", "stages"))
+    yield "prompt", f"{len(h.prompt)} tokens: {' '.join(shown_id(int(x), trace.pieces, 12) for x in h.prompt[-6:])}"
+    yield "seed", str(h.seed)
+    yield "type, device", h.where
+    yield "new tokens, at most", str(h.max_new_tokens)
+    yield "recorded", h.levels[-1]
+    if h.fork is not None:
+        name = h.fork.get("name")
+        yield "fork", f"of run {str(h.fork.get('of'))[:8]} from step {h.fork.get('step')}" + (f": {name}" if name else "")
+
+
+def _figures(a: Trace, b: Trace) -> list[Difference]:
+    x, y = summarise(a), summarise(b)
+
+    def row(what: str, one: float, two: float, form: str) -> Difference:
+        return Difference(what, f"{one:{form}}", f"{two:{form}}", f"× {two / one:.2f}" if one else "")
+
+    share = [percent(s.acceptance) if s.acceptance is not None else "no trials" for s in (x, y)]
+    ratio = f"× {y.kv_bytes_held / x.kv_bytes_held:.2f}" if x.kv_bytes_held else ""
+    return [
+        row("tokens", x.tokens, y.tokens, "d"),
+        row("target passes", x.target_passes, y.target_passes, "d"),
+        row("tokens per target pass (tau)", x.tau, y.tau, ".2f"),
+        Difference("trials accepted", *share),
+        row("tokens/s, this machine", x.tokens_per_s, y.tokens_per_s, ".1f"),
+        Difference("KV cache at the end", size(x.kv_bytes_held), size(y.kv_bytes_held), ratio),
+        Difference("keeps the target's law", "yes" if x.lossless else "no", "yes" if y.lossless else "no"),
+    ]
+
+
+def _texts(a: Trace, b: Trace) -> Difference:
+    """The first token in which the texts differ, the prompt left out."""
+    one, two = a.tokens[len(a.header.prompt) :], b.tokens[len(b.header.prompt) :]
+    for i, (x, y) in enumerate(zip_longest(one, two)):
+        if x != y:
+            told = ["the text ends" if t is None else shown_id(t, trace.pieces) for t, trace in ((x, a), (y, b))]
+            return Difference(f"first difference, token {i}", *told)
+    return Difference("first difference", "none", f"the {len(one)} tokens are equal")
+
+
+def _model(spec: dict[str, Any]) -> str:
+    return f"{spec.get('name', '?')} ({str(spec.get('fingerprint', '?'))[:8]})"

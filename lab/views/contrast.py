@@ -1,0 +1,204 @@
+"""Contrast: what runs of one prompt share, where their texts part, and whether they had to be the same. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.events import Header, Piece, Step
+from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.summary import Summary, summarise
+from decodescope.lab.words.tokens import shown
+
+Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ
+Verdict = Literal["same", "so far", "tied", "differs", "unknown", "free"]
+EDGE = 1e-4  # of a uniform that lies so near the end of its token's interval rounding may choose the neighbour
+
+
+@dataclass
+class Side:
+    """What is kept of one run to set it against others.
+
+    tokens: ids of the text as its steps wrote them;  wrote: of each, its step and its place there
+    kept: drafted tokens that were accepted, one number per step that drafted
+    uniforms: position in the text, prompt included -> the uniform that drew the target's own token there
+    close: (step, place) -> what is known of the law there: [gap of the two likeliest in nats, whether that is a tie, and the
+    ids of the two];  edges: position -> distance of the uniform from the nearer end of its token's interval
+    """
+
+    header: Header
+    summary: Summary
+    over: bool
+    pieces: dict[int, Piece]
+    tokens: list[int] = field(default_factory=list)
+    wrote: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    uniforms: dict[int, float] = field(default_factory=dict)
+    edges: dict[int, float] = field(default_factory=dict)
+    close: dict[tuple[int, int], tuple[float, bool, list[int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Side:
+        """Read a run, finished or growing."""
+        made = cls(trace.header, summarise(trace), trace.end is not None, {})
+        for step in trace.steps:
+            made._take(step)
+        made.pieces = {int(token): piece for token, piece in trace.header.pieces.items()} | made.pieces
+        return made
+
+    def _take(self, step: Step) -> None:
+        self.pieces.update({int(token): piece for token, piece in (step.pieces or {}).items()})
+        for i, token in enumerate(step.emitted):
+            self.tokens.append(token)
+            self.wrote.append((step.step, i))
+        if step.drafted:
+            self.kept.append(step.accepted)
+        path = step.path or []
+        if step.extra is not None and step.extra.u is not None:
+            x, at = step.extra, step.n + len(path)
+            self.uniforms[at] = step.extra.u
+            self.edges[at] = min(step.extra.u - x.low, x.high - step.extra.u)
+        if step.tops is None:
+            return
+        tied = {int(rank): gap for rank, gap in step.tie or []}
+        rank_of = {int(node): rank for rank, node in enumerate(step.tops.places)}
+        for i, node in enumerate([-1, *path]):
+            rank = rank_of.get(node)
+            if rank is None or i >= len(step.emitted):
+                continue
+            ids, p = step.tops.ids[rank], step.tops.p[rank]
+            best = [int(k) for k in np.argsort(-p, kind="stable") if ids[k] >= 0][:2]
+            if len(best) == 2 and p[best[1]] > 0:
+                gap = tied.get(rank, math.log(float(p[best[0]]) / float(p[best[1]])))
+                self.close[step.step, i] = (gap, rank in tied, [int(ids[k]) for k in best])
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the law always has one token."""
+        return bool(said(self.header, "sampler").get("greedy"))
+
+    @property
+    def drafts(self) -> bool:
+        """Whether something else than the target's own draws can settle a token."""
+        return bool(said(self.header, "drafter").get("drafts", True))
+
+    def law_at(self, token: int) -> tuple[float, bool, list[int]] | None:
+        """What is known of the law of a token, counted from 0; None where nothing was recorded."""
+        return self.close.get(self.wrote[token]) if token < len(self.wrote) else None
+
+    def text_of(self, token: int, most: int = 40) -> str | None:
+        """The token of that number, its signs made visible; None where the text has none."""
+        if token >= len(self.tokens):
+            return None
+        found = self.tokens[token]
+        return shown(self.pieces[found], most) if found in self.pieces else f"#{found}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two runs beside each other.
+
+    at: tokens that are equal;  parted: whether the next ones differ;  ids: those tokens, None where a text has none
+    gap: nats between the two likeliest there, by the first record that has them;  tied: whether that choice is a numerical
+    tie; None where neither record says it
+    due: what was to be expected, `why` in a sentence;  verdict: what came
+    shared: positions at which both drew the target's own token with one uniform, of `both` at which both drew it
+    """
+
+    at: int
+    parted: bool
+    ids: tuple[int | None, int | None]
+    gap: float | None
+    tied: bool | None
+    due: Due
+    why: str
+    verdict: Verdict
+    shared: int
+    both: int
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**vars(self), "ids": list(self.ids), "gap": self.gap if self.gap is None or math.isfinite(self.gap) else None}
+
+
+def contrast(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> Contrast:
+    """Set two runs against each other; `names` stand in the sentences."""
+    common = next((i for i, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=False)) if x != y), None)
+    at = min(len(a.tokens), len(b.tokens)) if common is None else common
+    ids = (_id(a, at), _id(b, at))
+    gap, tied = _choice(a, b, at, ids) if common is not None else (None, None)
+    due, why = expected(a, b, names)
+    verdict: Verdict = "free"
+    if due == "same":
+        verdict = "same" if a.over and b.over else "so far"
+        if common is not None:
+            verdict = "unknown" if tied is None else "tied" if tied else "differs"
+    same = prompts_equal(a.header, b.header)
+    both = a.uniforms.keys() & b.uniforms.keys() if same else set()
+    shared = sum(a.uniforms[x] == b.uniforms[x] for x in both)
+    return Contrast(at, common is not None, ids, gap, tied, due, why, verdict, shared, len(both))
+
+
+def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, str]:
+    """Whether the texts of two runs must be equal, have one law, or may differ; and why, as a sentence."""
+    one, two = a.header, b.header
+    mark = [(h.model.get("fingerprint") or h.model.get("name")) for h in (one, two)]
+    if mark[0] != mark[1]:
+        return "free", "The models differ, so the texts need not be the same."
+    if not prompts_equal(one, two):
+        return "free", "The prompts differ, so the texts need not be the same."
+    changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.lossless]
+    if changed:
+        verb = "changes" if len(changed) == 1 else "change"
+        return "free", f"{' and '.join(changed)} {verb} the target's law, so the texts may differ."
+    if one.method.get("sampler") != two.method.get("sampler") and not (a.greedy and b.greedy):
+        return "free", "The samplers differ, so the texts may differ."
+    if one.dtype != two.dtype or one.device != two.device:
+        return "free", f"The numbers are of another kind ({one.dtype} on {one.device}, {two.dtype} on {two.device})."
+    if a.greedy and b.greedy:
+        return "same", "Both are lossless and greedy: the texts must be the same, but where two logits tie."
+    if one.seed == two.seed and not a.drafts and not b.drafts:
+        return "same", "One seed, and neither drafts: every token is drawn with the same uniform, so the texts must be equal."
+    seed = "One seed" if one.seed == two.seed else "Other seeds"
+    return "law", f"Both are lossless: one law, not one text. {seed}, and drafts are tested with uniforms of their own."
+
+
+def chance(a: Side, b: Side, made: Contrast, names: Sequence[str] = ("A", "B")) -> str:
+    """Which random numbers two runs have in common, and what that means."""
+    still = [name for name, side in zip(names, (a, b), strict=True) if side.greedy]
+    if still:
+        verb = "draws" if len(still) == 1 else "draw"
+        return f"{' and '.join(still)} {verb} nothing: greedy decoding has no chance in it."
+    if a.header.seed != b.header.seed:
+        return "Other seeds: no uniform is shared, so what differs may be luck."
+    if not prompts_equal(a.header, b.header):
+        return "One seed, but other prompts: the shared uniforms meet other laws."
+    said = f"One seed: where both draw the target's own token they use the same uniform, here at {made.shared} of {made.both}"
+    rest = "; accepted drafts were tested with other uniforms" if a.drafts or b.drafts else ""
+    return f"{said} such positions{rest}. What differs there comes from the laws, not from luck."
+
+
+def prompts_equal(a: Header, b: Header) -> bool:
+    """Whether two runs began with the same tokens."""
+    return bool(np.array_equal(a.prompt, b.prompt))
+
+
+def _id(side: Side, token: int) -> int | None:
+    return side.tokens[token] if token < len(side.tokens) else None
+
+
+def _choice(a: Side, b: Side, at: int, ids: tuple[int | None, int | None]) -> tuple[float | None, bool | None]:
+    """The gap at the token where two texts part, and whether the choice is a tie; None where it was not recorded."""
+    known = [law for law in (a.law_at(at), b.law_at(at)) if law is not None]
+    if not a.greedy:
+        position = len(a.header.prompt) + at
+        edges = [side.edges[position] for side in (a, b) if position in side.edges]
+        return (known[0][0] if known else None), min(edges) < EDGE if edges else None
+    if not known:
+        return None, None
+    return known[0][0], any(tie and set(ids) <= set(best) for _, tie, best in known)

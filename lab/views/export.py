@@ -1,0 +1,179 @@
+"""Export: a trace as one HTML file that replays offline, from disk, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.parts import called
+from decodescope.engine.trace.summary import summarise
+from decodescope.lab.wire.messages import PLENTY, messages
+from decodescope.lab.wire.wire import encode as as_json
+from decodescope.lab.words.style import STATUS_OF_ORIGIN, WORDS, count, percent
+from decodescope.lab.words.tokens import escaped, shown_id
+
+from .bundle import WEB, bundle
+from .document import document
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
+VIEWS = ("strip", "tree", "card", "text", "cache", "time", "roof")
+ROWS = 2000  # steps in the table for readers without JavaScript
+_AS_CODES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+def export_html(
+    trace: Trace,
+    path: str | Path | None = None,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+    text: bool = True,
+    views: tuple[str, ...] = VIEWS,
+    step: int | None = None,
+    profile: HardwareProfile | None = None,
+    beside: Trace | None = None,
+) -> str:
+    """One HTML file with module, styles and steps inside; written to `path` if given, and returned.
+
+    Steps `first` to `last` have their trees; those before are there without, so that the text is whole, those after are
+    left out. Without `text` it holds token ids only, which the model's tokenizer can still turn back into text. It opens
+    at `step`, by default the first one with a tree. With the `profile` of the machine that ran it, it draws the roofline.
+    With another run `beside` it shows both under one scrubber, all steps of them; the table is that of `trace`.
+    """
+    if beside is not None and (first, last, step) != (None, None, None):
+        raise ValueError("A file of two runs holds all their steps: leave first, last and step out, or export one run.")
+    first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
+    title = f"{trace.header.model.get('name', 'model')}, {called(trace.header)}"
+    module = bundle()
+    assert "</script" not in module.lower() and "<!--" not in module
+    told = list(messages(trace, first=first, last=last, text=text, profile=profile))
+    shown: dict[str, Any] = {
+        "without": _without(first, last, len(trace.steps), told),
+        "views": list(views),
+        "step": first if step is None else step,
+        "messages": told,
+    }
+    cards = _card(trace, first, last)
+    if beside is not None:
+        title = f"{title}, beside {called(beside.header)}"
+        shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
+        cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{_card(beside, 0, len(beside.steps) - 1)}"
+    parts = {
+        "POLICY": POLICY,
+        "TITLE": escaped("DecodeScope: " + title),
+        "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE,
+        "CARD": cards,
+        "TABLE": _table(trace, last, text),
+        "DATA": _data(shown),
+        "MODULE": module,
+        "START": _START,
+    }
+    # one pass: what a model wrote is put in and not looked at again
+    page = document(_PAGE, parts)
+    if path is not None:
+        Path(path).write_text(page, encoding="utf-8")
+    return page
+
+
+class Frozen:
+    """An exported run inside a notebook: a frame that may run its own script and reach nothing else."""
+
+    def __init__(self, page: str, height: int = 640):
+        self.page, self.height = page, height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" style="width:100%;height:{int(self.height)}px;border:0" title="decoding run" '
+            f'srcdoc="{escaped(self.page)}"></iframe>'
+        )
+
+
+def _without(first: int, last: int, count: int, told: list[dict[str, Any]]) -> str:
+    """Why trees are missing from a file, in a sentence."""
+    if any(message.get("brief") for message in told[first + 1 :]):
+        return f"With all trees the file would be larger than {PLENTY >> 20} MiB."
+    return "" if (first, last) == (0, count - 1) else f"The file was cut to steps {first} to {last} of {count}."
+
+
+def _data(value: Any) -> str:
+    """JSON that no HTML parser can leave: what could end the element is written as codes."""
+    return as_json(value).decode().translate(_AS_CODES)
+
+
+def _card(trace: Trace, first: int, last: int) -> str:
+    """What was run, with what, and how it came out."""
+    h, s = trace.header, summarise(trace)
+    models = [("target", h.model), *h.lanes.items()]
+    rows: list[tuple[str, str]] = [
+        (role, f"{m.get('name', '?')}, {count(m.get('params', 0))} parameters, fingerprint {m.get('fingerprint', '?')}")
+        for role, m in models
+    ]
+    for kind, part in h.method.items():
+        stages = part.get("stages") or [part]
+        rows.append((kind, "; ".join(_part(x) for x in stages)))
+    rows += [
+        ("seed", str(h.seed)),
+        ("text", "the target's own law" if h.lossless else "the method changes the target's law"),
+        ("type, device", f"{h.dtype} on {h.device}, {h.threads} threads"),
+        ("versions", f"decodescope {h.project or '?'}, torch {h.torch or '?'}, trace schema {h.schema}"),
+        ("run", f"{h.run or '?'}, {h.created or 'no date'}"),
+        ("tokens", f"{s.tokens} in {s.target_passes} target passes: {s.tau:.2f} per pass, {s.tokens_per_s:.1f} a second"),
+        ("acceptance", percent(s.acceptance) + " of trials" if s.acceptance is not None else "no trials"),
+        ("end", s.end or "not ended"),
+        ("content hash", trace.end.content_hash if trace.end is not None and trace.end.content_hash else "not sealed"),
+    ]
+    if (first, last) != (0, len(trace.steps) - 1):
+        rows.append(("steps in this file", f"{first} to {last} of {len(trace.steps)}"))
+    return "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in rows)
+
+
+def _part(part: dict[str, Any]) -> str:
+    knobs = (f"{k}={v}" for k, v in part.items() if k not in ("name", "stages"))
+    return " ".join([str(part.get("name", "?")), *knobs])
+
+
+def _table(trace: Trace, last: int, text: bool) -> str:
+    """The steps for readers without JavaScript."""
+    rows, pieces = [], trace.pieces if text else {}
+    for step in trace.steps[: min(last + 1, ROWS)]:
+        told = " ".join(
+            f"{shown_id(token, pieces)} ({WORDS[STATUS_OF_ORIGIN.get(origin, 'target')]})"
+            for token, origin in zip(step.emitted, step.origins, strict=True)
+        )
+        cells = (step.step, told, f"{step.accepted} of {step.drafted}", f"{step.wall_us / 1000:.1f}")
+        rows.append("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells) + "</tr>")
+    return "".join(rows)
+
+
+_STYLE = """
+body { margin: 0; background: var(--bg); color: var(--ink); font: 13px/1.5 var(--sans); }
+@media (prefers-color-scheme: dark) { body { background: #14171c; color: #e6edf3; } }
+main { max-width: 1200px; margin: 0 auto; padding: 24px; }
+main > * { margin-bottom: 24px; }
+.card-of-run table, noscript table { border-collapse: collapse; }
+.card-of-run summary { cursor: pointer; }
+.card-of-run th, .card-of-run td, noscript th, noscript td { text-align: left; padding: 2px 16px 2px 0;
+  font-weight: 400; vertical-align: top; overflow-wrap: anywhere; }
+.card-of-run th { opacity: .7; white-space: nowrap; }
+"""
+_START = """
+const { views, step, messages, runs, without } = JSON.parse(document.getElementById("data").textContent);
+const place = document.getElementById("scope");
+const replay = runs ? pair(place) : mount(place, { views, without, label: "recorded run" });
+for (const message of messages || []) replay.push(message);
+(runs || []).forEach((told, which) => told.forEach((message) => replay.views[which].push(message)));
+replay.seek(runs ? { token: 1 } : step);
+"""
+_PAGE = """<div id="scope"></div>
+<details class="card-of-run"><summary>About this run</summary><table>@@CARD@@</table></details>
+<noscript><table><tr><th>step</th><th>written</th><th>accepted</th><th>ms</th></tr>@@TABLE@@</table></noscript>
+</main>
+<script type="application/json" id="data">@@DATA@@</script>
+<script type="module">
+@@MODULE@@
+@@START@@</script>
+</body>
+</html>
+"""

@@ -1,0 +1,63 @@
+"""Perfetto: the timing lanes of a trace as trace events, for ui.perfetto.dev and other viewers of that format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.events import Pass
+
+PHASES = ("draft", "verify", "commit", "policy")
+_STEPS, _PHASES, _LANES = 1, 2, 3  # threads; each lane of the cache has one more
+
+
+def export_perfetto(trace: Trace) -> dict[str, Any]:
+    """Steps, their phases, and the passes of every lane, as {"traceEvents": [...]}; times in microseconds.
+
+    A trace records how long a pass took, not when it began: passes stand one behind the other in their phase.
+    """
+    lanes: dict[str, int] = {}
+    events: list[dict[str, Any]] = []
+    if trace.prefill is not None:
+        events += _slice("prefill", 0.0, trace.prefill.wall_us, _STEPS, tokens=trace.prefill.n)
+        events += _passes(trace.prefill.passes, 0.0, lanes)
+    for step in trace.steps:
+        events += _step(trace, step, lanes)
+    names = {_STEPS: "steps", _PHASES: "phases", **{thread: f"passes of {lane}" for lane, thread in lanes.items()}}
+    told = [_name("process_name", 0, f"decodescope, {trace.header.model.get('name', 'model')}")]
+    told += [_name("thread_name", thread, name) for thread, name in names.items()]
+    told += [{"ph": "M", "pid": 1, "tid": t, "name": "thread_sort_index", "args": {"sort_index": t}} for t in names]
+    about = {"run": trace.header.run, "seed": trace.header.seed, "device": trace.header.device, "dtype": trace.header.dtype}
+    return {"traceEvents": told + events, "displayTimeUnit": "ms", "otherData": {k: str(v) for k, v in about.items()}}
+
+
+def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any]]:
+    said = {"text": trace.text(step.emitted), "drafted": step.drafted, "accepted": step.accepted, "n": step.n}
+    events = _slice(f"step {step.step}", step.t_us, step.wall_us, _STEPS, **said)
+    at = step.t_us
+    for phase in PHASES:
+        took = getattr(step, phase + "_us")
+        if took > 0:
+            events += _slice(phase, at, took, _PHASES)
+        of_phase = [p for p in step.passes if (p.phase == "verify") == (phase == "verify")] if phase in PHASES[:2] else []
+        events += _passes(of_phase, at, lanes)
+        at += took
+    return events
+
+
+def _passes(passes: list[Pass], at: float, lanes: dict[str, int]) -> list[dict[str, Any]]:
+    events = []
+    for p in passes:
+        thread = lanes.setdefault(p.lane, _LANES + len(lanes))
+        name = f"{p.phase.replace('_', ' ')}, {p.tokens} token{'' if p.tokens == 1 else 's'}"
+        events += _slice(name, at, p.wall_us, thread, tokens=p.tokens, held=p.held, batch=p.batch)
+        at += p.wall_us
+    return events
+
+
+def _slice(name: str, at: float, took: float, thread: int, **args: Any) -> list[dict[str, Any]]:
+    return [{"ph": "X", "pid": 1, "tid": thread, "name": name, "ts": round(at, 3), "dur": round(took, 3), "args": args}]
+
+
+def _name(what: str, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": 1, "tid": thread, "name": what, "args": {"name": name}}

@@ -1,0 +1,226 @@
+"""Scope: the step-by-step view of a run as a notebook widget, drawn by the same module as the page."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import anywidget
+import numpy as np
+import traitlets
+
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import End, Header, Prefill, Record, Step, Trace
+from decodescope.lab.decision.explain import Explanation, explain
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
+
+from .bundle import WEB, bundle
+from .export import Frozen, export_html
+
+VIEWS = ("strip", "tree", "card", "text", "time")
+EVERY = 0.1  # s between two messages to the browser, at least
+MOST = 50_000  # bytes of one message: with EVERY at most 500 kB a second
+
+
+class Scope(anywidget.AnyWidget):
+    """Shows a trace, or a run while it goes.
+
+    step: number of the step that is shown, as a trait: set it, or observe it;  selection: {"step", "node"}, a click in the
+    tree. The module numbers nodes with the root as 0; `explain()` speaks of the one that is selected.
+    trace: what is shown, once it is known as a whole;  profile: of the machine that ran it: then there is a roofline
+    """
+
+    _esm = property(lambda self: bundle())  # read when the first widget is made
+    _css = WEB / "scope.css"
+    views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
+    messages: Any = traitlets.List([]).tag(sync=True)  # a finished trace, set once: a reopened notebook draws from it
+    step = traitlets.Int(-1).tag(sync=True)
+    selection = traitlets.Dict(None, allow_none=True).tag(sync=True)
+
+    def __init__(
+        self,
+        trace: Trace | None = None,
+        views: Sequence[str] = VIEWS,
+        profile: HardwareProfile | None = None,
+        **traits: Any,
+    ):
+        roofed = [] if profile is None or "roof" in views else ["roof"]
+        super().__init__(views=[*views, *roofed], **traits)
+        self.profile = profile
+        self.trace: Trace | None = None
+        self._growing: Trace | None = None
+        self._wire: Wire | None = None
+        self._waiting: deque[dict[str, Any] | Step] = deque()
+        self._sent, self._planned = 0.0, False
+        self.on_msg(self._asked)
+        if trace is not None:
+            self.show(trace)
+
+    def show(self, trace: Trace) -> Scope:
+        """Show a trace, finished or as far as it is; what was streamed before is replaced."""
+        self._waiting.clear()
+        self.trace = trace
+        self._growing = self._wire = None
+        self.messages = list(messages(trace, profile=self.profile))
+        return self
+
+    # ---- a run while it goes: the calls of a trace's sink, and `push` for run(..., on_step=scope.push)
+
+    def write(self, record: Record) -> None:
+        """Take the next record of a run; the first one is its header."""
+        if isinstance(record, Header):
+            self._begin(record)
+        elif isinstance(record, End):
+            self.seal(record)
+        else:
+            self._take(record)
+
+    def seal(self, end: End | None) -> None:
+        """The run is over: what waits is sent, and the whole goes into the notebook."""
+        if self._growing is not None:
+            self._growing.seal(end)
+            if self._growing.end is not None:
+                self._waiting.append(end_message(self._growing.end))
+            self.flush()
+            self.show(self._growing)
+
+    def push(self, step: Step) -> None:
+        """Show one more step: `run(..., on_step=scope.push)`. Such a run tells no header; `show(run.trace)` afterwards
+        brings what is missing."""
+        if self._wire is None or step.step == 0:
+            self._begin(_UNTOLD)
+        self._take(step)
+
+    def watch(self, session: Any) -> Scope:
+        """Run a Session to its end and show every step when it is made; a sink that it has still gets everything."""
+        session.sink = self if session.sink is None else _Both(session.sink, self)
+        for _ in session.stream():
+            pass
+        return self
+
+    def flush(self) -> None:
+        """Send what waits, now."""
+        while self._waiting:
+            self._dispatch()
+
+    def _begin(self, header: Header) -> None:
+        self._waiting.clear()
+        self.trace, self._growing, self._wire = None, Trace([header]), Wire(header, self.profile)
+        self.messages = []
+        self.send({"kind": "clear"})
+        if header is not _UNTOLD:
+            self._waiting.append(self._wire.head())
+
+    def _take(self, record: Prefill | Step) -> None:
+        assert self._wire is not None and self._growing is not None, "the header comes first"
+        self._growing.write(record)
+        self._wire.learn(record)
+        if isinstance(record, Step):
+            self._waiting.append(record)
+            self._soon()
+
+    def _soon(self) -> None:
+        """Send now if the last message is long enough ago; else when the kernel has a moment, with what has come by then."""
+        wait = self._sent + EVERY - time.monotonic()
+        if wait <= 0:
+            self._dispatch()
+        elif not self._planned and (loop := _loop()) is not None:
+            self._planned = True
+            loop.call_later(wait, self._late)
+
+    def _late(self) -> None:
+        self._planned = False
+        if self._waiting:
+            self._soon()
+
+    def _dispatch(self) -> None:
+        """One message of what waits: the newest steps with their trees, as many as fit, the older ones without."""
+        if not self._waiting:
+            return
+        batch, size = deque[dict[str, Any]](), 0
+        ready = list(self._waiting)
+        self._waiting.clear()
+        for item in reversed(ready):
+            made = self._told(item, size < MOST // 2)
+            size += len(encode(made))
+            batch.appendleft(made)
+        while size > MOST and len(batch) > 1:  # what is too much goes with the next message
+            late = batch.pop()
+            size -= len(encode(late))
+            self._waiting.appendleft(late)
+        self._sent = time.monotonic()
+        self.send({"kind": "batch", "messages": list(batch)})
+
+    def _told(self, item: dict[str, Any] | Step, tree: bool) -> dict[str, Any]:
+        if isinstance(item, dict):
+            return item
+        assert self._wire is not None
+        return self._wire.step(item) if tree else self._wire.brief(item)
+
+    def _asked(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The view lacks steps, or shows one whose tree was left out."""
+        if not isinstance(content, dict) or content.get("kind") != "gap":
+            return
+        trace = self._growing or self.trace
+        if trace is None:
+            return
+        wire = self._wire
+        if wire is None:
+            from decodescope.lab.wire.messages import wire_of
+
+            wire = self._wire = wire_of(trace, profile=self.profile)
+        first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps), wire.count)
+        self._waiting.extend(wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)])
+        self._soon()
+
+    # ---- what can be done with what is shown
+
+    def explain(self) -> Explanation:
+        """The decision that is selected, or the target's own token of the step that is shown."""
+        trace = self.trace or self._growing
+        if trace is None:
+            raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
+        chosen = self.selection
+        if not chosen:
+            return explain(trace, max(0, self.step))
+        step = trace.steps[chosen["step"]]
+        return explain(trace, step.step, drafted(step, chosen["node"]))
+
+    def freeze(self, height: int = 640) -> Frozen:
+        """The same picture without a kernel: a sandboxed frame that holds everything. Survives any conversion."""
+        trace = self.trace or self._growing
+        if trace is None:
+            raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
+        return Frozen(export_html(trace, views=tuple(self.views), step=max(0, self.step), profile=self.profile), height)
+
+
+class _Both:
+    """A sink that passes records to two, the one that was there first."""
+
+    def __init__(self, first: Any, second: Scope):
+        self.first, self.second = first, second
+
+    def write(self, record: Record) -> None:
+        self.first.write(record)
+        self.second.write(record)
+
+    def seal(self, end: End) -> None:
+        self.first.seal(end)
+        self.second.seal(end)
+
+
+# What is known of a run whose steps come without a header: nothing, and its first step follows some text.
+_UNTOLD = Header({}, {}, np.array([-1], "<i4"), 0, pieces={"-1": "…"})
+
+
+def _loop() -> Any:
+    """The kernel's event loop, if we are inside it."""
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,47 @@
+/* address: which page is looked at, as the address says it, and the way to another. It knows of the pages by name alone.
+ * The address names the page: #library, #library&run=...; without a name it is the Lab. */
+
+/** name -> word, in the order of the bar. */
+export const PAGES = {
+  lab: "Lab",
+  compare: "Compare",
+  debugger: "Debugger",
+  report: "Report",
+  cache: "Cache",
+  hardware: "Hardware",
+  library: "Library",
+};
+/** The page that needs no name. */
+export const LAB = "lab";
+const named = () => {
+  const name = /^#([a-z]+)(?:&|$)/.exec(location.hash)?.[1];
+  return Object.hasOwn(PAGES, name) ? name : LAB;
+};
+const listeners = new Set();
+let at = named();
+
+/** The name of the page that is looked at. */
+export const current = () => at;
+/** The place of the present page, where it is not the Lab. */
+export const panel = () => document.getElementById("ds-page-" + at);
+/** The address of the present page with these further parts ("run=..."). */
+export const fragment = (parts, name = at) => "#" + (name === LAB && parts.length ? parts : [name, ...parts]).join("&");
+/** Be told whenever another page is looked at: its name, and that of the one before. */
+export const turned = (listener) => listeners.add(listener);
+
+/** Look at another page; the way back leads to this one. The focus stays where it is. */
+export function go(name) {
+  const parts = location.hash.slice(1).split("&").filter((part) => part.includes("="));
+  if (name === at) return;
+  location.hash = fragment(parts, name);
+  follow(); // now, not when the browser has said so: what is on the page can be gone to
+}
+
+/** Look at the page that the address names. */
+function follow() {
+  const before = at, name = named();
+  if (name === before) return;
+  at = name;
+  listeners.forEach((listener) => listener(name, before));
+}
+window.addEventListener("hashchange", follow);

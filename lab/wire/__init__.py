@@ -1,0 +1,1 @@
+"""From records to the messages that views draw."""

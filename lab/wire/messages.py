@@ -1,0 +1,48 @@
+"""Messages: a whole trace as its views are told of it; with parts left out where a file or a notebook wants less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import Prefill, Step, Trace
+
+from .wire import Wire, encode, end_message
+
+PLENTY = 4 << 20  # bytes of steps with their trees; later ones come without, and are asked for one by one
+
+
+def wire_of(trace: Trace, text: bool = True, profile: HardwareProfile | None = None) -> Wire:
+    """A wire that has learnt all of `trace`; without `text` it knows token ids only. profile: of the run's machine."""
+    made = Wire(trace.header if text else replace(trace.header, pieces={}), profile)
+    for record in ([trace.prefill] if trace.prefill is not None else []) + list(trace.steps):
+        made.learn(record if text else _mute(record))
+    return made
+
+
+def messages(
+    trace: Trace,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    text: bool = True,
+    plenty: int = PLENTY,
+    profile: HardwareProfile | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Head, steps up to `last`, and the end. Steps before `first`, and those beyond `plenty` bytes, come without trees."""
+    wire, spent = wire_of(trace, text, profile), 0
+    yield wire.head()
+    stop = len(trace.steps) if last is None else min(last + 1, len(trace.steps))
+    for step in trace.steps[:stop]:
+        made = wire.step(step, whole=True) if step.step >= first and spent <= plenty else wire.brief(step)
+        spent += len(encode(made))
+        yield made
+    if trace.end is not None and stop == len(trace.steps):
+        yield end_message(trace.end)
+
+
+def _mute(record: Prefill | Step) -> Prefill | Step:
+    """The record without pieces of text."""
+    return replace(record, pieces=None) if isinstance(record, Step) else record

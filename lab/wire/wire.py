@@ -1,0 +1,403 @@
+"""Wire: what a view is told of a run. The one place where records become what a page draws.
+
+In a trace the root is -1 and the first drafted node 0; on the wire the root is node 0 and every node is one higher.
+Nowhere else are indices shifted. A message is plain data: numbers are full doubles, a token's text is a string, or a
+list of hex codes where it is only bytes of a character. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace.decided import decided, telling_at
+from decodescope.engine.trace.events import CacheChange, End, Header, Piece, Prefill, Step
+from decodescope.engine.trace.forks import method_at
+from decodescope.engine.trace.parts import called, said, zones
+from decodescope.lab.cost.passes import Passes, machine_of
+from decodescope.lab.words.style import STATUS_OF_ORIGIN
+
+from .told import told
+
+BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
+PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
+LONGEST = 4096  # characters of one token
+LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
+MASS = 1 << 16  # bytes of a map of attention mass
+
+
+class Wire:
+    """Turns the records of one run into messages. `learn` must see every step once, in order; `step` may be asked for
+    any of them, in any order.
+
+    head:  model, method, prompt        {"kind": "head", ...}
+    step:  one step, with its tree      {"kind": "step", "i": 17, ...}
+    brief: the same without the tree, for steps that a reader skips
+
+    A node is [parent, text, token id, q, p, u, status, r, threshold, num, den]; r is what was left of p when the node was
+    tried, num and den are there where they are not r and q.
+    Whatever is missing at the end of a row is null, and its status is then "unreached".
+    tops: per visited place [node, entropy, [rest of p, of q, of max(0, p - q)], [[token id, text, p, q], ...]]; p with its
+    rest adds up to one. The trace keeps these in single precision; they are sent with as many digits as that needs.
+    Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
+    row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
+    forced: nodes whose verdict was settled beforehand, in a fork; by: the acceptance rule of a step that was made with
+    another method than the head's, before the run was forked. What a rule says of itself stands in the head, `telling`, its
+    formulas worked into lists (`lab/wire/told.py`); a step of a rule that says something else has its own.
+    passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
+    The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
+    """
+
+    def __init__(self, header: Header, profile: HardwareProfile | None = None):
+        self.header = header
+        self.profile = profile or _measured(header)
+        self._passes = Passes(header)
+        self._telling = telling_at(header)
+        self.pieces: dict[str, Piece] = dict(header.pieces)
+        self.prefill: Prefill | None = None
+        self._sums: list[tuple[float, ...]] = []  # per step: the counters after it
+        self._last: list[int] = []  # per step: the token that the text ends with after it
+        self._read: list[dict[str, int]] = []  # per step: lane -> entries that its cache has ever taken in
+
+    @property
+    def count(self) -> int:
+        """Steps learnt so far."""
+        return len(self._sums)
+
+    def learn(self, record: Prefill | Step) -> None:
+        """Take the record into pieces and counters."""
+        if isinstance(record, Prefill):
+            self.prefill = record
+            return
+        self.pieces.update(record.pieces or {})
+        passes = sum(p.lane == "target" and p.phase == "verify" for p in record.passes)
+        tried = record.trials.ok if record.trials is not None else []
+        new = (len(record.emitted), passes, len(tried), sum(tried), record.drafted, record.accepted, record.wall_us / 1e6)
+        before = self._sums[-1] if self._sums else (0,) * len(new)
+        self._sums.append(tuple(a + b for a, b in zip(before, new, strict=True)))
+        self._last.append(record.emitted[-1] if record.emitted else self._root(record.step))
+        first = self.prefill.cache if self.prefill is not None else []
+        read = dict(self._read[-1]) if self._read else {change.lane: change.appended for change in first}
+        for change in record.cache:
+            read[change.lane] = read.get(change.lane, 0) + change.appended
+        self._read.append(read)
+
+    def head(self) -> dict[str, Any]:
+        """What stands above all steps."""
+        h = self.header
+        prompt = h.prompt.tolist()
+        return {
+            "kind": "head",
+            "run": h.run,
+            "model": _model(h.model),
+            "lanes": {role: _model(spec) for role, spec in h.lanes.items()},
+            "method": h.method,
+            "called": called(h),
+            "parts": {kind: said(h, kind) for kind in h.method} | {"zones": [zone.record() for zone in zones(h)]},
+            "telling": None if self._telling is None else told(self._telling),
+            "lossless": h.lossless,
+            "seed": h.seed,
+            "max_new": h.max_new_tokens,
+            "created": h.created,
+            "dtype": h.dtype,
+            "device": h.device,
+            "threads": h.threads,
+            "levels": h.levels,
+            "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
+            "prompt": [[token, self.text(token)] for token in prompt[-PROMPT:]],
+            "prompt_tokens": len(prompt),
+            "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
+            "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
+            "machine": None if self.profile is None else machine_of(self.profile, h.dtype),
+        }
+
+    def step(self, step: Step, *, whole: bool = False) -> dict[str, Any]:
+        """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
+        (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
+        one place, where a reader looks first, and "few" says so; evictions in large numbers are "lost"."""
+        made = self.brief(step)
+        del made["brief"]
+        made["passes"] = self._passes.rows(step.passes, step.draft)
+        made["nodes"] = self.nodes(step)
+        path = [0, *(node + 1 for node in step.path or [])]
+        trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
+        refused = [node for node, ok in trials if not ok]
+        made["verdict"] = {
+            "path": path,
+            "first_reject": refused[0] + 1 if refused else None,
+            "tried": [node + 1 for node, _ in trials],
+            "ok": [int(ok) for _, ok in trials],
+        }
+        if step.draft is not None:
+            made["proposal"] = step.draft.proposal
+        tests = decided(self.header, step)
+        if tests is not None and tests.extra:
+            made["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}
+        telling = telling_at(self.header, step.step) if tests is None else tests.telling
+        if telling is not self._telling:
+            made["telling"] = None if telling is None or (tests is not None and not tests.known) else told(telling)
+        if step.forced:
+            made["forced"] = [node + 1 for node in step.forced]
+        if self.header.fork is not None and (by := method_at(self.header, step.step)) is not self.header.method:
+            made["by"] = by.get("acceptance")
+        if step.extra is not None:
+            made["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
+        if step.iteration is not None:
+            it = step.iteration
+            made["iteration"] = {
+                "start": it.start,
+                "fixed": it.fixed,
+                "after": self._texts(it.tokens),
+                "before": self._texts(it.before or []),
+            }
+        if step.beams is not None:
+            b = step.beams
+            made["beams"] = {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens)}
+        if step.sampler is not None:
+            made["sampler"] = step.sampler
+        self._laws(made, step, whole)
+        if whole:
+            for change, row in zip(step.cache, made["kv"], strict=True):
+                if change.mass is not None and change.mass.size <= MASS:
+                    row["mass"] = base64.b64encode(np.ascontiguousarray(change.mass).tobytes()).decode()
+            return made
+        if any(change.mass is not None and change.mass.size <= MASS for change in step.cache):
+            made["few"] = True  # the map of attention is fetched where the step is looked at
+        return _fitted(made)
+
+    def _laws(self, made: dict[str, Any], step: Step, whole: bool) -> None:
+        """Put the laws at the visited places into a step: all of them, or those where a reader looks first."""
+        tops = step.tops
+        if tops is None:
+            return
+        places = [int(x) + 1 for x in tops.places]
+        rows = range(len(places))
+        if not whole:
+            refused, path = made["verdict"]["first_reject"], made["verdict"]["path"]
+            first = made["nodes"][refused][0] if refused is not None else path[-1]
+            rows = range(places.index(first), places.index(first) + 1) if first in places else range(0)
+        shown = []
+        for i in rows:
+            columns = zip(tops.ids[i].tolist(), tops.p[i], tops.q[i], strict=True)
+            law = [[token, self.text(token), _single(p), _single(q)] for token, p, q in columns if token >= 0]
+            shown.append([places[i], _single(tops.entropy[i]), [_single(x) for x in tops.rest[i]], law])
+        if not whole and shown and len(encode(shown)) > LAW:
+            shown = []
+        made["tops"] = shown
+        if len(shown) < len(places):
+            made["few"] = True
+
+    def brief(self, step: Step) -> dict[str, Any]:
+        """One step without its tree: enough for the text, the clock and the counters."""
+        tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
+        return {
+            "kind": "step",
+            "brief": True,
+            "i": step.step,
+            "n": step.n,
+            "t0": step.t_us / 1e6,
+            "dt": {
+                "draft": step.draft_us / 1e6,
+                "verify": step.verify_us / 1e6,
+                "commit": step.commit_us / 1e6,
+                "cache": step.policy_us / 1e6,
+                "all": step.wall_us / 1e6,
+            },
+            "made": [
+                [token, self.text(token), STATUS_OF_ORIGIN.get(origin, "target")]
+                for token, origin in zip(step.emitted, step.origins, strict=True)
+            ],
+            "drafted": step.drafted,
+            "refused": 0 if step.trials is None else len(step.trials.ok) - sum(step.trials.ok),
+            "kv": [self._cache(change, step.step) for change in step.cache],
+            "sum": {
+                "tokens": tokens,
+                "passes": passes,
+                "tried": tried,
+                "ok": ok,
+                "drafted": drafted,
+                "accepted": accepted,
+                "decode": decode,
+            },
+        }
+
+    def _cache(self, change: CacheChange, step: int) -> dict[str, Any]:
+        """One lane's cache after a step."""
+        made: dict[str, Any] = {
+            "lane": change.lane,
+            "appended": change.appended,
+            "read": self._read[step].get(change.lane, 0),
+            "held": change.held,
+            "bytes": change.held_bytes,
+            "full": change.full_bytes,
+            "evicted": change.evicted_count,
+            **self._evicted(change),
+        }
+        if step == 0 and self.prefill is not None:
+            for before in self.prefill.cache:
+                if before.lane == change.lane and (lost := self._evicted(before)):
+                    made["prompt"] = lost
+        return made
+
+    def _evicted(self, change: CacheChange) -> dict[str, Any]:
+        """The entries that a change lost; "untold" where they were counted only."""
+        made: dict[str, Any] = {}
+        if change.evicted_all is not None and len(change.evicted_all):
+            made["gone"] = _runs(change.evicted_all.tolist())
+        if change.evicted is not None and len(change.evicted):
+            heads = int(self.header.model.get("n_kv_heads", 1))
+            rows: list[list[int]] = [[] for _ in range(int(self.header.model.get("n_layers", 1)) * heads)]
+            for layer, head, position in change.evicted.tolist():
+                if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
+                    rows[layer * heads + head].append(position)
+            made["out"] = [_runs(row) for row in rows]
+        if change.evicted_count and not made:
+            made["untold"] = True
+        return made
+
+    def text(self, token: int) -> Piece:
+        """A token's text for a view."""
+        piece = self.pieces.get(str(token), f"<#{token}>")
+        return piece[:LONGEST]
+
+    def _texts(self, tokens: list[int]) -> list[list[Any]]:
+        return [[token, self.text(token)] for token in tokens]
+
+    def nodes(self, step: Step) -> list[list[Any] | None]:
+        """The nodes of a step, all of them, as the class says."""
+        root = self._root(step.step)
+        nodes: list[list[Any] | None] = [[-1, self.text(root), root, None, None, None, "root"]]
+        path = set(step.path or [])
+        if step.draft is not None:
+            d, tried = step.draft, self._trials(step)
+            for i, (token, parent, q) in enumerate(zip(d.tokens, d.parents, d.q, strict=True)):
+                row: list[Any] = [parent + 1, self.text(token), token, q]
+                if i in tried:
+                    trial = tried[i]
+                    status = "accept" if i in path else "unreached" if trial["ok"] else "reject"
+                    row = [*row[:3], trial["q"], trial["p"], trial["u"], status, trial["r"], trial["threshold"]]
+                    row += trial["scale"]
+                elif i in path:
+                    row += [None, None, "accept"]
+                nodes.append(row)
+        if step.extra is not None:
+            last = step.path[-1] + 1 if step.path else 0
+            x = step.extra
+            status = STATUS_OF_ORIGIN.get(x.origin, "target")
+            nodes.append([last, self.text(x.token), x.token, None, x.high - x.low, x.u, status])
+        return nodes
+
+    def _trials(self, step: Step) -> dict[int, dict[str, Any]]:
+        """Node -> its trial; of several the last. scale: num and den, where they are not r and q."""
+        tests = decided(self.header, step)
+        t = step.trials if tests is None else tests.trials
+        if t is None:
+            return {}
+        none: list[float | None] = [None] * len(t.node)
+        num, den = t.num or none, t.den or none
+        scale = [[] if a is None and b is None else [a, b] for a, b in zip(num, den, strict=True)]
+        columns = zip(t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, scale, strict=True)
+        names = ("p", "r", "q", "u", "threshold", "ok", "scale")
+        return {node: dict(zip(names, rest, strict=True)) for node, *rest in columns}
+
+    def _root(self, step: int) -> int:
+        """The token that a step starts from."""
+        return self._last[step - 1] if step else int(self.header.prompt[-1])
+
+
+def _measured(header: Header) -> HardwareProfile | None:
+    """The machine of a run by its header; None if it says nothing that can be read."""
+    try:
+        return None if header.machine is None else HardwareProfile.from_record(header.machine)
+    except Refusal:
+        return None
+
+
+def drafted(step: Step, node: int) -> int | None:
+    """The drafted node of the trace that a view calls `node`; None for the root and for the target's own token."""
+    count = 0 if step.draft is None else len(step.draft.tokens)
+    return node - 1 if 1 <= node <= count else None
+
+
+def end_message(end: End) -> dict[str, Any]:
+    """Why a run ended, for a view."""
+    return {
+        "kind": "end",
+        "reason": end.reason,
+        "message": end.message,
+        "steps": end.steps,
+        "tokens": len(end.tokens),
+        "wall": end.wall_us / 1e6,
+    }
+
+
+def _model(spec: dict[str, Any]) -> dict[str, Any]:
+    """What a view shows of a model."""
+    shown = ("name", "params", "n_layers", "n_kv_heads", "vocab", "fingerprint")
+    return {name: spec[name] for name in shown if name in spec}
+
+
+def _runs(positions: list[int]) -> list[Any]:
+    """Positions in order, three or more neighbours as [first, last]."""
+    made: list[Any] = []
+    for position in sorted(positions):
+        if made and isinstance(made[-1], list) and made[-1][1] == position - 1:
+            made[-1][1] = position
+        elif made[-2:] == [position - 2, position - 1]:
+            made[-2:] = [[position - 2, position]]
+        else:
+            made.append(position)
+    return made
+
+
+def _single(x: Any) -> float:
+    """A number in single precision, with the digits that tell it from its neighbours."""
+    return float(str(np.float32(x)))
+
+
+def _fitted(step: dict[str, Any]) -> dict[str, Any]:
+    """The step within BUDGET bytes. Parents stand before children, so leaving out from the end leaves no orphan."""
+    over = len(encode(step)) - BUDGET
+    if over > 0:
+        over += len(',"cut":true')
+    for row in step["kv"]:
+        listed = {name: row[name] for name in ("gone", "out", "prompt") if name in row}
+        if over > 0 and (size := len(encode(listed))) > BUDGET // 4:
+            for name in listed:
+                del row[name]
+            row["lost"] = True
+            over -= size - len('"lost":true,')
+    nodes = step["nodes"]
+    for i in range(len(nodes) - 1, 0, -1):
+        if over <= 0:
+            break
+        row = nodes[i]
+        if (len(row) > 6 and row[6] != "unreached") or i in step["verdict"]["tried"]:
+            continue
+        over -= len(encode(row)) - len("null")
+        nodes[i] = None
+        step["cut"] = True
+    return step
+
+
+def encode(message: dict[str, Any] | list[Any]) -> bytes:
+    """A message as JSON: shortest form that keeps every double, no bare surrogates, NaN as null."""
+    try:
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(message), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+def _finite(value: Any) -> Any:
+    """The same data with null in the place of numbers that JSON has no word for."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value

@@ -1,0 +1,1 @@
+"""Words, colours and number formats that all views share."""

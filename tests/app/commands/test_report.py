@@ -1,0 +1,146 @@
+"""The command `report`: over files, over prompts, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decodescope.app.cli import main
+from decodescope.app.commands import report as reporting
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace import open_trace
+
+METHOD = ["--model", "lab-draft", "--draft", "lab-draft", "--drafter", "draft_model", "--set", "drafter.length=3"]
+SHORT = [*METHOD, "--max-new-tokens", "12"]
+PROMPTS = ["def add(a, b):", "Once upon a time"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The runs over PROMPTS, with a sampler that draws."""
+    place = tmp_path_factory.mktemp("report")
+    (place / "prompts.txt").write_text("\n".join(["", *PROMPTS, ""]), encoding="utf-8")
+    drawn = ["--sampler", "temperature", "--seed", "5", "--traces", str(place / "runs")]
+    assert main(["report", "--prompts", str(place / "prompts.txt"), *SHORT, *drawn, "--json"]) == 0
+    return [str(x) for x in sorted((place / "runs").iterdir())]
+
+
+def test_runs_over_prompts_are_kept_and_say_the_same_when_read(said, recorded: list[str]) -> None:
+    assert [Path(x).name for x in recorded] == ["prompt-0001.dstrace", "prompt-0002.dstrace"]
+    traces = [open_trace(x) for x in recorded]
+    assert [x.text().startswith(p) for x, p in zip(traces, PROMPTS, strict=True)] == [True, True]
+    assert [x.header.seed for x in traces] == [5, 6] and {x.header.levels[-1] for x in traces} == {"decisions"}
+    code, out, err = said("report", *recorded, "--json")
+    found = json.loads(out)
+    assert (code, err) == (0, "") and (found["runs"], found["tokens"], found["html"]) == (2, 24, None)
+    assert found["accepted"] == sum(s.accepted for x in traces for s in x.steps)
+    assert {"depths", "entropy", "kinds", "bins", "confusions", "spent", "advice", "curve", "fates", "notes"} <= set(found)
+    assert found["depths"][0]["share"] == 1.0, "the draft model is the target"
+
+
+def test_the_text_names_what_ran_and_the_page_is_written_once(said, recorded: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    code, out, _ = said("report", *recorded, "--html", str(page))
+    assert code == 0 and out.startswith("2 runs of lab-draft with lab-draft: draft_model length=3 width=1 with lossless, ")
+    for title in ("What became of the drafts", "By depth", "By the target's entropy", "Where the time went", "What to try"):
+        assert f"\n\n{title}\n" in out
+    assert f"\n\n{page}: " in out and page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    before = page.read_bytes()
+    code, out, err = said("report", *recorded, "--html", str(page))
+    assert (code, out) == (2, "") and "exists already" in err and page.read_bytes() == before
+
+
+def test_prompts_come_from_lines_of_json_and_from_labbench(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"prompt": "one\\ntwo"}\n\n{"turns": ["first", "second"], "question_id": 1}\n', encoding="utf-8")
+    assert reporting.prompts(str(file)) == ["one\ntwo", "first"]
+    whole, short = reporting.prompts("labbench"), reporting.prompts("labbench", short=True)
+    assert len(whole) == 560 and 0 < len(short) < 200 and set(short) <= set(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "Line 1 of .* is no JSON"),
+        ("[1]", "has no prompt"),
+        ('{"prompt": " "}', "has no prompt"),
+        ('{"turns": []}', "has no prompt"),
+        ('{"prompt": "x"}\n{"turns": [3]}', "Line 2 of"),
+        ("\n", "holds no prompt"),
+    ],
+)
+def test_lines_that_hold_no_prompt_are_named(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(Refusal, match=says):
+        reporting.prompts(str(tmp_path / "p.jsonl"))
+
+
+def test_prompts_that_do_not_fit_are_left_out_and_said_to_be(said, tmp_path: Path) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text("one two three " * 1500 + "\ndef add(a, b):\n", encoding="utf-8")
+    code, out, err = said("report", "--prompts", str(file), *SHORT, "--json")
+    assert code == 0 and json.loads(out)["runs"] == 1
+    assert err.startswith("Left out: 1. The first, prompt 1: ") and "2048" in err
+    file.write_text("one two three " * 1500 + "\n", encoding="utf-8")
+    code, out, err = said("report", "--prompts", str(file), *SHORT, "--json")
+    assert (code, out) == (2, "") and err.startswith("No prompt could be decoded; prompt 1: ")
+
+
+def test_an_interrupt_reports_on_the_prompts_before_it(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = reporting.Decoded.run
+
+    def run(self: Any, prompt: str, i: int) -> Any:
+        made = honest(self, prompt, i)
+        if i == 1:
+            signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(reporting.Decoded, "run", run)
+    (tmp_path / "p.txt").write_text("one\ntwo\nthree\nfour\n", encoding="utf-8")
+    code, out, err = said("report", "--prompts", str(tmp_path / "p.txt"), *SHORT, "--json")
+    assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
+
+
+BAD = {
+    "nothing to report on": "report",
+    "both": "report a.dstrace --prompts p --model lab",
+    "a method for recorded runs": "report a.dstrace --drafter draft_model",
+    "a knob for recorded runs": "report a.dstrace --set drafter.length=2",
+    "absent": "report /no/such/trace",
+    "no trace": f"report {shlex.quote(__file__)}",
+    "no model": "report --prompts p",
+    "no prompts": "report --prompts /no/such/file --model lab",
+    "nothing drafted": f"report --prompts {shlex.quote(__file__)} --model lab",
+    "short of a file": f"report --prompts {shlex.quote(__file__)} --short --model lab --drafter draft_model",
+    "a strategy without drafts": f"report --prompts {shlex.quote(__file__)} --model lab --strategy jacobi",
+    "page over a file": f"report a.dstrace --html {shlex.quote(__file__)}",
+    "page in no folder": "report a.dstrace --html /no/such/folder/r.html",
+    "traces in no folder": f"report --prompts {shlex.quote(__file__)} --model lab --traces /no/such/folder/t",
+}
+
+
+@pytest.mark.parametrize("command", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_refused_in_one_sentence(said, command: str) -> None:
+    code, out, err = said(*shlex.split(command))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and "Traceback" not in err and err.endswith(".\n")
+
+
+def test_runs_of_two_methods_are_refused(said, recorded: list[str], tmp_path: Path) -> None:
+    other = tmp_path / "other.dstrace"
+    run = ["run", *METHOD, "--prompt", "x", "--max-new-tokens", "6", "--trace", str(other), "--json"]
+    assert said(*run)[0] == 0
+    code, out, err = said("report", *recorded, str(other))
+    assert (code, out) == (2, "") and "other.dstrace has another method" in err
+
+
+def test_traces_need_a_folder_without_any(said, recorded: list[str], tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("x", encoding="utf-8")
+    command = ["report", "--prompts", str(tmp_path / "p.txt"), *SHORT, "--traces", str(Path(recorded[0]).parent)]
+    code, out, err = said(*command)
+    assert (code, out) == (2, "") and "holds traces already" in err

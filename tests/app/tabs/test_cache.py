@@ -1,0 +1,348 @@
+"""The Cache page: what its routes answer, whom they refuse, and the tab that finds where a text was lost."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Lab
+from starlette.testclient import TestClient
+from toylab import HOSTILE, Words, finished, toy_play
+from waiting import eventually
+
+from decodescope.app.routes import cache as caching
+from decodescope.app.runs.channel import RING
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.play import Choice, Play
+from decodescope.engine.method import Method
+from decodescope.engine.session import Session
+from decodescope.engine.trace import End, TraceError, TraceWriter, open_trace, read_header
+from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
+from decodescope.lab.cache.lives import Lives
+
+PAGE = "#ds-page-cache"
+PROMPT = "abcdefghijklm the quick brown fox jumps over it"
+SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 20}}, max_new=24)
+ALL = Choice(PROMPT, max_new=24)
+H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
+
+
+def ran(play: Play, choice: Choice) -> Any:
+    """A finished run of the choice."""
+    channel = play.start(choice)
+    assert play._jobs[channel.run].wait(300)
+    return channel
+
+
+def counting(play: Play) -> Session:
+    """A run that keeps counts alone."""
+    window = Method.named({"policy": "window"}, {"policy": {"size": 8}})
+    return Session(play.models["target"], window, Words().encode(PROMPT), max_new_tokens=6, level="counts")
+
+
+def told(client: TestClient, run: str, path: str = "", **asked: Any) -> Any:
+    """What the server answers."""
+    found = client.get(f"/ds/run/{run}/cache{path}", params=asked)
+    assert found.status_code == 200 and found.headers["cache-control"] == "no-store", found.text
+    return found.json()
+
+
+def lives_of(channel: Any) -> Lives:
+    made = Lives(channel.wire.header)
+    for record in (channel.wire.prefill, *channel.steps(0, channel.count)):
+        made.learn(record)
+    return made
+
+
+def bytes_of(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), np.uint8)
+
+
+# ---- answers
+
+
+def test_the_map_and_one_head_are_those_of_the_records(play: Play, client: TestClient) -> None:
+    channel = ran(play, H2O)
+    lives = lives_of(channel)
+    found = told(client, channel.run, step=9)
+    assert (found["layers"], found["heads"], found["length"], found["held"]) == (3, 2, lives.length[9], 16)
+    assert found["bin"] == 1 and np.array_equal(bytes_of(found["kept"]).reshape(6, -1) > 0, lives.kept(9))
+    assert np.array_equal(bytes_of(found["mass"]).reshape(6, -1) > 0, lives.kept(9)), "the policy's own scores are recorded"
+    step = channel.steps(9, 10)[0]
+    sent, whole = (channel.wire.step(step, whole=x) for x in (False, True))
+    assert sent["few"] and whole["kv"][0]["mass"] == found["mass"], "a step that came without its map is asked for again"
+    assert found["texts"][:3] == [" g", " h", " i"] and (found["near"], found["heavy"], found["sinks"]) == (8, 8, None)
+    few = told(client, channel.run, step=9, columns=7)
+    assert few["columns"] <= 7 and few["bin"] * few["columns"] >= few["length"]
+    head = told(client, channel.run, "/head", step=9, row=4, **{"from": 5, "many": 12})
+    assert [x[0] for x in head["entries"]] == list(range(5, 17)) and head["held"] == 16
+    for p, _, letter, left, part in head["entries"]:
+        held = bool(lives.kept(9)[4, p])
+        assert (left is None) == held == (letter in "HW") and (part > 0) == held
+    heavy = told(client, channel.run, "/heavy", step=9)
+    assert heavy["measured"] == "mass" and [x[2] for x in heavy["rows"]] == sorted((x[2] for x in heavy["rows"]), reverse=True)
+    one = told(client, channel.run, "/heavy", step=9, row=2)
+    assert all(lives.kept(9)[2, x[0]] for x in one["rows"])
+
+
+def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: TestClient) -> None:
+    channel = ran(play, H2O)
+    lives = lives_of(channel)
+    p = int(np.argmax((lives.left(23) < 24).sum(0) * (np.arange(lives.length[23]) > 40)))
+    found = told(client, channel.run, "/life", position=p, step=23)
+    left = [None if x > 23 else int(x) for x in lives.left(23)[:, p]]
+    assert found["came"] == lives.came(p) and [x[0] for x in found["rows"]] == left and any(x is not None for x in left)
+    for step, column in zip(found["steps"], found["mass"], strict=True):
+        assert [x > 0 for x in bytes_of(column)] == [x is None or x > step for x in left], step
+    rows = told(client, channel.run, "/lives", step=23, **{"from": p, "many": 1})["rows"]
+    assert rows[0]["position"] == p and rows[0]["kept"] == left.count(None)
+    series = told(client, channel.run, "/series")
+    assert series["held"] == lives.held and series["full"] == lives.full and series["step"][-1] == 23
+
+
+def test_a_lost_text_is_found_and_two_runs_are_compared(play: Play, client: TestClient) -> None:
+    sinks, all_, h2o = (ran(play, x) for x in (SINKS, ALL, H2O))
+    other = finished(play, prompt="something else")
+    found = told(client, sinks.run, "/find", text=" i j k l", step=23)
+    assert found["places"][0] == [2, 5] and "no head holds any of it" in found["sentence"]
+    assert all(row["kept"] == 0 and row["why"] == "O" for row in found["rows"])
+    assert "all 6 heads hold all of it" in told(client, all_.run, "/find", text=" I J K L", step=23)["sentence"]
+    assert told(client, sinks.run, "/find", text="nowhere", step=23)["places"] == []
+    offered = told(client, sinks.run, "/others")["runs"]
+    assert set(offered) == {all_.run, h2o.run} and other.run not in offered, "only runs of the same prompt"
+    both = told(client, sinks.run, "/compare", step=23, **{"with": all_.run})
+    mine, upto = lives_of(sinks), both["upto"]
+    assert both["jaccard"] == pytest.approx((mine.kept(23)[:, :upto].sum(1) / upto).tolist()) and both["beside"] == 23
+    same = told(client, sinks.run, "/compare", step=5, **{"with": sinks.run})
+    assert same["jaccard"] == [1.0] * 6
+
+
+def test_attention_is_shown_where_it_was_recorded_and_can_be_recorded_again(play: Play, client: TestClient) -> None:
+    channel = ran(play, ALL)
+    assert told(client, channel.run, "/attention", step=3)["layers"] == []
+    answer = client.post(f"/ds/run/{channel.run}/cache/attention", json={"layers": [2, 0]})
+    again = play.find(answer.json()["run"])
+    assert play._jobs[again.run].wait(300) and again.end.tokens == channel.end.tokens, "a level never changes the text"
+    assert again.wire.header.levels[-1] == "fields" and again.wire.header.prompt.tolist() == channel.wire.header.prompt.tolist()
+    found = told(client, again.run, "/attention", step=3, layer=2, head=1)
+    fields = again.steps(3, 4)[0].fields
+    assert found["layers"] == [0, 2] == fields.layers and found["layer"] == 2
+    assert np.allclose(np.array(found["weights"]), fields.attention[1, 1].astype(float), atol=1e-4)
+    assert found["queries"] == [[again.steps(3, 4)[0].n - 1, found["texts"][-1]]] and sum(found["shares"]) == pytest.approx(
+        1, abs=1e-3
+    )
+    heavy = told(client, again.run, "/heavy", step=3)
+    assert heavy["measured"] == "step" and heavy["recorded"] == [0, 1, 4, 5]
+
+
+def test_a_long_run_is_answered_in_parts(play: Play, client: TestClient, tmp_path: Path) -> None:
+    """Steps that are no longer in memory, more positions than a map has columns, more steps than a series has points."""
+    count, run = RING + 600, "ab" * 8
+    path = play.folder / f"{run}.dstrace"
+    head = Header(
+        {"n_layers": 2, "n_kv_heads": 2, "vocab": 13}, {"policy": {"recent": 100}}, np.array([1, 2, 3], np.int32), 0, run=run
+    )
+    with TraceWriter(path, head) as writer:
+        writer.write(Prefill(2, cache=[CacheChange("target", 2, 2, 0, 0)]))
+        for i in range(count):
+            gone = np.array([i - 97], np.int32) if i >= 97 else None
+            change = CacheChange("target", 1, min(100, i + 3), 9, 9 * i, 0 if gone is None else 1, evicted_all=gone)
+            writer.write(Step(i, i + 3, 0.0, 0.0, [i % 13], ["target"], cache=[change]))
+        writer.seal(End("max_new_tokens", [i % 13 for i in range(count)], count))
+    eventually(lambda: told(client, run)["step"] >= count - 1)  # it is read on while one can ask
+    found = told(client, run)
+    assert found["step"] == count - 1 and found["columns"] <= 450 and found["length"] == count + 2
+    kept = bytes_of(found["kept"]).reshape(4, -1)
+    assert kept[:, -15:-1].all() and not kept[:, :400].any()
+    assert len(told(client, run, "/series")["step"]) <= 480
+    life = told(client, run, "/life", position=2, step=count - 1)
+    assert len(life["steps"]) <= 242 and [x[0] for x in life["rows"]] == [99] * 4 and life["mass"] is None
+    assert told(client, run, step=5)["held"] == 8
+    assert len(told(client, run, "/head", step=count - 1, **{"from": 2000})["entries"]) == caching.ENTRIES
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("", {"step": 99}),
+        ("", {"step": "-1"}),
+        ("", {"step": "x", "columns": 5}),
+        ("", {"columns": 0}),
+        ("/head", {"row": 6}),
+        ("/head", {"from": 1 << 20}),
+        ("/life", {"position": 4000}),
+        ("/find", {"text": " "}),
+        ("/find", {"text": "x" * 2001}),
+        ("/compare", {"with": "0" * 16}),
+        ("/compare", {"with": "<script>"}),
+        ("/heavy", {"row": "9"}),
+        ("/lives", {"from": "²"}),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(client: TestClient, play: Play, path: str, asked: Any) -> None:
+    channel = ran(play, Choice(PROMPT, max_new=3))
+    found = client.get(f"/ds/run/{channel.run}/cache{path}", params=asked)
+    assert found.status_code == 422 and found.json()["error"].endswith(".") and len(found.json()["error"]) < 300
+
+
+def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(play: Play, client: TestClient) -> None:
+    one, two = ran(play, ALL), ran(play, Choice("another prompt", max_new=3))
+
+    def why(path: str, **asked: Any) -> str:
+        found = client.get(f"/ds/run/{one.run}/cache{path}", params=asked)
+        return str(found.json()["error"])
+
+    assert "different prompts" in why("/compare", **{"with": two.run})
+    assert "differ in shape" in why("/compare", **{"with": examples()[0].run})
+    counted = play.launch(lambda: counting(play))
+    assert play._jobs[counted.run].wait(300)
+    assert told(client, counted.run)["untold"] and "decisions" in why("/compare", **{"with": counted.run})
+    assert client.get(f"/ds/run/{'0' * 16}/cache").status_code == 404
+    for body, code in (("[]", 400), ("{", 400), ('{"layers": []}', 422), ('{"layers": [3]}', 422), ('{"layers": ["0"]}', 422)):
+        found = client.post(f"/ds/run/{one.run}/cache/attention", content=body)
+        assert found.status_code == code and found.json()["error"].endswith("."), body
+    found = client.post(f"/ds/run/{examples()[1].run}/cache/attention", json={"layers": [0]})
+    assert found.status_code == 422 and "whose weights are others" in found.json()["error"]
+
+
+def test_a_header_is_read_without_the_rest(play: Play, tmp_path: Path) -> None:
+    path = ran(play, Choice(PROMPT, max_new=3)).path
+    whole = open_trace(path)
+    assert read_header(path).run == whole.header.run and read_header(path).prompt.tolist() == whole.header.prompt.tolist()
+    whole.close()
+    data = path.read_bytes()
+    for broken in (b"", data[:9], data[:40], b"x" + data[1:], data[:60] + b"?" + data[61:]):
+        (tmp_path / "broken").write_bytes(broken)
+        with pytest.raises(TraceError, match="broken"):
+            read_header(tmp_path / "broken")
+    with pytest.raises(TraceError, match="cannot be opened"):
+        read_header(tmp_path / "none")
+
+
+# ---- the tab
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+class TestTheTab:
+    """What is seen of it, and what can be done with the keyboard alone."""
+
+    def opened(self, lab: Lab, run: str, step: int | None = None, **more: Any) -> Any:
+        """The page over a run, drawn."""
+        page = lab.open(f"/#cache&run={run}" + ("" if step is None else f"&step={step}"), ready=False, **more)
+        page.wait_for_selector(f"{PAGE} .map canvas:visible")
+        page.wait_for_selector(f"{PAGE} .cell")
+        return page
+
+    def test_why_the_needle_was_lost_and_what_another_policy_keeps(self, lab: Lab) -> None:
+        sinks, all_ = ran(lab.play, SINKS), ran(lab.play, ALL)
+        page = self.opened(lab, sinks.run, 20)
+        page.wait_for_selector(f"{PAGE} h1:text-is('Step 20')")
+        page.get_by_label("text to find").fill(" i j k l")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"{PAGE} aside .told >> text=no head holds any of it")
+        assert "the window moved past it" in page.inner_text(f"{PAGE} aside .told")
+        assert page.locator(f"{PAGE} aside .told ~ div table").first.locator("tbody tr").count() == 6
+        page.wait_for_selector(f"{PAGE} .cell.hit")
+        assert page.locator(f"{PAGE} .cell.hit.gone").count() == 4
+        page.wait_for_function(f"document.querySelector('{PAGE} .both select')?.options.length == 2")
+        page.select_option(f"{PAGE} .both select", all_.run)
+        page.wait_for_selector(f"{PAGE} .both table")
+        lives = lives_of(sinks)
+        upto = int(page.locator(f"{PAGE} .both .told").inner_text().split("the first ")[1].split(" ")[0])
+        due = [f"{x:.2f}" for x in lives.kept(20)[:, :upto].sum(1) / upto]
+        assert page.locator(f"{PAGE} .both tbody .share").all_inner_texts() == due
+        assert "step=20" in page.evaluate("location.hash")
+        page.click("#ds-tab-lab")
+        page.wait_for_function(f"location.hash == '#run={sinks.run}'")
+
+    def test_the_arrows_walk_in_the_map_and_each_picture_has_its_table(self, lab: Lab) -> None:
+        run = ran(lab.play, H2O)
+        page = self.opened(lab, run.run, 12)
+        page.focus(f"{PAGE} .map canvas")
+        for key in ("Home", "ArrowRight", "ArrowRight", "ArrowDown"):
+            page.keyboard.press(key)
+        page.wait_for_selector(f"{PAGE} .tip:has-text('layer 0, head 1, position 2')")
+        page.wait_for_selector(f"{PAGE} .life h2:has-text('Position 2')")
+        page.keyboard.press("Enter")
+        assert page.evaluate("!!document.activeElement.closest('.life')")
+        page.wait_for_selector(f"{PAGE} .cell[aria-selected='true'][data-p='2']")
+        page.focus(f"{PAGE} .cell[aria-selected='true']")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(f"{PAGE} .life h2:has-text('Position 3')")
+        page.wait_for_function("document.activeElement.dataset.p == '3'")
+        step = page.inner_text(f"{PAGE} .where")
+        page.keyboard.press(".")
+        page.wait_for_function(f"document.querySelector('{PAGE} .where')?.textContent != '{step}'")
+        lives = lives_of(run)
+        for name in ("map", "one", "life", "bytes"):
+            page.locator(f"{PAGE} .{name} >> text=Show as table").click()
+            page.wait_for_selector(f"{PAGE} .{name} tbody tr")
+        rows = page.locator(f"{PAGE} .map tbody tr")
+        page.wait_for_function(f"document.querySelectorAll('{PAGE} .map tbody tr').length == {lives.length[13]}")
+        assert [int(x.split(" of ")[0]) for x in rows.locator("td:nth-child(4)").all_inner_texts()] == lives.kept(13).sum(
+            0
+        ).tolist()
+        assert page.locator(f"{PAGE} .life tbody tr").count() == 6
+
+    @pytest.mark.parametrize("width", [390, 900, 1920])
+    def test_it_fits_and_a_run_is_recorded_again_with_attention(self, lab: Lab, width: int) -> None:
+        page = self.opened(lab, ran(lab.play, ALL).run, 5, width=width, color_scheme="dark" if width == 900 else "light")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+        assert "Record it with --level fields" in page.inner_text(f"{PAGE} .seen")
+        if width != 390:
+            return
+        page.get_by_label("layers, with commas").fill("x")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"{PAGE} .seen .ds-refusal")
+        page.get_by_label("layers, with commas").fill("0, 2")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"{PAGE} .seen canvas:visible")
+        assert page.locator(f"{PAGE} .seen select >> nth=0 >> option").all_inner_texts() == ["0", "2"]
+        page.locator(f"{PAGE} .seen >> text=Show as table").click()
+        page.wait_for_selector(f"{PAGE} .seen tbody tr")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+
+    def test_the_steps_stay_at_the_bottom_of_the_window(self, lab: Lab) -> None:
+        page = self.opened(lab, ran(lab.play, H2O).run, 5)
+        bar = page.locator(f"{PAGE} .steps").bounding_box()
+        assert page.evaluate("document.documentElement.scrollHeight") > 1000 and 895 <= bar["y"] + bar["height"] <= 901
+
+    def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
+        page = lab.open(f"/#cache&run={'0' * 14}ee&step=3", ready=False)
+        page.wait_for_selector(f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab")
+        assert page.evaluate("location.hash") == "#cache" and page.locator(f"{PAGE} .open").is_hidden()
+        page.evaluate(f"location.hash = 'cache&run={examples()[1].run}'")
+        page.wait_for_selector(f"{PAGE} .map canvas:visible")
+        assert page.locator(f"{PAGE} .nothing").is_hidden()
+
+    def test_hostile_tokens_are_text(self, driver: Any, tmp_path: Path) -> None:
+        from browser import served
+
+        from decodescope.app.http.guard import Guard
+        from decodescope.app.server import app
+
+        play = toy_play(tmp_path, HOSTILE)
+        run = ran(play, H2O).run
+        with served(lambda port: Guard(app(play), port)) as address:
+            lab = Lab(driver, address, play)
+            page = self.opened(lab, run)
+            page.get_by_label("text to find").fill("<script>")
+            page.keyboard.press("Enter")
+            page.wait_for_selector(f"{PAGE} aside .told >> text=It stands at")
+            page.locator(f"{PAGE} >> text=Show it").click()
+            page.wait_for_selector(f"{PAGE} .life h2:has-text('script')")
+            for button in page.locator(f"{PAGE} >> text=Show as table").all():
+                if button.is_visible():
+                    button.click()
+            page.wait_for_selector(f"{PAGE} .map tbody tr")
+            assert page.evaluate("window.trap") is None and page.locator(f"{PAGE} script, {PAGE} img").count() == 0
+            page.context.close()
+            play.close()
+        assert not lab.troubles

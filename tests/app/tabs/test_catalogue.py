@@ -1,0 +1,138 @@
+"""The catalogue of methods: complete, from one source, searched by keyboard, and what is chosen stands in the controls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from browser import Lab
+from starlette.testclient import TestClient
+
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.parts import book
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.recipe import from_json, using
+from decodescope.engine.core.component import KINDS, registry
+
+OPEN = ".ds-catalogue[open]"
+CHOSEN = f"document.querySelector('{OPEN} [aria-selected=true]')?.dataset.name"
+METHOD = "document.querySelector('#ds-preset input')?.value"
+
+
+def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, play: Play) -> None:
+    found = client.get("/ds/catalogue").json()
+    told = {(x["kind"], x["name"]): x for x in found["parts"]}
+    assert set(told) == {(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"}
+    for x in told.values():
+        assert x["idea"].endswith(".") and ": " not in x["idea"][:12] and x["source"] and x["title"] and x["family"]
+    assert told["drafter", "eagle2"]["needs"] == ["trained heads (eagle)"]
+    assert told["drafter", "draft_model"]["needs"] == ["draft model"] and told["drafter", "prompt_lookup"]["needs"] == []
+    assert told["policy", "h2o"]["needs"] == ["attention"]
+    assert told["schedule", "specdec_pp"]["needs"] == ["draft model", "trained heads (specdec)"]
+    lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and not x["lossless"]}
+    assert lossy >= {"typical", "leniency"} and "block" not in lossy
+    assert not [x["name"] for x in told.values() if x["why"]], "the toy has all heads and a draft model"
+    del play.models["draft"]
+    why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
+    assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
+
+
+def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
+    told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
+    figures = book()["measured"]["figures"]
+    for kind, names in (*book()["headlines"].items(), *figures.items()):
+        assert not set(names) - set(registry(kind)), "the book tells of parts that there are not"
+    for (kind, name), x in told.items():
+        assert x["headline"] == book()["headlines"].get(kind, {}).get(name, "").replace("`", "")
+        found = figures.get(kind, {}).get(name)
+        assert x["measured"] == (None if found is None else {"tau": found[0], "ratio": found[1]})
+    assert sum(x["measured"] is not None for x in told.values()) > 20 and client.get("/ds/catalogue").json()["command"]
+
+
+def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None:
+    found = {x["name"]: x for x in client.get("/ds/catalogue").json()["presets"]}
+    assert set(found) == set(PRESETS)
+    for name, x in found.items():
+        choice = from_json(x["link"].removeprefix("#set="))
+        assert x["link"].startswith("#set=") and matching(choice) == name and choice.prompt.strip()
+    assert "H2O" in found["eagle_h2o"]["idea"] and not found["eagle_h2o"]["lossless"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: str) -> None:
+    before = Choice("words", PRESETS["tree"].names, PRESETS["tree"].settings, seed=3, max_new=9)
+    for name in set(registry(kind)) - {"chain"}:
+        made = using(before, kind, name, play.check)
+        assert (made.prompt, made.seed, made.max_new) == ("words", 3, 9)
+        chosen = made.names[kind]
+        assert name in ([chosen] if isinstance(chosen, str) else chosen)
+        assert play.check(made) == "", f"{name}: what can be used is put so that it runs"
+
+
+def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: Play) -> None:
+    tree = Choice("x", PRESETS["tree"].names, PRESETS["tree"].settings)
+    assert using(tree, "acceptance", "spectr", play.check).names["drafter"] == "chains"
+    assert using(tree, "schedule", "goodput", play.check).settings["drafter"] == {"width": 1}
+    assert using(tree, "sampler", "top_k", play.check).names["sampler"] == ["temperature", "top_k"]
+    assert using(tree, "sampler", "greedy", play.check).names["sampler"] == ["greedy"]
+    assert matching(using(tree, "preset", "h2o", play.check)) == "h2o"
+    jacobi = Choice("x", PRESETS["jacobi"].names)
+    assert using(jacobi, "drafter", "trie", play.check).names["strategy"] == "draft_verify"
+    for kind, name in [("drafter", "nothing"), ("sampler", "chain"), ("<b>", "x"), ("preset", "nothing")]:
+        with pytest.raises(Refused, match=r"choose one of the catalogue\.$"):
+            using(tree, kind, name, play.check)
+
+
+def opened(lab: Lab, **more: Any) -> Any:
+    page = lab.open(**more)
+    page.click(".browse")
+    page.wait_for_selector(f"{OPEN} [role=option]")
+    return page
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> None:
+    page = opened(lab)
+    assert page.evaluate("document.activeElement.type") == "search", "one can write at once"
+    page.keyboard.type("suffix array")
+    page.wait_for_function(f"document.querySelectorAll('{OPEN} [role=option]').length == 1")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(CHOSEN) == "drafter rest"
+    about = page.inner_text(f"{OPEN} .about")
+    assert "keeps the target's law" in about and "1.62 to 2.36x" in about and "plain decoding" in about and "arXiv" in about
+    page.keyboard.press("Enter")
+    page.wait_for_selector(OPEN, state="detached")
+    page.wait_for_function("document.querySelector('#ds-drafter input').value.startsWith('REST')")
+    assert page.evaluate("document.activeElement.className").endswith("browse"), "the focus is back at the button"
+    assert "REST" in page.inner_text(".ds-browse .said")
+    # filters: by kind, by what is needed, by the law; Escape leaves everything as it was
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{OPEN} [role=option]")
+    page.fill(f"{OPEN} input[type=search]", "")
+    page.click(f"{OPEN} .families >> text=Acceptance")
+    page.check(f"{OPEN} input[type=checkbox]")
+    names = page.locator(f"{OPEN} [role=option]").evaluate_all("x => x.map((one) => one.dataset.name)")
+    assert "acceptance block" in names and "acceptance typical" not in names
+    page.click(f"{OPEN} .families >> text=All")
+    page.select_option(f"{OPEN} .filters select", "attention")
+    page.wait_for_function(f"document.querySelector('{OPEN} .about').textContent.includes('Nothing fits')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(OPEN, state="detached")
+    assert page.evaluate("document.querySelector('#ds-drafter input').value").startswith("REST")
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_preset_is_used_from_a_list_that_fits_the_page(lab: Lab, width: int) -> None:
+    page = opened(lab, width=width)
+    box = page.locator(OPEN).bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    page.click(f"{OPEN} [data-name='preset h2o']")
+    page.wait_for_selector(f"{OPEN} .about >> text=changes the output")
+    page.click(f"{OPEN} .about >> text=Use it")
+    page.wait_for_function(f"{METHOD} == {json.dumps(PRESETS['h2o'].title)}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")

@@ -1,0 +1,182 @@
+"""The report on the page: its routes and refusals, and the tab that draws it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Lab
+from starlette.testclient import TestClient
+from toylab import HOSTILE, finished, toy_play
+
+from decodescope.app.routes import report as reports
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.play import Play
+from decodescope.engine.trace import open_trace
+from decodescope.lab import report
+from decodescope.lab.reports.tables import headline, tables
+
+
+def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, client: TestClient) -> None:
+    channels = [finished(play, max_new=20), finished(play, prompt="another", max_new=24)]
+    found = client.get("/ds/report", params={"runs": ",".join(x.run for x in channels)})
+    due = report([open_trace(x.path) for x in channels])
+    assert found.status_code == 200 and found.headers["cache-control"] == "no-store"
+    assert found.json()["lead"] == headline(due) and due.runs == 2
+    assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [(x.title, [*map(list, x.rows)]) for x in tables(due)]
+    page = client.get("/ds/report.html", params={"runs": channels[0].run})
+    assert page.headers["content-disposition"] == 'attachment; filename="decodescope-report.html"'
+    assert page.text.startswith("<!doctype html>") and "1 run of toy with toy" in page.text
+
+
+def test_what_cannot_be_counted_is_refused_in_a_sentence(play: Play, client: TestClient, tmp_path: Path) -> None:
+    one, shown = finished(play, max_new=12), {x.title: x.run for x in examples()}
+
+    def asked(runs: str) -> tuple[int, str]:
+        found = client.get("/ds/report", params={"runs": runs})
+        return found.status_code, found.json()["error"]
+
+    assert asked("")[0] == 400 and asked(",".join(f"{i:016x}" for i in range(65)))[0] == 400
+    assert asked("0" * 16)[0] == asked("../secret")[0] == 404
+    code, said = asked(f"{one.run},{examples()[0].run}")
+    assert code == 422 and "another" in said and str(tmp_path) not in said
+    code, said = asked(shown["Eviction while decoding"])
+    assert code == 422 and "holds a draft" in said
+    one.path.unlink()
+    assert asked(one.run)[0] == 404
+
+
+def test_a_run_that_still_goes_is_refused(play: Any, client: TestClient) -> None:
+    from toylab import speculative
+
+    play.pausing = True
+    channel = play.start(speculative(max_new=400))
+    assert client.get("/ds/report", params={"runs": channel.run}).status_code == 409
+    play._jobs[channel.run].cancel()
+    assert play._jobs[channel.run].wait(60)
+
+
+def test_a_trace_that_makes_no_sense_is_refused(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = finished(play, max_new=12)
+    monkeypatch.setattr(reports, "told", lambda made: {"bars": [float("nan")]})
+    found = client.get("/ds/report", params={"runs": one.run})
+    assert found.status_code == 422 and "holds what no run writes" in found.json()["error"]
+
+
+# ---- the tab
+
+drawn = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+def browsed(test: Any) -> Any:
+    """A test that drives a page."""
+    for mark in drawn:
+        test = mark(test)
+    return test
+
+
+@browsed
+def test_an_example_is_reported_and_saved(lab: Lab) -> None:
+    example = examples()[0]
+    page = lab.open(f"/#report&run={example.run}", ready=False)
+    page.wait_for_selector("#ds-page-report .group")
+    drafting = [x for x in examples() if open_trace(x.path).header.method["drafter"]["name"] != "none"]
+    assert page.locator("#ds-page-report .group").count() == len(drafting) < len(examples()), "no group without a draft"
+    page.get_by_role("button", name="report on 1 run of draft model + temperature", exact=True).click()
+    page.wait_for_selector("#ds-page-report .out table")
+    due = tables(report(open_trace(example.path)))
+    assert page.locator("#ds-page-report .out h2").all_inner_texts() == [x.title for x in due]
+    bars = page.locator("#ds-page-report .out rect.fill").evaluate_all("all => all.map((x) => Number(x.getAttribute('width')))")
+    assert bars == pytest.approx([140 * x for table in due for x in table.bars if x is not None], abs=0.1)
+    assert f"of={example.run}" in page.evaluate("location.hash")
+    assert page.locator(".out .lead a").get_attribute("href") == f"/ds/report.html?runs={example.run}"
+    page.reload()
+    page.wait_for_selector("#ds-page-report .out table")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("#ds-tab-lab")
+    page.wait_for_function(f"location.hash == '#run={example.run}'")
+    page.click("#ds-tab-report")
+    page.wait_for_function(f"location.hash.endsWith('of={example.run}')")
+    assert page.locator("#ds-page-report .out table").count() == len(due)
+
+
+@browsed
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) -> None:
+    page = lab.open(f"/#report&of={examples()[0].run}", ready=False, width=width)
+    page.wait_for_selector("#ds-page-report .out table")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    cells = page.locator("#ds-page-report .out tbody :is(th, td)")
+    lines = cells.evaluate_all(
+        """all => all.map((x) => {
+            const range = document.createRange();
+            range.selectNodeContents(x);
+            return [x.textContent.length, new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size];
+        })"""
+    )
+    assert len(lines) > 200 and {rows for length, rows in lines if 0 < length <= 24} == {1}
+    assert max(rows for _, rows in lines) <= 3
+    for table in page.locator("#ds-page-report .wide").all():  # what is wider than the window is reached by keys
+        assert table.get_attribute("tabindex") == "0" and table.get_attribute("aria-label")
+    bars = page.locator("#ds-page-report .bar").evaluate_all(
+        "all => [...new Set(all.map((x) => x.getBoundingClientRect().width))]"
+    )
+    assert len(bars) == 1 and bars[0] >= 48, "one scale for all shares"
+    sides = page.locator("#ds-page-report .out > section:not(.lead)").evaluate_all(
+        "all => new Set(all.map((x) => Math.round(x.getBoundingClientRect().left))).size"
+    )
+    assert sides == (2 if width == 1440 else 1)
+
+
+@browsed
+def test_the_method_that_is_reported_is_marked(lab: Lab) -> None:
+    page = lab.open(f"/#report&of={examples()[0].run}", ready=False)
+    page.wait_for_selector("#ds-page-report .out table")
+    marked = page.locator("#ds-page-report .group [aria-current=true]")
+    assert marked.get_attribute("aria-label") == "report on 1 run of draft model + temperature"
+    page.get_by_role("button", name="report on 1 run of kangaroo + greedy", exact=True).click()
+    page.wait_for_selector("#ds-page-report .group [aria-current=true][aria-label*=kangaroo]")
+    assert marked.count() == 1
+
+
+@browsed
+def test_runs_are_chosen_with_ticks_and_what_is_refused_is_said(lab: Lab) -> None:
+    first, second = (finished(lab.play, prompt=x, max_new=16) for x in ("one", "two"))
+    page = lab.open("/#report", ready=False)
+    group = page.locator(".group", has_text="toy")
+    group.locator("summary").click()
+    boxes = group.locator("input[type=checkbox]")
+    assert boxes.count() == 2 and group.locator("input:checked").count() == 2
+    group.locator(f"input[value='{first.run}']").uncheck()
+    assert "1 of 2 runs" in group.inner_text()
+    group.locator(f"input[value='{second.run}']").uncheck()
+    assert group.locator(".ds-button").is_disabled()
+    group.locator(f"input[value='{second.run}']").check()
+    group.locator(".ds-button").click()
+    page.wait_for_selector(".out .lead p")
+    assert page.locator(".out .lead p").first.inner_text().startswith("1 run of toy with toy")
+    second.path.rename(second.path.with_suffix(".away"))
+    group.locator(".ds-button").click()
+    page.wait_for_selector("#ds-page-report .told.ds-refusal")
+    assert page.locator(".out table").count() == 0
+
+
+@browsed
+def test_hostile_tokens_are_text_on_the_page(driver: Any, tmp_path: Path) -> None:
+    from browser import served
+
+    from decodescope.app.http.guard import Guard
+    from decodescope.app.server import app
+
+    play = toy_play(tmp_path, HOSTILE)
+    run = finished(play, max_new=80).run
+    with served(lambda port: Guard(app(play), port)) as address:
+        lab = Lab(driver, address, play)
+        page = lab.open(f"/#report&of={run}", ready=False)
+        page.wait_for_selector("#ds-page-report .out table")
+        assert "script" in page.locator(".out").inner_text() and page.evaluate("window.trap") is None
+        assert page.locator(".out script, .out img").count() == 0
+        page.context.close()
+        play.close()
+    assert not lab.troubles

@@ -1,0 +1,116 @@
+"""What a run of the tests says at its end, also where several processes share it: every test that was skipped and why, how
+many were left to other commands, and what tests over a product counted. A skip whose reason is not written here fails."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+# why a test may be skipped -> where it runs
+REASONS = {
+    "no judge is shipped": "where assets/models/lab/heads/judge lies: assets/training/heads.py trains it",
+    "no browser here: set DECODESCOPE_BROWSER, or install Chromium": "with Chromium; CI refuses to begin without it",
+    "needs a folder in which nothing can be made": "on systems with /proc",
+    "the size of a process is read from /proc": "on systems with /proc",
+    "Windows has no SIGINT to send": "elsewhere",
+    "pipes close differently there": "outside Windows",
+    "links need rights there": "outside Windows",
+    "no folder can be called so": "outside Windows",
+    "Windows keeps no executable bit": "elsewhere",
+}
+ELSEWHERE = ("slow", "nightly", "identity", "soak", "gpu", "browser")  # markers that commands leave out, see pyproject.toml
+
+
+class Closing:
+    """Gathers what is said at the end.
+
+    skipped: reason -> tests;  counted: test function -> outcome -> how often;  left: marker -> tests that it left out
+    """
+
+    def __init__(self) -> None:
+        self.skipped: dict[str, list[str]] = defaultdict(list)
+        self.counted: dict[str, Counter[str]] = defaultdict(Counter)
+        self.left: Counter[str] = Counter()
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        marks = ([mark for mark in ELSEWHERE if item.get_closest_marker(mark)] for item in items)
+        self.left.update(names[0] for names in marks if names)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self._skip(report)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._skip(report)
+        if report.when == "call":
+            function = report.nodeid.split("[")[0].split("::")[-1]
+            self.counted[function].update(str(value) for name, value in report.user_properties if name == "counted")
+
+    def _skip(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        self.skipped[reason.removeprefix("Skipped: ")].append(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """A process of xdist has ended; all of them have collected, and left out, the same tests."""
+        self.left = Counter(getattr(node, "workeroutput", {}).get("left", self.left))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left"] = dict(self.left)
+        elif self.unknown() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def unknown(self) -> list[str]:
+        """Reasons that are not written above."""
+        return sorted(set(self.skipped) - set(REASONS))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        say = terminalreporter.write_line
+        if any(self.counted.values()):
+            terminalreporter.section("counted")
+        for function, outcomes in sorted(self.counted.items()):
+            for outcome, count in outcomes.most_common():
+                say(f"{count:6} {function}: {outcome}")
+        if not self.skipped and not self.left:
+            return
+        terminalreporter.section("not run")
+        for reason, tests in sorted(self.skipped.items()):
+            say(f"{len(tests):6} skipped, {reason}; run {REASONS.get(reason, 'nowhere')}")
+            for test in tests:
+                say(f"       {test}")
+        for mark, count in self.left.most_common():
+            say(f"{count:6} {mark}: pytest -m {mark}")
+        for reason in self.unknown():
+            say(f"FAILED: skipped for a reason that tests/conftest.py does not know: {reason}", red=True)
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    """The browser: one for each process of the tests."""
+    from browser import browser
+
+    with browser() as driver:
+        yield driver
+
+
+@pytest.fixture(autouse=True)
+def closed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test opened in the browser is closed after it: a page that plays on would slow the next one."""
+    yield
+    if "driver" in request.fixturenames:
+        from browser import Lab
+
+        Lab.closing = True
+        for context in request.getfixturevalue("driver").contexts:
+            context.close()
+        Lab.closing = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Closing(), "closing")

@@ -1,0 +1,118 @@
+"""What a part tells: nothing that it does not declare, every declared thing once, and each in the shape of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import toys
+
+from decodescope.engine.core.component import KINDS, build, declared, registry
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.notes import said, told
+
+TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells]
+HEARD = ("strategy", "drafter", "schedule", "depth", "sampler")  # kinds whose notes a step has a place for
+SILENT = [(kind, name) for kind in HEARD for name, cls in registry(kind).items() if not cls.tells]
+BESIDE: dict[str, dict[str, Any]] = {  # what goes with a part of the kind, so that it is asked
+    **{kind: {} for kind in KINDS},
+    "schedule": {"drafter": "draft_model"},
+    "strategy": {"drafter": "draft_model"},
+}
+
+
+def runs(kind: str, name: str) -> Iterator[Trace]:
+    """Runs with a part in all its settings; where something is drafted, the text is once the likeliest and once drawn."""
+    for settings in toys.settings_of(kind, name):
+        made = build(kind, name, settings)
+        uses = made.uses if isinstance(made, Strategy) else {"drafter"}
+        beside = {x: part for x, part in BESIDE[kind].items() if x in uses}
+        for sampler in ("greedy", "temperature") if "drafter" in (kind, *beside) else ("greedy",):
+            parts = {"sampler": sampler, **beside, kind: (name, settings)}
+            yield toys.decode(toys.method(**parts), count=24).sink
+
+
+def names(values: Mapping[str, Any], notes: Mapping[str, Note], before: str = "") -> Iterator[str]:
+    """The names of what was told; an object that is not declared itself holds further ones."""
+    for name, value in values.items():
+        if isinstance(value, dict) and before + name not in notes:
+            yield from names(value, notes, f"{before}{name}.")
+        else:
+            yield before + name
+
+
+@pytest.mark.parametrize(("kind", "name"), TELLING)
+def test_a_part_tells_what_it_declares_and_nothing_else(kind: str, name: str) -> None:
+    notes, heard = registry(kind)[name].tells, set()
+    for trace in runs(kind, name):
+        header = trace.header
+        assert header.tells == declared(header.method) and set(header.tells[kind]) == set(notes)
+        for step in trace.steps:
+            values, shown = said(step, header.method), told(header, step)
+            for part, one in values.items():
+                assert set(names(one, header.tells.get(part, {}))) <= set(header.tells.get(part, {})), "it is declared"
+                nothing = {x for x in names(one, header.tells[part]) if x not in shown.get(part, {})}
+                assert not [x for x in nothing if one.get(x) is not None], "a value has the shape of its kind"
+            heard |= set(shown.get(kind, {}))
+    assert heard == set(notes), "each is told in one of the settings of tests/toys.py"
+
+
+@pytest.mark.parametrize(("kind", "name"), SILENT)
+def test_a_part_that_declares_nothing_tells_nothing(kind: str, name: str) -> None:
+    for trace in runs(kind, name):
+        assert not any(kind in said(step, trace.header.method) for step in trace.steps)
+
+
+@pytest.mark.parametrize(("kind", "name"), TELLING)
+def test_a_note_is_held_against_what_is_there(kind: str, name: str) -> None:
+    cls = registry(kind)[name]
+    knobs = {p.name: p for p in cls.params()}
+    for x, note in cls.tells.items():
+        assert note.word and len(note.word) < 24 and not note.what.endswith("."), x
+        assert not note.line or note.line in cls.tells or knobs[note.line].type in (int, float), x
+        assert note.at is None and (not note.rows or note.kind == "grid") and (not note.summed or note.kind == "node"), x
+    held = declared({kind: {"name": name}})[kind]
+    for note in held.values():
+        drawn = note.at is not None or (note.line in held and held[note.line].kind == "series")
+        assert drawn == bool(note.line), "the line of a note is a number, or another line"
+
+
+def test_a_chain_of_samplers_tells_what_its_stages_tell() -> None:
+    method = toys.Method.named({"sampler": ["repetition_penalty", "mirostat"]}, {"mirostat": {"target": 2.0}})
+    trace = toys.decode(method, count=6).sink
+    assert trace.header.tells["sampler"]["mu"].at == 2.0, "the knob that was set, not its default"
+    assert all(set(told(trace.header, step)["sampler"]) == {"mu", "penalised"} for step in trace.steps)
+
+
+FITTING = {
+    "node": ([0.5, 1], [0, 0.5, True], ["a", None], [[1, 2], [2]], [0.5]),
+    "series": (1, 0.5, False),
+    "span": ([0, 3], [[0, 1], [4.5, 6]]),
+    "set": ("length", [1, 5], [[0, 1], [0, 2, "x"]], []),
+    "clock": (0.0, 12.5),
+    "grid": ([1, None, 2.5], {"2": 0.5}),
+}
+ODD = [{}, object(), float("nan"), [float("inf")], [[[1]]], [1], [None, None, None, None], [3, 0], -1, "x" * 9, [[1, 2, 3]]]
+
+
+@pytest.mark.parametrize("kind", FITTING)
+def test_a_value_has_the_shape_of_its_kind_or_is_not_shown(kind: str) -> None:
+    note = Note(kind, "x")
+    assert all(note.fits(value, 2) for value in (None, *FITTING[kind]))
+    fits = [value for value in ODD if note.fits(value, 2)]
+    few = {
+        "node": [[1], [3, 0], [[1, 2, 3]]],
+        "series": [-1],
+        "set": [[1], [3, 0], "x" * 9, [[1, 2, 3]]],
+        "grid": [{}, [1], [None, None, None, None], [3, 0]],
+    }
+    assert fits == few.get(kind, [])
+
+
+def test_of_a_method_from_anywhere_what_is_not_known_is_not_declared() -> None:
+    assert declared({"drafter": {"name": "kangaroo", "stop": "high"}})["drafter"]["sure"].at is None
+    odd = [{"drafter": x} for x in (None, [], {"name": ["kangaroo"]}, {"name": "nobody"}, {"stages": [1, None]}, {})]
+    assert [declared(x) for x in odd] == [{}] * len(odd)

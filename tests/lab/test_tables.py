@@ -1,0 +1,83 @@
+"""Tables of a trace: a row for each thing, and figures that agree with the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import toys
+
+from decodescope.engine.trace import Trace, frame, open_trace
+from decodescope.engine.trace.summary import summarise
+
+from .runs import METHODS, known, run
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_tables_agree_with_the_summary(name: str) -> None:
+    trace = known(name)
+    s, steps, decisions = summarise(trace), frame(trace, "steps"), frame(trace, "decisions")
+    assert len(steps) == s.steps and steps["tokens"].sum() == s.tokens
+    assert steps["drafted"].sum() == s.drafted and steps["accepted"].sum() == s.accepted
+    assert len(decisions) == steps["tried"].sum()
+    if s.acceptance is not None:
+        assert decisions["ok"].mean() == pytest.approx(s.acceptance)
+        assert len(decisions) > 10, "the test needs decisions"
+    passes = frame(trace, "passes")
+    assert len(passes[(passes["lane"] == "target") & (passes["phase"] == "verify")]) == s.target_passes
+    cache = frame(trace, "cache")
+    assert cache[cache["lane"] == "target"]["held_bytes"].iloc[-1] == s.kv_bytes_held
+
+
+def test_a_decision_is_the_trial_as_it_was_recorded() -> None:
+    trace = known("tree")
+    for row in frame(trace, "decisions").itertuples():
+        step = trace.steps[row.step]
+        assert step.trials is not None and step.draft is not None
+        at = step.trials.node.index(row.node)
+        assert (row.p, row.r, row.q, row.ok) == (step.trials.p[at], step.trials.r[at], step.trials.q[at], step.trials.ok[at])
+        assert row.token == step.draft.tokens[row.node] and row.text == trace.piece(row.token)
+        assert row.depth == 1 if row.parent == -1 else row.depth > 1
+
+
+def test_units_stand_in_the_names_of_times_and_sizes() -> None:
+    names = {c for table in ("steps", "cache", "passes") for c in frame(known("chain"), table).columns}
+    assert {"wall_us", "draft_us", "verify_us", "held_bytes", "full_bytes"} <= names
+
+
+def test_what_was_not_recorded_is_missing() -> None:
+    trace = run("chain", count=8, level="counts")
+    assert frame(trace, "decisions").empty and frame(trace, "steps")["tried"].isna().all()
+
+
+def test_a_table_of_no_steps_has_its_columns() -> None:
+    empty = Trace([known("chain").header])
+    assert frame(empty, "steps").empty and list(frame(empty, "steps").columns) == list(frame(known("chain"), "steps").columns)
+
+
+def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="steps, decisions, cache, passes"):
+        frame(known("chain"), "step")  # type: ignore[arg-type]
+
+
+def test_a_row_for_each_value_that_was_told(tmp_path: Path) -> None:
+    method = toys.method(drafter="draft_model", schedule=("confidence", {"most": 6}), sampler="mirostat")
+    trace = open_trace(toys.decode(method).sink.save(tmp_path / "told.dstrace"))
+    rows = frame(trace, "notes")
+    sure = rows[rows["name"] == "sure"]
+    assert len(sure) == sum(step.drafted for step in trace.steps) > 20
+    for row in sure.itertuples():
+        assert row.value == trace.steps[row.step].draft.notes["schedule"]["sure"][int(row.at)] and row.part == "schedule"
+    mu = rows[rows["name"] == "mu"]
+    assert mu["value"].tolist() == [step.sampler["mu"] for step in trace.steps] and set(mu["unit"]) == {"bits"}
+    assert set(rows["name"]) == {"threshold", "pairs", "sure", "stop", "mu"} and trace.header.tells["sampler"]["mu"].at == 5.0
+
+
+def test_the_root_s_value_comes_first_and_rows_of_a_grid_have_their_names() -> None:
+    slots = frame(toys.decode(toys.method(drafter=("ppd", {"rows": "16"}))).sink, "notes")
+    slots = slots[slots["name"] == "slots"]
+    assert slots["at"].min() == -1 and (slots["at"] == -1).sum() == slots["step"].nunique()
+    exits = toys.decode(toys.method(depth=("confidence_exit", {"threshold": 0.6, "first": 1}))).sink
+    tests = frame(exits, "notes").query("name == 'tests'")
+    made = [(s.step, f"{layer:g}", sure) for s in exits.steps for layer, sure, _ in s.exits[0].tests]
+    assert list(zip(tests["step"], tests["at"], tests["value"], strict=True)) == made and len(made) > 20

@@ -1,0 +1,69 @@
+"""Formulas of a telling: sums over named numbers and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decodescope.engine.trace import UPLOADED, TraceError, open_trace
+from decodescope.engine.trace.formula import FormulaError, formula, relation, sentence, work_out
+from decodescope.engine.trace.telling import Quantity, Relation, Telling
+
+NAMES = {"p": 0.25, "q": 0.5, "w": 0.75, "before(w)": 0.5, "alive": 3.0, "zero": 0.0}
+
+
+def value(text: str) -> float | None:
+    return work_out(formula(text), NAMES.get)
+
+
+def test_a_formula_gives_the_number_that_it_says() -> None:
+    assert value("min(1, before(w) * p / q)") == 0.25 and value("1 - (1 - p) ** alive") == 1 - 0.75**3
+    assert value("-p + max(p, q, w)") == 0.5 and value("log(exp(q))") == pytest.approx(0.5)
+    assert formula("min(1, before(w) * p)") == ["min", 1.0, ["*", ["before", "w"], "p"]]
+    assert relation("w == p / q") == ("w", "==", ["/", "p", "q"])
+    assert sentence("rho = {p}, of {100 * q:1}") == ("rho = ", ("p", ""), ", of ", (["*", 100.0, "q"], "1"))
+
+
+def test_what_is_missing_or_no_number_has_no_value() -> None:
+    for text in ("nobody", "p + nobody", "p / zero", "log(zero)", "9.0 ** 9 ** 9 ** 9", "(0 - 1) ** 0.5", "exp(9 ** 9)"):
+        assert value(text) is None, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "p +", "__import__('os')", "p.real", "[1]", "lambda: 1", "p if q else 1", "open(1)", "'x'", "min(p)"),
+        *("before(p + 1)", "p == q", "exp(p, q)", "p" * 201, "(" * 150, "f(x=1)", "True + 1j", "p @ q", "x := 1"),
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(FormulaError):
+        formula(text)
+
+
+@pytest.mark.parametrize("text", ["p", "p < q", "p == q == w", "p != q"])
+def test_a_relation_has_one_sign_between_two_formulas(text: str) -> None:
+    with pytest.raises(FormulaError):
+        relation(text)
+
+
+@pytest.mark.parametrize(
+    "telling",
+    [
+        Telling(relations=[Relation("num == open('x')")]),
+        Telling(numbers=[Quantity("a", "b", "p.real")]),
+        Telling(card=["{p:%s%s}"], close="{import os}"),
+        Telling(card=["{p:wide}"]),
+    ],
+)
+def test_a_header_whose_formulas_cannot_be_read_is_refused(toy, tmp_path: Path, telling: Telling) -> None:
+    path = toy.write(tmp_path / "bad.dstrace", toy.steps("p"), head=toy.header(tellings={"lossless": telling}))
+    with pytest.raises(TraceError, match=r"tellings\.lossless: "):
+        open_trace(path, UPLOADED)
+
+
+def test_a_telling_is_read_as_it_was_written(toy, tmp_path: Path) -> None:
+    telling = Telling("f", path="copies", relations=[Relation("num >= r", 1e-6, {"form": "linear"})], likeliest={"next": "x"})
+    path = toy.write(tmp_path / "told.dstrace", toy.steps("pd"), head=toy.header(tellings={"lossless": telling}))
+    assert open_trace(path, UPLOADED).header.tellings == {"lossless": telling}

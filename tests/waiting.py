@@ -1,0 +1,28 @@
+"""The one place in which the tests wait for another thread or process: for a condition, never for a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+LOOK = 0.01  # s between two looks
+LONG = 120  # s that a condition may take on a machine that is busy with other things
+
+
+def eventually(condition: Callable[[], T], said: str = "what was waited for did not come") -> T:
+    """Ask until the answer is true, and return it."""
+    until = time.monotonic() + LONG
+    while not (answer := condition()):
+        assert time.monotonic() < until, said
+        time.sleep(LOOK)
+    return answer
+
+
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns. It runs in a thread of its own: ours has a loop already once a browser was driven in it."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
