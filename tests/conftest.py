@@ -1,10 +1,13 @@
 """What a run of the tests says at its end, also where several processes share it: every test that was skipped and why, how
-many were left to other commands, and what tests over a product counted. A skip whose reason is not written here fails."""
+many were left to other commands, what tests over a product counted, and which tests of the app failed at first and why: a
+browser, a server and the device's worker share two cores there, so they get a second and a third try, in the open. A skip
+whose reason is not written here fails."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,8 @@ REASONS = {
     "no folder can be called so": "outside Windows",
     "Windows keeps no executable bit": "elsewhere",
 }
+APP = Path(__file__).parent / "app"
+TRIES = 3  # of a test of the app
 ELSEWHERE = ("slow", "nightly", "identity", "soak", "gpu", "browser")  # markers that commands leave out, see pyproject.toml
 
 
@@ -28,12 +33,19 @@ class Closing:
     """Gathers what is said at the end.
 
     skipped: reason -> tests;  counted: test function -> outcome -> how often;  left: marker -> tests that it left out
+    again: tests of the app that were tried once more, each with its failure
     """
 
     def __init__(self) -> None:
         self.skipped: dict[str, list[str]] = defaultdict(list)
         self.counted: dict[str, Counter[str]] = defaultdict(Counter)
         self.left: Counter[str] = Counter()
+        self.again: list[tuple[str, str]] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            if item.path.is_relative_to(APP) and not item.config.option.usepdb:
+                item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         marks = ([mark for mark in ELSEWHERE if item.get_closest_marker(mark)] for item in items)
@@ -46,6 +58,8 @@ class Closing:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and not hasattr(report, "wasxfail"):
             self._skip(report)
+        if report.outcome == "rerun":
+            self.again.append((report.nodeid, str(report.longrepr)))
         if report.when == "call":
             function = report.nodeid.split("[")[0].split("::")[-1]
             self.counted[function].update(str(value) for name, value in report.user_properties if name == "counted")
@@ -77,6 +91,10 @@ class Closing:
         for function, outcomes in sorted(self.counted.items()):
             for outcome, count in outcomes.most_common():
                 say(f"{count:6} {function}: {outcome}")
+        if self.again:
+            terminalreporter.section("tried again")
+        for test, failure in self.again:
+            say(f"{test}\n{failure}\n", yellow=True)
         if not self.skipped and not self.left:
             return
         terminalreporter.section("not run")
