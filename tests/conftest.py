@@ -42,10 +42,11 @@ class Closing:
         self.left: Counter[str] = Counter()
         self.again: list[tuple[str, str]] = []
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            if item.path.is_relative_to(APP) and not item.config.option.usepdb:
-                item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if config.pluginmanager.hasplugin("rerunfailures") and not config.option.usepdb:
+            for item in items:
+                if item.path.is_relative_to(APP):
+                    item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         marks = ([mark for mark in ELSEWHERE if item.get_closest_marker(mark)] for item in items)

@@ -40,6 +40,7 @@ export function treeView(context) {
     if (node !== null) context.select(node);
   });
   let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0, settled = 0;
+  let parted = false; // the tree had the focus when it was hidden, and nothing else has taken it since
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" }).observe(element);
 
   function fonts() {
@@ -112,6 +113,9 @@ export function treeView(context) {
     if (!seen && (brisk || (context.following && !store.end))) return; // scrolled away: drawn when it is back, or the step stands
     if (!measure) fonts();
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
+    const here = document.activeElement;
+    const held = nodeLayer.contains(here) || (parted && (!here || here === document.body));
+    parted = held && !nodes; // a step that is still on its way
     see(list, beams);
     const brief = brisk && nodes?.length > LARGE && !beams && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !beams && !tabled && !brief);
@@ -148,7 +152,6 @@ export function treeView(context) {
     const drawn = strokes(laid);
     drawn.forEach(([kind, d], k) => set(lines.at(k), { class: "edge " + kind, d }));
     lines.trim(drawn.length);
-    const held = nodeLayer.contains(document.activeElement);
     const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
     shown = laid.items.map((item) => item.node);
     see(ring, shown.some((n) => n.id === chosen));
