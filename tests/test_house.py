@@ -568,6 +568,16 @@ def test_files_stay_small() -> None:
     assert not bad, broken(bad)
 
 
+def test_no_line_of_a_script_is_too_long() -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{number} has {len(line)} characters"
+        for path in scripts().values()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not bad, broken(bad)
+
+
 # ---- what never stands in a page
 
 

@@ -1,5 +1,5 @@
-/* address: which page is looked at, as the address says it, and the way to another. It knows of the pages by name alone.
- * The address names the page: #library, #library&run=...; without a name it is the Lab. */
+/* address: which page is looked at, as the address says it, and the way to another. It knows of the pages by name
+ * alone. The address names the page: #library, #library&run=...; without a name it is the Lab. */
 
 /** name -> word, in the order of the bar. */
 export const PAGES = {

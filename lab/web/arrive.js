@@ -1,7 +1,9 @@
-/* arrive: hands out the page's module; where a part of the page was lost, because the server was still starting or a line
- * broke off, the page is loaded again as soon as the server answers. It stands in the page itself, so it cannot be lost. */
+/* arrive: hands out the page's module; where a part of the page was lost, because the server was still starting or a
+ * line broke off, the page is loaded again as soon as the server answers. It stands in the page itself, so it cannot be
+ * lost. */
 (() => {
-  const MOST = 5, SPAN = 60000, WAIT = 500, KEPT = "decodescope-again"; // as many times in so many ms; ms between two questions
+  // as many times in so many ms; ms between two questions
+  const MOST = 5, SPAN = 60000, WAIT = 500, KEPT = "decodescope-again";
   const LOST = /dynamically imported module|module script|preload CSS/i;
   let coming = null, going = false;
   const whole = () => ["#ds-run", ".ds-button.stop", "#ds-view .ds"].every((part) => document.querySelector(part));
@@ -22,8 +24,13 @@
     if (going || whole()) return;
     going = true;
     const times = before();
-    if (times.length >= MOST) return tell(`Parts of this page did not come, ${MOST} times in a minute: look at what the server has written, then load the page again.`);
-    const starting = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.status === 503, () => true);
+    if (times.length >= MOST)
+      return tell(
+        `Parts of this page did not come, ${MOST} times in a minute: look at what the server has written, then load `
+          + "the page again."
+      );
+    const starting = () =>
+      fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.status === 503, () => true);
     while (await starting()) await new Promise((done) => setTimeout(done, WAIT));
     try {
       sessionStorage.setItem(KEPT, JSON.stringify([...times, Date.now()]));
@@ -35,6 +42,8 @@
   window.addEventListener("vite:preloadError", again);
   window.addEventListener("unhandledrejection", (event) => LOST.test(event.reason?.message) && again());
   /** Do something with the module of the page, when it has come. */
-  window.decodescope = (act) => (coming ??= import("/ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
-  window.decodescope((page) => (document.body ? page.early() : document.addEventListener("DOMContentLoaded", page.early)));
+  window.decodescope = (act) =>
+    (coming ??= import("/ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
+  window.decodescope((page) =>
+    (document.body ? page.early() : document.addEventListener("DOMContentLoaded", page.early)));
 })();

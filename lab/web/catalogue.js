@@ -1,9 +1,13 @@
-/* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the method. */
+/* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
+ * method. */
 import { h, two } from "./scope.js";
 import { ask } from "./runs.js";
 import { copying } from "./save.js";
 
-const NEEDS = [["", "any need"], ["nothing", "nothing more"], ["draft model", "a draft model"], ["trained heads", "trained heads"], ["attention", "attention"]];
+const NEEDS = [
+  ["", "any need"], ["nothing", "nothing more"], ["draft model", "a draft model"], ["trained heads", "trained heads"],
+  ["attention", "attention"],
+];
 
 let dialog = null;
 /** Open the catalogue. use(text) takes a choice to the controls, said(sentence) tells what was done. */
@@ -33,17 +37,20 @@ function made(use, said) {
     one.addEventListener("click", act);
     return one;
   };
-  const search = h("input", { type: "search", placeholder: "Name, idea, source, need", "aria-label": "Search the methods", autocomplete: "off", spellcheck: "false" });
+  const search = h("input", { type: "search", placeholder: "Name, idea, source, need",
+    "aria-label": "Search the methods", autocomplete: "off", spellcheck: "false" });
   const families = h("div", { class: "families", role: "group", "aria-label": "Kind of part" });
-  const exact = h("input", { type: "checkbox" }), need = h("select", { "aria-label": "What it needs" }, NEEDS.map(([value, word]) => h("option", { value }, word)));
+  const exact = h("input", { type: "checkbox" }),
+    need = h("select", { "aria-label": "What it needs" }, NEEDS.map(([value, word]) => h("option", { value }, word)));
   const count = h("span", { class: "quiet", role: "status" });
-  const list = h("ul", { class: "list", role: "listbox", "aria-label": "Methods" }), about = h("div", { class: "about", tabindex: -1, "aria-live": "polite" });
+  const list = h("ul", { class: "list", role: "listbox", "aria-label": "Methods" }),
+    about = h("div", { class: "about", tabindex: -1, "aria-live": "polite" });
   const trouble = h("p", { role: "alert" });
   const close = button("Close", () => dialog.close());
   const dialog = h("dialog", { class: "ds-catalogue ds-page", "aria-label": "Methods" },
     h("header", null, h("h1", null, "Methods"), count, close),
-    h("div", { class: "filters" }, search, need, h("label", null, exact, " keeps the target's law"), families),
-    trouble, h("div", { class: "both" }, list, about));
+    h("div", { class: "filters" }, search, need, h("label", null, exact, " keeps the target's law"), families), trouble,
+    h("div", { class: "both" }, list, about));
 
   dialog.read = async () => {
     search.focus();
@@ -56,22 +63,33 @@ function made(use, said) {
       fill();
     } catch (error) {
       trouble.className = "ds-refusal";
-      trouble.replaceChildren(error instanceof TypeError ? "The server does not answer: start it again, then open this list once more." : error.message);
+      trouble.replaceChildren(
+        error instanceof TypeError ? "The server does not answer: start it again, then open this list once more."
+          : error.message
+      );
     }
   };
 
   // ---- what is looked for
 
   const law = (x) => (x.lossless ? "lossless keeps the target's law" : "lossy changes the output");
-  const sought = (x) => [x.family, x.kind, x.name, x.title, x.idea, x.source, law(x), ...(x.needs.length ? x.needs : ["needs nothing"])].join("\n").toLowerCase();
+  const sought = (x) =>
+    [x.family, x.kind, x.name, x.title, x.idea, x.source, law(x), ...(x.needs.length ? x.needs : ["needs nothing"])]
+      .join("\n").toLowerCase();
   const fits = (x) => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    return (!family || x.family === family) && (!exact.checked || x.lossless) && (!need.value || (need.value === "nothing" ? !x.needs.length : x.needs.some((word) => word.startsWith(need.value)))) && words.every((word) => sought(x).includes(word));
+    return (!family || x.family === family) && (!exact.checked || x.lossless)
+      && (!need.value
+        || (need.value === "nothing" ? !x.needs.length : x.needs.some((word) => word.startsWith(need.value))))
+      && words.every((word) => sought(x).includes(word));
   };
   function fill() {
     const names = [...new Set(all.map((x) => x.family))];
     families.replaceChildren(...["", ...names].map((name) => {
-      const one = button(name || "All", () => ((family = name), fill(), families.querySelector('[aria-pressed="true"]').focus()), { "aria-pressed": String(name === family) });
+      const one = button(name || "All",
+        () => ((family = name), fill(), families.querySelector('[aria-pressed="true"]').focus()), {
+        "aria-pressed": String(name === family),
+      });
       return one;
     }));
     filter();
@@ -83,7 +101,10 @@ function made(use, said) {
     count.textContent = `${shown.length} of ${all.length}`;
     let last = "";
     list.replaceChildren(...shown.flatMap((x, i) => {
-      const row = h("li", { role: "option", id: `ds-method-${i}`, "data-i": i, "data-name": `${x.kind} ${x.name}`, tabindex: -1 }, h("b", null, x.title || x.name), h("span", { class: "marks" }, x.lossless ? null : h("span", { class: "lossy" }, "changes the output"), x.measured ? h("span", { class: "n" }, `× ${two(x.measured.ratio)}`) : null));
+      const row = h("li", { role: "option", id: `ds-method-${i}`, "data-i": i, "data-name": `${x.kind} ${x.name}`,
+        tabindex: -1 }, h("b", null, x.title || x.name),
+        h("span", { class: "marks" }, x.lossless ? null : h("span", { class: "lossy" }, "changes the output"),
+          x.measured ? h("span", { class: "n" }, `× ${two(x.measured.ratio)}`) : null));
       const head = x.family === last ? [] : [h("li", { class: "family", role: "presentation" }, x.family)];
       last = x.family;
       return [...head, row];
@@ -106,20 +127,43 @@ function made(use, said) {
   // ---- one of them
 
   function describe(x) {
-    if (!x) return about.replaceChildren(h("p", { class: "quiet" }, all.length ? "Nothing fits: take a filter away." : ""));
-    const rows = [["Needs", x.needs.join(", ") || "nothing but the model"], ["Text", x.lossless ? "keeps the target's law" : "changes the output"], ["Source", x.source], ["The authors' headline", x.headline], ["Measured here", x.measured ? `${two(x.measured.tau)} tokens a pass, × ${two(x.measured.ratio)} plain decoding` : x.kind === "preset" ? "" : "not measured"]];
+    if (!x)
+      return about.replaceChildren(h("p", { class: "quiet" }, all.length ? "Nothing fits: take a filter away." : ""));
+    const rows = [
+      ["Needs", x.needs.join(", ") || "nothing but the model"],
+      ["Text", x.lossless ? "keeps the target's law" : "changes the output"],
+      ["Source", x.source],
+      ["The authors' headline", x.headline],
+      ["Measured here",
+      x.measured ? `${two(x.measured.tau)} tokens a pass, × ${two(x.measured.ratio)} plain decoding`
+        : x.kind === "preset" ? "" : "not measured"],
+    ];
     const link = x.link ? copying("Copy link", () => location.origin + location.pathname + x.link, "ds-button") : null;
     about.replaceChildren(...[
-      h("h2", null, x.title || x.name), h("p", { class: "quiet" }, `${x.family}, `, h("code", null, x.name)), h("p", { class: "idea" }, x.idea),
-      h("dl", null, rows.filter(([, text]) => text).map(([word, text]) => h("div", null, h("dt", null, word), h("dd", null, text)))),
-      x.measured ? h("p", { class: "quiet" }, "Measured by ", h("code", null, command), ", greedy. Headlines are the authors', on their models and machines; recalled: not checked in the paper.") : x.headline ? h("p", { class: "quiet" }, "A headline is the authors', on their models and machines; recalled: not checked in the paper.") : null,
+      h("h2", null, x.title || x.name),
+      h("p", { class: "quiet" }, `${x.family}, `, h("code", null, x.name)),
+      h("p", { class: "idea" }, x.idea),
+      h("dl", null,
+        rows.filter(([, text]) => text).map(([word, text]) =>
+          h("div", null, h("dt", null, word), h("dd", null, text))
+        )),
+      x.measured
+        ? h("p", { class: "quiet" }, "Measured by ", h("code", null, command),
+          ", greedy. Headlines are the authors', on their models and machines; recalled: not checked in the paper.")
+        : x.headline
+        ? h("p", { class: "quiet" },
+          "A headline is the authors', on their models and machines; recalled: not checked in the paper.") : null,
       x.why ? h("p", { class: "ds-refusal" }, x.why) : null,
-      h("div", { class: "ways" }, button("Use it", () => take(x), { class: "ds-button go" }), link)].filter(Boolean));
+      h("div", { class: "ways" }, button("Use it", () => take(x), { class: "ds-button go" }), link),
+    ].filter(Boolean));
   }
   function take(x) {
     use(`use ${x.kind} ${x.name}`);
     dialog.close();
-    said(x.kind === "preset" ? `${x.title} is in the controls.` : `${x.title || x.name} is ${x.kind === "sampler" ? "in " : ""}the ${x.family.toLowerCase()} now.`);
+    said(
+      x.kind === "preset" ? `${x.title} is in the controls.`
+        : `${x.title || x.name} is ${x.kind === "sampler" ? "in " : ""}the ${x.family.toLowerCase()} now.`
+    );
   }
 
   // ---- hands and keys
@@ -136,7 +180,9 @@ function made(use, said) {
     if (row) choose(Number(row.dataset.i), true);
   });
   list.addEventListener("keydown", (event) => {
-    const to = { ArrowUp: at - 1, ArrowDown: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: shown.length - 1 }[event.key];
+    const to =
+      { ArrowUp: at - 1, ArrowDown: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0,
+        End: shown.length - 1 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Enter") take(shown[at]);
     else if (to === undefined) return;

@@ -1,4 +1,5 @@
-/* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock, one table. */
+/* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
+ * one table. */
 import { grouped, h, milli, pair, plural, two } from "./scope.js";
 import { ask, ended, fill, open, panes as inLab, shown, told as sentence, away, example, GONE } from "./runs.js";
 import { current, fragment, go } from "./address.js";
@@ -12,20 +13,28 @@ const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
 const FRESH = 3000; // ms between two looks at the figures of runs that go on
 const NAMED = /(?:^#|&)runs=([^&]*)/, RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
-const VIEWS = [["tree, text", ["tree", "text"]], ["tree, text, cache", ["tree", "text", "cache"]], ["cache, text", ["cache", "text"]], ["text", ["text"]]];
+const VIEWS = [
+  ["tree, text", ["tree", "text"]],
+  ["tree, text, cache", ["tree", "text", "cache"]],
+  ["cache, text", ["cache", "text"]],
+  ["text", ["text"]],
+];
 const EMPTY = "No step of this run has come yet.";
 
 /** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */
 function alike() {
-  const all = shown.examples, as = (x) => (({ prompt, seed, names }) => JSON.stringify([prompt, seed, names?.sampler]))(JSON.parse(x.settings));
-  const first = all.find((x) => all.some((y) => y !== x && as(x) === as(y))) || all[0], second = all.find((y) => y !== first && as(y) === as(first)) || all.find((y) => y !== first);
+  const all = shown.examples,
+    as = (x) => (({ prompt, seed, names }) => JSON.stringify([prompt, seed, names?.sampler]))(JSON.parse(x.settings));
+  const first = all.find((x) => all.some((y) => y !== x && as(x) === as(y))) || all[0],
+    second = all.find((y) => y !== first && as(y) === as(first)) || all.find((y) => y !== first);
   return [first, second].filter(Boolean);
 }
 
 const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
 
 export function page(element) {
-  let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], source = null, wait = WAIT, named = false, summary = null;
+  let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], source = null, wait = WAIT, named = false,
+    summary = null;
   const button = (word, act, props = {}) => {
     const made = h("button", { type: "button", class: "ds-button", ...props }, word);
     made.addEventListener("click", act);
@@ -34,14 +43,23 @@ export function page(element) {
 
   // ---- what stands on the page
 
-  const baseline = h("select", { "aria-label": "baseline" }), seen = h("select", { "aria-label": "what each pane shows" }, VIEWS.map(([word], i) => h("option", { value: i }, word)));
+  const baseline = h("select", { "aria-label": "baseline" }),
+    seen = h("select", { "aria-label": "what each pane shows" },
+      VIEWS.map(([word], i) => h("option", { value: i }, word)));
   const told = h("p", { class: "told", role: "status" }), aloud = h("p", { class: "unseen", "aria-live": "polite" });
-  const chips = h("ul", { class: "chips" }), examples = button("Compare two examples", () => choose(alike().map((x) => x.run)), { class: "ds-button go" });
-  const none = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."), h("p", { class: "quiet" }, "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The examples need no model."), chips, examples);
-  const host = h("div", { class: "runs" }), switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
-  const adding = picker({ add: (id) => choose([...runs.map((x) => x.id), id]), letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
+  const chips = h("ul", { class: "chips" }),
+    examples = button("Compare two examples", () => choose(alike().map((x) => x.run)), { class: "ds-button go" });
+  const none = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."),
+    h("p", { class: "quiet" },
+      "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The "
+        + "examples need no model."), chips, examples);
+  const host = h("div", { class: "runs" }),
+    switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
+  const adding = picker({ add: (id) => choose([...runs.map((x) => x.id), id]),
+    letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
   const starting = lineup({ begin: (ids) => choose(ids), refuse: (error) => refuse(error) });
-  const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k), changed: () => (both?.against(), figures()) });
+  const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k),
+    changed: () => (both?.against(), figures()) });
   const opens = (word, panel) => {
     const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
     panel.button = one;
@@ -63,9 +81,22 @@ export function page(element) {
     panel?.shown(focus);
   }
   const queue = waiting(() => runs.some((run) => run.status === "queued" && !run.end), (id) => (open(id), go("lab")));
-  const measured = h("label", null, h("span", { class: "quiet" }, "baseline"), baseline), showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
-  element.replaceChildren(h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing, h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))), told, none, adding.element, starting.element, queue.element, host, table.element, aloud);
-  baseline.addEventListener("change", () => ((base = Number(baseline.value)), both?.against(base), figures(), address()));
+  const measured = h("label", null, h("span", { class: "quiet" }, "baseline"), baseline),
+    showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
+  element.replaceChildren(
+    h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing,
+      h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))),
+    told,
+    none,
+    adding.element,
+    starting.element,
+    queue.element,
+    host,
+    table.element,
+    aloud
+  );
+  baseline.addEventListener("change",
+    () => ((base = Number(baseline.value)), both?.against(base), figures(), address()));
   seen.addEventListener("change", () => ((views = VIEWS[Number(seen.value)][1]), build(runs.map((x) => x.id))));
 
   const refuse = (error) => ((told.className = "told ds-refusal"), told.replaceChildren(sentence(error)));
@@ -95,16 +126,29 @@ export function page(element) {
     const enough = runs.length >= FEWEST;
     none.hidden = enough;
     host.hidden = table.element.hidden = measured.hidden = showing.hidden = !enough;
-    chips.replaceChildren(...(enough ? [] : runs).map((run, k) => h("li", null, h("b", null, LETTERS[k]), ` ${example(run.id)?.title || `run ${run.id.slice(0, 8)}`} `, button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))));
+    chips.replaceChildren(
+      ...(enough ? [] : runs).map((run, k) =>
+        h("li", null, h("b", null, LETTERS[k]), ` ${example(run.id)?.title || `run ${run.id.slice(0, 8)}`} `,
+          button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))
+      )
+    );
     adding.drawn();
     if (!enough) return runs.forEach((run) => (run.view = null)), starting.element.hidden && show(adding, false);
-    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools, ratio: (k) => runs[k] && ratio(k), why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved, onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
+    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools,
+      ratio: (k) => runs[k] && ratio(k), why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved,
+      onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
     both.root.lastElementChild.before(switcher);
-    for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off"); // one speaks for all
-    switcher.replaceChildren(...runs.map((run, k) => button(LETTERS[k], () => (front(k), run.view.root.focus({ preventScroll: true })), { "aria-pressed": "false" })));
+    // one speaks for all
+    for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off");
+    switcher.replaceChildren(
+      ...runs.map((run, k) =>
+        button(LETTERS[k], () => (front(k), run.view.root.focus({ preventScroll: true })), { "aria-pressed": "false" })
+      )
+    );
     runs.forEach((run, k) => {
       run.view = both.views[k];
-      for (const message of stores[k] ? [stores[k].head, ...stores[k].steps, stores[k].end] : []) if (message) run.view.push(message);
+      for (const message of stores[k] ? [stores[k].head, ...stores[k].steps, stores[k].end] : [])
+        if (message) run.view.push(message);
     });
     front(0);
     if (place) both.seek(way === "clock" ? { seconds: place.seconds } : { token: place.token });
@@ -114,20 +158,31 @@ export function page(element) {
   }
   /** What can be done with one run, at its head. */
   function tools(k) {
-    const run = runs[k], stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), { "aria-label": `stop run ${LETTERS[k]}` });
+    const run = runs[k],
+      stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), {
+        "aria-label": `stop run ${LETTERS[k]}`,
+      });
     run.stop = stop;
     run.origin = h("p", { class: "quiet origin" });
     stop.hidden = ended(run);
-    const views = () => [...viewsOf(both.root, `of ${runs.map((one) => one.id.slice(0, 8)).join(" ")}`), ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
+    const views =
+      () => [...viewsOf(both.root, `of ${runs.map((one) => one.id.slice(0, 8)).join(" ")}`),
+        ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
     const save = saving(views, () => forms(run.id, ended(run)), "Save");
     save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
-    return h("div", { class: "tools" }, stop, save, button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }), button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), { "aria-label": `remove run ${LETTERS[k]}` }), run.origin);
+    return h("div", { class: "tools" }, stop, save,
+      button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }),
+      button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), {
+        "aria-label": `remove run ${LETTERS[k]}`,
+      }), run.origin);
   }
   /** Of a fork: which run it goes on from, where, and what it was called. */
   function origins() {
     for (const run of runs) {
       const fork = run.view?.store.head?.fork, k = fork ? runs.findIndex((x) => x.id === fork.of) : -1;
-      const said = fork ? `fork of ${k < 0 ? `run ${String(fork.of).slice(0, 8)}` : LETTERS[k]} from step ${fork.step}${fork.name ? `: ${fork.name}` : ""}` : "";
+      const said = fork
+        ? `fork of ${k < 0 ? `run ${String(fork.of).slice(0, 8)}` : LETTERS[k]} from step `
+          + `${fork.step}${fork.name ? `: ${fork.name}` : ""}` : "";
       if (run.origin && run.origin.textContent !== said) run.origin.textContent = said;
     }
   }
@@ -142,7 +197,8 @@ export function page(element) {
   const pairOf = (k) => summary?.pairs.find((x) => x.a === Math.min(k, base) && x.b === Math.max(k, base));
   const heads = (k) => [runs[base], runs[k]].map((run) => run.view?.store.head);
   const prompts = new WeakMap(); // head -> its prompt in one string
-  const promptOf = (head) => prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
+  const promptOf = (head) =>
+    prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
   /** Whether a run goes on from another prompt than the baseline. */
   function apart(k) {
     const [a, b] = heads(k);
@@ -152,15 +208,19 @@ export function page(element) {
   function ratio(k) {
     const again = table.ratio(runs[base].id, runs[k].id);
     if (apart(k)) return ["", "another prompt: no ratio"];
-    return again ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`] : null;
+    return again
+      ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`]
+      : null;
   }
   /** What is known of the token at which two texts part. */
   function why(k, split) {
     const known = split.same ? null : pairOf(k);
     if (!known?.parted || known.at !== split.at) return "";
     if (known.gap === null) return "The law there was not recorded.";
-    const apart = `The target's two likeliest there were ${known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap)} nats apart`;
-    return known.due === "same" && known.tied !== null ? `${apart}: ${known.tied ? "a numerical tie" : "no tie"}.` : `${apart}.`;
+    const apart = "The target's two likeliest there were "
+      + `${known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap)} nats apart`;
+    return known.due === "same" && known.tied !== null ? `${apart}: ${known.tied ? "a numerical tie" : "no tie"}.`
+      : `${apart}.`;
   }
 
   let asked = "", timer = 0, soon = false, last = -Infinity, spoken = 0;
@@ -168,7 +228,8 @@ export function page(element) {
   function figures() {
     if (!both || current() !== "compare") return;
     origins();
-    const over = runs.every((run) => run.end), as = runs.map((run) => `${run.id} ${run.view.store.count} ${run.status}`).join();
+    const over = runs.every((run) => run.end),
+      as = runs.map((run) => `${run.id} ${run.view.store.count} ${run.status}`).join();
     speak();
     if (timer && over && !soon) timer = clearTimeout(timer) || 0; // all is there now
     if (as === asked || timer) return table.draw(summary, base);
@@ -195,7 +256,8 @@ export function page(element) {
     if (time - spoken < 1000) return;
     spoken = time;
     const { token, seconds, steps } = both.at;
-    aloud.textContent = `${way === "token" ? `token ${grouped(token)}` : milli(seconds)}: ${steps.map((i, k) => `${LETTERS[k]} ${i < 0 ? "no step" : `step ${i}`}`).join(", ")}`;
+    aloud.textContent = `${way === "token" ? `token ${grouped(token)}` : milli(seconds)}: `
+      + `${steps.map((i, k) => `${LETTERS[k]} ${i < 0 ? "no step" : `step ${i}`}`).join(", ")}`;
   }
 
   // ---- their steps
@@ -204,9 +266,11 @@ export function page(element) {
   function connect() {
     const going = runs.filter((run) => !run.end);
     if (!going.length) return;
-    const mine = (source = new EventSource(`/ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
+    const mine =
+      (source = new EventSource(`/ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
     going.forEach((run, k) => {
-      const on = (kind, act) => mine.addEventListener(`${k}-${kind}`, (event) => mine === source && act(JSON.parse(event.data)));
+      const on = (kind, act) =>
+        mine.addEventListener(`${k}-${kind}`, (event) => mine === source && act(JSON.parse(event.data)));
       on("head", (head) => run.view.push(head));
       on("step", (step) => {
         run.last = Math.max(run.last, step.i);
@@ -237,7 +301,11 @@ export function page(element) {
     mine.onerror = () => {
       if (mine !== source || going.every((run) => run.end)) return;
       mine.close();
-      for (const run of going) if (!run.end) run.view.note(wait > 4 * WAIT ? GONE : run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`);
+      for (const run of going)
+        if (!run.end)
+          run.view.note(
+            wait > 4 * WAIT ? GONE : run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`
+          );
       setTimeout(reopen, wait, mine);
       wait = Math.min(2 * wait, 15000);
     };
@@ -247,13 +315,14 @@ export function page(element) {
     const there = await Promise.all(runs.map((run) => ask(`/ds/run/${run.id}`).then(() => true, (error) => error)));
     if (mine !== source) return;
     const lost = there.flatMap((x, k) => (x === true || away(x) ? [] : [`Run ${LETTERS[k]}: ${x.message}`]));
-    if (lost.length) build(runs.filter((run, k) => there[k] === true || away(there[k])).map((run) => run.id)), refuse(lost.join(" ")), address();
+    if (lost.length)
+      build(runs.filter((run, k) => there[k] === true || away(there[k])).map((run) => run.id)), refuse(lost.join(" ")),
+        address();
     else if (there.some((x) => x !== true)) {
       for (const run of runs) if (!run.end) run.view.note(GONE);
       setTimeout(reopen, wait, mine);
       wait = Math.min(2 * wait, 15000);
-    }
-    else connect();
+    } else connect();
   }
 
   // ---- the address
@@ -263,19 +332,27 @@ export function page(element) {
     speak();
     writing = writing || setTimeout(() => ((writing = 0), address()), 400);
   }
-  const others = () => location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(runs|at|align|base)=/.test(part));
+  const others = () =>
+    location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(runs|at|align|base)=/.test(part));
   function address() {
     if (current() !== "compare") return;
     const at = both && !both.following ? [`at=${way === "clock" ? both.at.seconds.toFixed(4) : both.at.token}`] : [];
-    const mine = named && runs.length ? [`runs=${runs.map((run) => run.id)}`, ...(base ? [`base=${LETTERS[base]}`] : []), ...(way === "clock" ? ["align=clock"] : []), ...at] : [];
+    const mine = named && runs.length
+      ? [`runs=${runs.map((run) => run.id)}`, ...(base ? [`base=${LETTERS[base]}`] : []),
+        ...(way === "clock" ? ["align=clock"] : []), ...at] : [];
     history.replaceState(null, "", fragment([...others(), ...mine]));
   }
   /** Show what the address names; without runs there those of the Lab, if none was chosen before. */
   function remembered() {
     if (current() !== "compare") return;
-    const asks = NAMED.exec(location.hash)?.[1], read = (name) => new RegExp(`&${name}=([^&]*)`).exec(location.hash)?.[1];
+    const asks = NAMED.exec(location.hash)?.[1],
+      read = (name) => new RegExp(`&${name}=([^&]*)`).exec(location.hash)?.[1];
     if (asks === undefined) return runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
-    if (!RUNS.test(asks)) return build(runs.map((x) => x.id)), refuse("The runs of this address cannot be read: it takes two to four numbers of 16 digits, with commas between them.");
+    if (!RUNS.test(asks))
+      return build(runs.map((x) => x.id)), refuse(
+        "The runs of this address cannot be read: it takes two to four numbers of 16 digits, with commas between "
+          + "them."
+      );
     const ids = [...new Set(asks.split(","))], same = ids.join() === runs.map((x) => x.id).join();
     named = true;
     base = Math.max(0, Math.min(ids.length - 1, LETTERS.indexOf(read("base") || "A")));
@@ -283,7 +360,8 @@ export function page(element) {
     const at = Number(read("at"));
     if (same) both?.against(base), (baseline.value = base), both?.align(way);
     else build(ids);
-    if (both && read("at") && at >= 0) both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
+    if (both && read("at") && at >= 0)
+      both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
   }
   window.addEventListener("hashchange", remembered);
   return {

@@ -38,6 +38,8 @@ export function landing() {
 /** The address of what is shown: run, step and chosen node. */
 export function here() {
   const pane = panes[0], view = pane?.view, chosen = view?.selection;
-  const parts = [`run=${pane.id}`, ...(panes[1] ? [`with=${panes[1].id}`] : []), ...(view.at >= 0 ? [`step=${view.at}`] : []), ...(chosen?.step === view.at && chosen.node !== null ? [`node=${chosen.node}`] : [])];
+  const parts = [`run=${pane.id}`, ...(panes[1] ? [`with=${panes[1].id}`] : []),
+    ...(view.at >= 0 ? [`step=${view.at}`] : []),
+    ...(chosen?.step === view.at && chosen.node !== null ? [`node=${chosen.node}`] : [])];
   return `${location.origin}${location.pathname}#${parts.join("&")}`;
 }

@@ -68,9 +68,12 @@ function line() {
   const about = h("span", { class: "about" });
   const save = h("span", { class: "save" }, saving(views, takes, "Save")), debug = h("a", { class: "debug" }, "Debug");
   const lead = () => (debug.href = "#debugger&" + here().split("#")[1]);
-  debug.addEventListener("click", () => setTimeout(() => panel()?.focus({ preventScroll: true }))); // its keys act at once
-  for (const kind of ["focus", "pointerenter", "pointerdown"]) debug.addEventListener(kind, lead); // step and node as they are then
-  chooser.addEventListener("change", () => (chooser.value ? choose(example(chooser.value)) : open(shown.mine.id, shown.mine)));
+  // its keys act at once
+  debug.addEventListener("click", () => setTimeout(() => panel()?.focus({ preventScroll: true })));
+  // step and node as they are then
+  for (const kind of ["focus", "pointerenter", "pointerdown"]) debug.addEventListener(kind, lead);
+  chooser.addEventListener("change",
+    () => (chooser.value ? choose(example(chooser.value)) : open(shown.mine.id, shown.mine)));
   let filled = null;
   heard(() => {
     if (filled !== shown.examples) {
@@ -94,11 +97,16 @@ function line() {
 /** The views that are shown, for the menu that saves them. */
 function views() {
   const title = (pane) => `${pane.id.slice(0, 8)} step ${pane.view.at}`;
-  return shown.both ? [...viewsOf(shown.both.root, title(panes[0])), ...panes.flatMap((pane, k) => viewsOf(pane.view.root, title(pane), "ABCD"[k]))] : viewsOf(panes[0].view.root, title(panes[0]));
+  return shown.both
+    ? [...viewsOf(shown.both.root, title(panes[0])),
+      ...panes.flatMap((pane, k) => viewsOf(pane.view.root, title(pane), "ABCD"[k]))]
+    : viewsOf(panes[0].view.root, title(panes[0]));
 }
 
 /** What else can be taken: the run in other forms, and the address of what is shown. */
-const takes = () => [h("div", { class: "row" }, h("span", null, "This step"), copying("Copy link", here)), ...forms(panes[0].id, ended(panes[0]))];
+const takes =
+  () => [h("div", { class: "row" }, h("span", null, "This step"), copying("Copy link", here)),
+    ...forms(panes[0].id, ended(panes[0]))];
 
 /** Show an example, and put what it was made with into the controls: Run repeats it. */
 function choose({ run, settings }) {
@@ -116,14 +124,17 @@ function nothing() {
   const rows = h("ul");
   const begin = button("Run the example", () => choose(shown.examples[0]), "ds-button go");
   begin.prepend(icon("play"));
-  const element = h("section", { class: "ds-none" }, why, h("h2", null, "See a guess refused, and why."), h("p", null, "A recorded run opens at once. No model is needed."), begin, rows);
+  const element = h("section", { class: "ds-none" }, why, h("h2", null, "See a guess refused, and why."),
+    h("p", null, "A recorded run opens at once. No model is needed."), begin, rows);
   let filled = null;
   heard(() => {
     element.style.display = panes[0] && !panes[0].id && shown.examples.length ? "" : "none";
     why.textContent = panes[0]?.trouble || "";
     if (filled === shown.examples) return;
     filled = shown.examples;
-    rows.replaceChildren(...filled.map((x) => h("li", null, button(x.title, () => choose(x), "bare"), h("span", null, x.about))));
+    rows.replaceChildren(
+      ...filled.map((x) => h("li", null, button(x.title, () => choose(x), "bare"), h("span", null, x.about)))
+    );
   });
   return element;
 }
@@ -145,7 +156,11 @@ function trouble() {
     const room = found.estimate ? h("p", null, `The estimate before the run was ${found.estimate}.`) : null;
     const report = h("div", { class: "ds-report" });
     const ways = (found.smaller || []).map((x) => button(x.title, () => shown.put?.(x.settings)));
-    element.replaceChildren(...[room, h("div", { class: "ways" }, ways.length ? h("span", null, "Try instead:") : null, ways, button("Copy report", () => give(report, `/ds/run/${id}/report`))), report].filter(Boolean));
+    element.replaceChildren(
+      ...[room,
+        h("div", { class: "ways" }, ways.length ? h("span", null, "Try instead:") : null, ways,
+          button("Copy report", () => give(report, `/ds/run/${id}/report`))), report].filter(Boolean)
+    );
   }
   async function give(host, path) {
     const text = await fetch(path).then((answer) => answer.text(), (error) => String(error));
@@ -202,7 +217,9 @@ export function copied(element, value) {
   if (value.refused) return void (host.textContent = value.refused);
   const text = value.way === "link" ? location.origin + location.pathname + value.text : value.text;
   const said = h("small", null, "Select it and press Ctrl+C.");
-  const box = h("textarea", { readonly: "", rows: Math.min(8, Math.ceil(text.length / 44) + text.split("\n").length - 1), "aria-label": value.way, spellcheck: "false" });
+  const box = h("textarea", { readonly: "",
+    rows: Math.min(8, Math.ceil(text.length / 44) + text.split("\n").length - 1), "aria-label": value.way,
+    spellcheck: "false" });
   box.value = text;
   host.replaceChildren(box, said);
   navigator.clipboard?.writeText(text).then(() => (said.textContent = "Copied."), () => box.select());
@@ -222,8 +239,10 @@ export function transport(element) {
     if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(icon(mark), one.firstChild);
   };
   let stopping = false;
-  const stop = made("stop", "Stop", () => ((stopping = true), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x)), tell()));
-  const pause = made("pause", "Pause", () => (over() ? player().play(!player().playing) : post(active().status === "paused" ? "resume" : "pause", active())));
+  const stop = made("stop", "Stop",
+    () => ((stopping = true), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x)), tell()));
+  const pause = made("pause", "Pause", () => (over() ? player().play(!player().playing)
+    : post(active().status === "paused" ? "resume" : "pause", active())));
   const step = made("step", "Step", () => (over() ? panes[0].view.seek(panes[0].view.at + 1) : post("step", active())));
   place(element).replaceChildren(stop, pause, step);
   heard(() => {
@@ -243,11 +262,16 @@ export function transport(element) {
 /** The list of all methods; and on a narrow page what shows and hides the inputs that are not needed at once. */
 export function more(element) {
   const grid = document.getElementById("ds-grid"), said = h("span", { class: "said", role: "status" });
-  const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")), "ds-more");
+  const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")),
+    "ds-more");
   one.setAttribute("aria-expanded", "false");
   document.getElementById("ds-right").addEventListener("input", () => (said.textContent = ""));
   place(element).className = "ds-browse";
-  const browse = button("All methods…", () => import("./catalogue.js").then(({ show }) => show((text) => shown.put?.(text), (sentence) => (said.textContent = sentence))), "ds-button browse");
+  const browse = button("All methods…",
+    () =>
+      import("./catalogue.js").then(({ show }) =>
+        show((text) => shown.put?.(text), (sentence) => (said.textContent = sentence))
+      ), "ds-button browse");
   browse.setAttribute("aria-haspopup", "dialog");
   place(element).replaceChildren(browse, one, said);
 }
@@ -257,11 +281,13 @@ let room = ""; // what a run of the present settings takes
 function needs(sentence) {
   room = sentence;
   const host = document.querySelector("#ds-models .ds-models");
-  const line = host?.querySelector(".room") || host?.appendChild(h("span", { class: "room" }, h("small", null, "memory"), ""));
+  const line = host?.querySelector(".room")
+    || host?.appendChild(h("span", { class: "room" }, h("small", null, "memory"), ""));
   if (line) line.lastChild.textContent = sentence;
 }
 
-const short = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(0) + " k" : String(n));
+const short = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G"
+  : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(0) + " k" : String(n));
 
 /** Which models are there, or how far the loading has come; `value` is what choosing others was answered. */
 export async function models(element, value) {
@@ -275,7 +301,10 @@ export async function models(element, value) {
       await new Promise((done) => setTimeout(done, 2000));
       continue;
     }
-    const rows = state.models.map((m) => h("span", null, h("small", null, m.role), h("b", null, m.name), `${short(m.params)} parameters, ${short(m.bytes)}B`));
+    const rows = state.models.map((m) =>
+      h("span", null, h("small", null, m.role), h("b", null, m.name),
+        `${short(m.params)} parameters, ${short(m.bytes)}B`)
+    );
     if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
     else if (!state.ready && !state.error) rows.push(h("span", { class: "quiet" }, "waiting"));
     if (value?.memory) room = value.memory;
@@ -293,11 +322,12 @@ export async function models(element, value) {
 function paint() {
   const chosen = kept(THEME);
   document.documentElement.dataset.dsSize = kept(SIZE) === "projector" ? "projector" : "usual";
-  document.body.classList.toggle("dark", chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+  document.body.classList.toggle("dark",
+    chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
-/** What was measured before the type had this size is measured anew, on every page: as if the other colours had come and
- *  gone, which all of them watch. Nothing is painted between. */
+/** What was measured before the type had this size is measured anew, on every page: as if the other colours had come
+ *  and gone, which all of them watch. Nothing is painted between. */
 async function resized() {
   document.body.classList.toggle("dark");
   await null;
@@ -314,24 +344,29 @@ export function top(element) {
     for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
     logo.append(node);
   };
-  for (const [name, value] of Object.entries({ viewBox: "0 0 30 22", width: 30, height: 22, class: "ds-logo", "aria-hidden": "true" })) logo.setAttribute(name, value);
+  for (const [name, value] of Object.entries({ viewBox: "0 0 30 22", width: 30, height: 22, class: "ds-logo",
+    "aria-hidden": "true" })) logo.setAttribute(name, value);
   draw("path", { class: "off", d: "M4,6H24" });
   draw("path", { class: "on", d: "M4,6H9Q12,6 12,9V14Q12,17 15,17H25" });
   draw("rect", { class: "root", x: 1, y: 3, width: 6, height: 6 });
   draw("circle", { class: "no", cx: 24, cy: 6, r: 3.5 });
   draw("circle", { class: "yes", cx: 25, cy: 17, r: 3.5 });
-  const theme = h("button", { type: "button", class: "bare", title: "light or dark", "aria-label": "light or dark" }, icon("moon"));
+  const theme = h("button", { type: "button", class: "bare", title: "light or dark", "aria-label": "light or dark" },
+    icon("moon"));
   if (kept(THEME)) paint();
   theme.addEventListener("click", () => {
     const dark = !document.body.classList.contains("dark");
     keep(THEME, dark ? "dark" : "light");
     paint();
   });
-  const size = h("button", { type: "button", class: "bare size", title: "larger type, for a projector", "aria-label": "larger type, for a projector" }, h("span", { "aria-hidden": "true" }, "A"), h("span", { "aria-hidden": "true" }, "A"));
+  const size = h("button", { type: "button", class: "bare size", title: "larger type, for a projector",
+    "aria-label": "larger type, for a projector" }, h("span", { "aria-hidden": "true" }, "A"),
+    h("span", { "aria-hidden": "true" }, "A"));
   const told = () => size.setAttribute("aria-pressed", document.documentElement.dataset.dsSize === "projector");
   size.addEventListener("click", () => {
     keep(SIZE, document.documentElement.dataset.dsSize === "projector" ? "usual" : "projector");
-    document.documentElement.dataset.dsSize = document.documentElement.dataset.dsSize === "projector" ? "usual" : "projector";
+    document.documentElement.dataset.dsSize = document.documentElement.dataset.dsSize === "projector" ? "usual"
+      : "projector";
     told();
     resized();
   });
@@ -339,7 +374,11 @@ export function top(element) {
   told();
   const host = place(element);
   host.className = "ds-top";
-  const way = (word, find, cls) => button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip " + cls);
-  const ways = [way("Go to the picture", () => panes[0]?.view.root, "lab"), way("Go to the controls", () => document.querySelector("#ds-preset input"), "lab"), way("Go to the page", panel, "other")];
-  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, h("span", null, "DecodeScope")), tabs(), h("span", { class: "right" }, size, theme));
+  const way = (word, find, cls) =>
+    button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip " + cls);
+  const ways = [way("Go to the picture", () => panes[0]?.view.root, "lab"),
+    way("Go to the controls", () => document.querySelector("#ds-preset input"), "lab"),
+    way("Go to the page", panel, "other")];
+  host.replaceChildren(...ways, h("span", { class: "brand" }, logo, h("span", null, "DecodeScope")), tabs(),
+    h("span", { class: "right" }, size, theme));
 }

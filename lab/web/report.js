@@ -1,4 +1,5 @@
-/* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes the tables. */
+/* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
+ * the tables. */
 import { h, plural, s } from "./scope.js";
 import { ask, panes, told as sentence } from "./runs.js";
 import { current, fragment } from "./address.js";
@@ -14,8 +15,10 @@ export function page(element) {
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
   const told = h("p", { class: "told", role: "status" });
   element.replaceChildren(
-    h("section", null, h("header", null, h("h1", null, "Where drafts die"), h("span", { class: "quiet" }, "runs of one method, counted together")), groups, told),
-    out,
+    h("section", null,
+      h("header", null, h("h1", null, "Where drafts die"),
+        h("span", { class: "quiet" }, "runs of one method, counted together")), groups, told),
+    out
   );
 
   const refuse = (error) => {
@@ -28,7 +31,9 @@ export function page(element) {
 
   const drafts = (row) => row.method?.drafter && !row.trouble && row.drafts;
   const key = (row) => JSON.stringify([row.model, row.method]);
-  const knobs = (row) => Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`).join(", ");
+  const knobs = (row) =>
+    Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
+      .join(", ");
   const named = (row) => row.title || `run ${row.run.slice(0, 8)}`;
 
   async function read() {
@@ -55,7 +60,8 @@ export function page(element) {
       return box;
     });
     const go = h("button", { type: "button", class: "ds-button" }, "Report");
-    const ticked = () => boxes.filter((box) => box.checked).map((box) => box.value), mark = () => go.setAttribute("aria-current", ticked().join() === shown);
+    const ticked = () => boxes.filter((box) => box.checked).map((box) => box.value),
+      mark = () => go.setAttribute("aria-current", ticked().join() === shown);
     const label = () => {
       const n = ticked().length;
       go.disabled = !n || n > MOST;
@@ -68,8 +74,16 @@ export function page(element) {
     go.addEventListener("click", () => report(ticked(), true));
     marks.push(mark);
     label();
-    const list = h("ul", null, rows.map((row, i) => h("li", null, h("label", null, boxes[i], named(row), row.steps === undefined ? null : h("span", { class: "quiet" }, plural(row.steps, "step"))))));
-    return h("div", { class: "group" }, go, h("details", { open: here && wanted.size < rows.length }, h("summary", null, h("b", null, rows[0].called), h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")), count), list));
+    const list = h("ul", null,
+      rows.map((row, i) =>
+        h("li", null,
+          h("label", null, boxes[i], named(row),
+            row.steps === undefined ? null : h("span", { class: "quiet" }, plural(row.steps, "step"))))
+      ));
+    return h("div", { class: "group" }, go,
+      h("details", { open: here && wanted.size < rows.length },
+        h("summary", null, h("b", null, rows[0].called),
+          h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")), count), list));
   }
 
   // ---- the report
@@ -91,19 +105,32 @@ export function page(element) {
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
-      out.replaceChildren(h("section", { class: "lead" }, found.lead.map((words) => h("p", null, words)), save), ...found.tables.map(table), ...found.notes.map((words) => h("p", { class: "quiet" }, words)));
+      out.replaceChildren(h("section", { class: "lead" }, found.lead.map((words) => h("p", null, words)), save),
+        ...found.tables.map(table), ...found.notes.map((words) => h("p", { class: "quiet" }, words)));
       if (current() === "report") address([mine]);
       if (jump) out.focus({ preventScroll: true }), out.scrollIntoView({ block: "start" });
     } catch (error) {
       if (shown === mine) out.replaceChildren(), refuse(error);
     }
   }
-  const bar = (share) => (share === null ? null : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }), s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
+  const bar = (share) => (share === null ? null
+    : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none",
+      "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }),
+      s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
   function table({ title, about, head, rows, bars, below }) {
-    const as = (word, k) => [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ").trim() || null;
-    const line = (row, i) => h("tr", null, row.map((word, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: as(word, k) }, word)), bars.length ? h("td", null, bar(bars[i])) : null);
-    const made = h("table", null, h("thead", null, h("tr", null, head.map((word) => h("th", { scope: "col" }, word)), bars.length ? h("td") : null)), h("tbody", null, rows.map(line)));
-    return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null, h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, made), below.map((words) => h("p", { class: "quiet" }, words)));
+    const as = (word, k) =>
+      [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ")
+        .trim() || null;
+    const line = (row, i) =>
+      h("tr", null, row.map((word, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: as(word, k) }, word)),
+        bars.length ? h("td", null, bar(bars[i])) : null);
+    const made = h("table", null,
+      h("thead", null,
+        h("tr", null, head.map((word) => h("th", { scope: "col" }, word)), bars.length ? h("td") : null)),
+      h("tbody", null, rows.map(line)));
+    return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
+      h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, made),
+      below.map((words) => h("p", { class: "quiet" }, words)));
   }
 
   return {

@@ -1,9 +1,11 @@
-/* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around them. */
+/* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around
+ * them. */
 import { h, mount, pair } from "./scope.js";
 import { current, fragment } from "./address.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
-export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null }; // the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there
+// the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there
+export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null };
 const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
 const ALONE = ["strip", "tree", "card", "text", "cache", "time", "roof"];
@@ -40,29 +42,38 @@ export const player = () => shown.both || panes[0]?.view;
 export async function ask(path, options) {
   const answer = await fetch(path, options);
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
+  if (!answer.ok)
+    throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
   return body;
 }
 
 /** Whether a question went wrong because no server is there, or it is still starting. */
 export const away = (error) => error instanceof TypeError || error.status === 503;
 /** What went wrong with a question, as a sentence. */
-export const told = (error) => (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more." : String(error.message || error));
+export const told = (error) =>
+  (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more."
+  : String(error.message || error));
 
-/** What a page says that has no step to show: why, such as that the run which the address names is gone, and what to do next. */
-export const without = () => (panes[0]?.id ? `This run has made no step${ended(panes[0]) ? "" : " yet"}.` : [panes[0]?.trouble, NONE].filter(Boolean).join(" "));
+/** What a page says that has no step to show: why, such as that the run which the address names is gone, and what to do
+ *  next. */
+export const without = () => (panes[0]?.id ? `This run has made no step${ended(panes[0]) ? "" : " yet"}.`
+  : [panes[0]?.trouble, NONE].filter(Boolean).join(" "));
 
 /** Make the place of the pictures, and open the run that the address names, else the first example. */
 export function begin() {
   panes.push(pane(null));
   window.addEventListener("hashchange", remembered);
   remembered();
-  if (!panes[0].id && /(?:^#|&)run=/.test(location.hash)) panes[0].trouble = "The run of this link cannot be read, it takes a number of 16 digits: copy the link again from the page that made it.";
+  if (!panes[0].id && /(?:^#|&)run=/.test(location.hash))
+    panes[0].trouble =
+      "The run of this link cannot be read, it takes a number of 16 digits: copy the link again from the page that "
+      + "made it.";
   offered();
   return places;
 }
 
-/** The examples; the first one is shown if the address names no run. A server that does not answer yet is asked again. */
+/** The examples; the first one is shown if the address names no run. A server that does not answer yet is
+ *  asked again. */
 async function offered(wait = WAIT) {
   try {
     shown.examples = await ask("/ds/examples");
@@ -74,16 +85,22 @@ async function offered(wait = WAIT) {
 }
 
 function remembered() {
-  const [id, other] = ["run", "with"].map((name) => new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]);
+  const [id, other] = ["run", "with"].map((name) =>
+    new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]
+  );
   if (/&align=clock(&|$)/.test(location.hash)) shown.align = "clock";
   if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
 }
 
 /** Name the runs in the address. What other pages keep there stays, but a step and its node are of their run. */
 function address() {
-  const [id, other] = panes.map((x) => x.id), before = location.hash.slice(1).split("&").filter((part) => part.includes("="));
-  const same = before.includes(`run=${id}`), kept = before.filter((part) => !/^(run|with|align|set)=/.test(part) && (same || !/^(step|node)=/.test(part)));
-  history.replaceState(null, "", fragment([`run=${id}`, ...(other ? [`with=${other}`] : []), ...(other && shown.align === "clock" ? ["align=clock"] : []), ...kept]));
+  const [id, other] = panes.map((x) => x.id),
+    before = location.hash.slice(1).split("&").filter((part) => part.includes("="));
+  const same = before.includes(`run=${id}`),
+    kept = before.filter((part) => !/^(run|with|align|set)=/.test(part) && (same || !/^(step|node)=/.test(part)));
+  history.replaceState(null, "",
+    fragment([`run=${id}`, ...(other ? [`with=${other}`] : []),
+      ...(other && shown.align === "clock" ? ["align=clock"] : []), ...kept]));
 }
 
 /** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
@@ -107,16 +124,20 @@ const blank = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null,
 function pane(id) {
   const made = blank(id), host = h("div");
   places.replaceChildren(host);
-  made.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onMove: moved, onGap: (from, to) => fill(made, from, to) });
+  made.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onMove: moved,
+    onGap: (from, to) => fill(made, from, to) });
   return made;
 }
 
 function two(...ids) {
   const made = ids.map(blank), host = h("div");
   const beside = h("button", { type: "button", class: "ds-button" }, "Open in Compare");
-  beside.addEventListener("click", () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`, ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
+  beside.addEventListener("click",
+    () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`,
+      ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
   places.replaceChildren(beside, host);
-  shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved, onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
+  shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved,
+    onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
   made.forEach((x, k) => (x.view = shown.both.views[k]));
   panes.push(...made);
 }
@@ -137,7 +158,10 @@ function connect(pane) {
     const state = JSON.parse(event.data);
     Object.assign(pane, { status: state.status, broke: state.broke || null, wait: WAIT });
     view.expect(state.of || 0);
-    view.note(state.status === "queued" && state.ahead ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : "");
+    view.note(
+      state.status === "queued" && state.ahead
+        ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : ""
+    );
     tell();
   });
   source.addEventListener("end", (event) => {
@@ -162,9 +186,15 @@ function connect(pane) {
 function play(pane) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let touched = false;
-  for (const kind of ["pointerdown", "keydown", "wheel", "touchmove"]) document.addEventListener(kind, () => (touched = true), { once: true, passive: true });
+  for (const kind of ["pointerdown", "keydown", "wheel", "touchmove"])
+    document.addEventListener(kind, () => (touched = true), { once: true, passive: true });
   places.addEventListener("pointermove", () => (touched = true), { once: true }); // read with the pointer
-  setTimeout(() => panes[0] === pane && current() === "lab" && !still && !touched && !/[#&]step=/.test(location.hash) && pane.view.at === 0 && pane.view.play(true), READ);
+  setTimeout(
+    () =>
+      panes[0] === pane && current() === "lab" && !still && !touched && !/[#&]step=/.test(location.hash)
+      && pane.view.at === 0 && pane.view.play(true),
+    READ
+  );
 }
 
 /** The stream was refused: ask whether the run is still there, and go on with it. */
@@ -176,7 +206,7 @@ async function reopen(pane) {
     if (!panes.includes(pane)) return;
     if (away(error)) {
       pane.view.note(GONE);
-      return setTimeout(reopen, (pane.wait = Math.min(2 * pane.wait, 15000)), pane);
+      return setTimeout(reopen, pane.wait = Math.min(2 * pane.wait, 15000), pane);
     }
     Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
     history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));

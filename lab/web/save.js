@@ -1,4 +1,5 @@
-/* save: a menu of what can be taken from a page: its views as SVG and PNG, a run in other forms, and what else it offers. */
+/* save: a menu of what can be taken from a page: its views as SVG and PNG, a run in other forms, and what else it
+ * offers. */
 import { h } from "./scope.js";
 
 /** Hand a file to the browser. */
@@ -9,10 +10,13 @@ function give(blob, name) {
 }
 const named = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
 
-const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"], [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
-/** The views of a picture's `root`, for the menu. letter: of its run, where several stand beside each other; of: what it is, in words. */
+const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"],
+  [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
+/** The views of a picture's `root`, for the menu. letter: of its run, where several stand beside each other; of: what
+ *  it is, in words. */
 export function viewsOf(root, of, letter = "") {
-  const own = (part) => [...root.querySelectorAll(part)].find((one) => one.closest(".ds") === root), after = letter && " " + letter;
+  const own = (part) => [...root.querySelectorAll(part)].find((one) => one.closest(".ds") === root),
+    after = letter && " " + letter;
   return PARTS.map(([part, word]) => [word + after, own(part), `${word}${after} ${of}`]);
 }
 
@@ -21,12 +25,15 @@ export function forms(run, over) {
   const row = (word, ...ways) => h("div", { class: "row" }, h("span", null, word), ways);
   const file = (word, path, cls) => h("a", { class: cls, href: `/ds/run/${run}/${path}`, download: "" }, word);
   if (!over) return [row("The run itself can be saved when it has ended.")];
-  return [row("Run", file("HTML", "export.html", "html"), file("trace", "trace", "trace")), row("Decisions", file("CSV", "decisions.csv", "csv")), row("Timing", file("Perfetto", "perfetto.json", "perfetto"))];
+  return [row("Run", file("HTML", "export.html", "html"), file("trace", "trace", "trace")),
+    row("Decisions", file("CSV", "decisions.csv", "csv")),
+    row("Timing", file("Perfetto", "perfetto.json", "perfetto"))];
 }
 
 /** A button that copies text(); where that is forbidden, the text stands behind it, selected. */
 export function copying(word, text, cls = "") {
-  const one = h("button", { type: "button", class: cls }, word), box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
+  const one = h("button", { type: "button", class: cls }, word),
+    box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
   one.addEventListener("click", () => {
     const show = () => ((box.value = text()), one.after(box), box.select());
     if (!navigator.clipboard) return show();
@@ -35,8 +42,8 @@ export function copying(word, text, cls = "") {
   return one;
 }
 
-/** The menu. views(): [[word, element, what it is in words], ...] as they are now; more(): further rows (elements), below.
- *  word: what the menu is called. */
+/** The menu. views(): [[word, element, what it is in words], ...] as they are now; more(): further rows (elements),
+ *  below. word: what the menu is called. */
 export function saving(views, more = () => [], word = "Save view") {
   const body = h("div", { class: "rows" }), told = h("p", { class: "told", role: "status" });
   const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, told));
@@ -61,20 +68,29 @@ export function saving(views, more = () => [], word = "Save view") {
     if (!menu.open) return;
     document.addEventListener("click", away);
     const rows = views().filter(([, element]) => element && element.getClientRects().length);
-    body.replaceChildren(...rows.map(([name, element, title]) => h("div", { class: "row" }, h("span", null, name), way("SVG", name, element, title), way("PNG", name, element, title))), ...more());
+    body.replaceChildren(
+      ...rows.map(([name, element, title]) =>
+        h("div", { class: "row" }, h("span", null, name), way("SVG", name, element, title),
+          way("PNG", name, element, title))
+      ),
+      ...more()
+    );
     const sheet = menu.lastElementChild, over = sheet.getBoundingClientRect();
     sheet.style.translate = "";
-    const out = Math.min(0, document.documentElement.clientWidth - 8 - sheet.getBoundingClientRect().right) || Math.max(0, 8 - over.left);
+    const out = Math.min(0, document.documentElement.clientWidth - 8 - sheet.getBoundingClientRect().right)
+      || Math.max(0, 8 - over.left);
     if (out) sheet.style.translate = `${out}px 0`;
   });
   menu.addEventListener("keydown", (event) => {
-    const all = [...menu.querySelectorAll("summary, button, a")], i = all.indexOf(document.activeElement), to = { ArrowDown: i + 1, ArrowUp: i - 1 }[event.key];
+    const all = [...menu.querySelectorAll("summary, button, a")], i = all.indexOf(document.activeElement),
+      to = { ArrowDown: i + 1, ArrowUp: i - 1 }[event.key];
     if (event.key === "Escape" && menu.open) (menu.open = false), menu.firstElementChild.focus();
     else if (menu.open && to !== undefined && all[to]) all[to].focus();
     else return;
     event.preventDefault();
     event.stopPropagation();
   });
-  menu.addEventListener("focusout", (event) => event.relatedTarget && !menu.contains(event.relatedTarget) && (menu.open = false));
+  menu.addEventListener("focusout",
+    (event) => event.relatedTarget && !menu.contains(event.relatedTarget) && (menu.open = false));
   return menu;
 }

@@ -1,4 +1,5 @@
-/* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its state. */
+/* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its
+ * state. */
 import { LAB, PAGES, current, go, turned } from "./address.js";
 import { h } from "./scope.js";
 
@@ -63,17 +64,24 @@ function labelled() {
 async function fill(tab) {
   for (const { panel } of TABS) if (panel) panel.hidden = panel !== tab.panel;
   if (!tab.panel) return;
-  tab.loading ??= Promise.all([sheet(tab.name), tab.load()]).then(([, { page }]) => (tab.module = page(tab.panel) || {}));
+  tab.loading ??= Promise.all([sheet(tab.name), tab.load()]).then(([, { page }]) =>
+    (tab.module = page(tab.panel) || {}));
   try {
     await tab.loading;
     if (current() === tab.name) tab.module.shown?.();
   } catch (error) {
     tab.loading = null;
     tab.wait = Math.min(2 * (tab.wait || WAIT / 2), 15000);
-    setTimeout(() => current() === tab.name && !tab.loading && fill(tab), tab.wait); // a server that is starting answers soon
+    // a server that is starting answers soon
+    setTimeout(() => current() === tab.name && !tab.loading && fill(tab), tab.wait);
     const again = h("button", { type: "button", class: "ds-button" }, "Try again");
     again.addEventListener("click", () => fill(tab));
-    tab.panel.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: ${(await answers()) ? error.message : "the server does not answer. Start it again, and the page comes by itself."}`), again);
+    tab.panel.replaceChildren(
+      h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: `
+        + `${(await answers()) ? error.message : "the server does not answer. Start it again, and the page comes by "
+          + "itself."}`),
+      again
+    );
   }
 }
 
@@ -83,7 +91,9 @@ const answers = () => fetch("/ds/state", { cache: "no-store" }).then((answer) =>
 /** Load the sheet of a page behind the others, so that what is drawn has its styles. */
 function sheet(name) {
   const link = h("link", { rel: "stylesheet", href: `/ds/web/${name}.css` });
-  const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded), link.addEventListener("error", () => (link.remove(), failed(new Error("its styles did not come."))))));
+  const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded),
+      link.addEventListener("error", () => (link.remove(), failed(new Error("its styles did not come.")))))
+  );
   document.head.append(link);
   return done;
 }
@@ -91,13 +101,16 @@ function sheet(name) {
 /** The bar: arrows, Home and End walk along it and show the page at once. */
 function fillBar() {
   for (const tab of TABS) {
-    tab.button = h("button", { type: "button", id: "ds-tab-" + tab.name, role: "tab", "aria-controls": tab.name === LAB ? "ds-grid" : "ds-page-" + tab.name }, tab.word);
+    tab.button = h("button", { type: "button", id: "ds-tab-" + tab.name, role: "tab",
+      "aria-controls": tab.name === LAB ? "ds-grid" : "ds-page-" + tab.name }, tab.word);
     tab.button.addEventListener("click", () => go(tab.name));
     bar.append(tab.button);
   }
   bar.addEventListener("keydown", (event) => {
     const i = TABS.findIndex(({ button }) => button === event.target);
-    const to = { ArrowLeft: (i + TABS.length - 1) % TABS.length, ArrowRight: (i + 1) % TABS.length, Home: 0, End: TABS.length - 1 }[event.key];
+    const to =
+      { ArrowLeft: (i + TABS.length - 1) % TABS.length, ArrowRight: (i + 1) % TABS.length, Home: 0,
+        End: TABS.length - 1 }[event.key];
     if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     TABS[to].button.focus();

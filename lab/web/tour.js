@@ -29,17 +29,19 @@ function arrive() {
   view.select({ step, node });
   seen(at, 50);
 }
-/** As soon as the chosen node is drawn: scroll until it is in view, below the tour, where it stands beyond the edge of the
- * screen, or the screen is small and the tour stays at its top. It is looked for some seconds at most. */
+/** As soon as the chosen node is drawn: scroll until it is in view, below the tour, where it stands beyond the edge of
+ *  the screen, or the screen is small and the tour stays at its top. It is looked for some seconds at most. */
 function seen(i, left) {
   requestAnimationFrame(() => {
     if (at !== i || !left) return;
     const box = document.querySelector(".ds .node[aria-selected=true]")?.getBoundingClientRect();
     if (!box?.height) return void setTimeout(() => seen(i, left - 1), 100);
     const stays = getComputedStyle(line).position === "sticky";
-    if (!stays && box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0 && box.bottom <= innerHeight) return;
+    if (!stays && box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0
+      && box.bottom <= innerHeight) return;
     line.scrollIntoView({ block: "start" });
-    const over = document.querySelector(".ds .node[aria-selected=true]").getBoundingClientRect().bottom + 16 - innerHeight;
+    const over = document.querySelector(".ds .node[aria-selected=true]").getBoundingClientRect().bottom + 16
+      - innerHeight;
     if (over > 0) scrollBy(0, over);
   });
 }
@@ -51,11 +53,14 @@ export function tour() {
     made.addEventListener("click", act);
     return made;
   };
-  const enter = button("", () => (go(0), next.focus())), count = h("span", { class: "count" }), title = h("b"), text = h("span", { class: "told" });
+  const enter = button("", () => (go(0), next.focus())), count = h("span", { class: "count" }), title = h("b"),
+    text = h("span", { class: "told" });
   const back = button("Back", () => back.getAttribute("aria-disabled") !== "true" && go(at - 1));
-  const next = button("Next", () => (at + 1 < stops().length ? go(at + 1) : leave()), "ds-button go"), close = button("Leave", () => leave());
+  const next = button("Next", () => (at + 1 < stops().length ? go(at + 1) : leave()), "ds-button go"),
+    close = button("Leave", () => leave());
   const leave = () => (go(-1), enter.focus());
-  const stop = h("div", { class: "stop" }, h("p", { "aria-live": "polite" }, count, title, text), h("div", { class: "ways" }, back, next, close));
+  const stop = h("div", { class: "stop" }, h("p", { "aria-live": "polite" }, count, title, text),
+    h("div", { class: "ways" }, back, next, close));
   const element = (line = h("section", { class: "ds-tour", "aria-label": "Guided tour" }, enter, stop));
   listeners.add(() => {
     const all = stops(), on = at >= 0 && panes[0]?.id === run && all[at];

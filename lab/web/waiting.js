@@ -1,5 +1,5 @@
-/* waiting: a run that waits for one that is paused, perhaps on a page that was closed. A paused run keeps its place, so this
- * browser notes which of its runs are paused, and offers to go on with that one, or to stop it. */
+/* waiting: a run that waits for one that is paused, perhaps on a page that was closed. A paused run keeps its place, so
+ * this browser notes which of its runs are paused, and offers to go on with that one, or to stop it. */
 import { h } from "./scope.js";
 import { ask } from "./runs.js";
 
@@ -23,7 +23,8 @@ export function note(id) {
 
 /** The line that stands while one of ours waits. waits(): whether one does; show(id): look at a run */
 export function waiting(waits, show) {
-  const element = h("section", { class: "ds-trouble", "aria-label": "What this run waits for", role: "status", hidden: "" });
+  const element = h("section", { class: "ds-trouble", "aria-label": "What this run waits for", role: "status",
+    hidden: "" });
   let timer = 0, told = "";
   const button = (word, act) => {
     const one = h("button", { type: "button", class: "ds-button" }, word);
@@ -35,10 +36,19 @@ export function waiting(waits, show) {
     if (id === told) return;
     told = id;
     const post = (action) => ask(`/ds/run/${id}/${action}`, { method: "POST" }).catch(() => {}).then(() => tell(""));
-    element.replaceChildren(...(id ? [h("p", null, `Run ${id.slice(0, 8)} is paused and keeps its place; this one begins when that one has ended.`), h("div", { class: "ways" }, button("Go on with it", () => post("resume")), button("Stop it", () => post("stop")), button("Show it", () => show(id)))] : []));
+    element.replaceChildren(
+      ...(id
+        ? [
+          h("p", null, `Run ${id.slice(0, 8)} is paused and keeps its place; this one begins when that one has ended.`),
+          h("div", { class: "ways" }, button("Go on with it", () => post("resume")),
+            button("Stop it", () => post("stop")), button("Show it", () => show(id))),
+        ] : [])
+    );
   }
   async function find() {
-    const all = await Promise.all(noted().map((id) => ask(`/ds/run/${id}`).then((run) => (run.status === "paused" ? id : ""), () => "")));
+    const all = await Promise.all(
+      noted().map((id) => ask(`/ds/run/${id}`).then((run) => (run.status === "paused" ? id : ""), () => ""))
+    );
     tell(waits() ? all.find(Boolean) || "" : "");
     timer = waits() ? setTimeout(find, LOOK) : 0;
   }

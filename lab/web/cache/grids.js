@@ -1,4 +1,5 @@
-/* grids: pictures of rows and columns on a canvas: the map of the cache, the life of one entry, the rows of attention. */
+/* grids: pictures of rows and columns on a canvas: the map of the cache, the life of one entry, the rows
+ * of attention. */
 import { rgb } from "../scope.js";
 
 const RAMP = 64; // shades from the weakest to the strongest
@@ -7,21 +8,29 @@ const RAMP = 64; // shades from the weakest to the strongest
 export function paints(element) {
   const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
   const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
-  const ramp = [...Array(RAMP).keys()].map((k) => `rgb(${low.map((x, c) => Math.round(x + ((high[c] - x) * k) / (RAMP - 1))).join(" ")})`);
-  return { ramp, gone: of("gone"), line: of("edge"), ink: of("ink"), muted: of("muted"), bg: of("bg"), ring: of("ring"), mark: of("reject"), size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`, mono: `${of("t-xs")} ${of("mono")}` };
+  const ramp = [...Array(RAMP).keys()].map((k) =>
+    `rgb(${low.map((x, c) => Math.round(x + ((high[c] - x) * k) / (RAMP - 1))).join(" ")})`
+  );
+  return { ramp, gone: of("gone"), line: of("edge"), ink: of("ink"), muted: of("muted"), bg: of("bg"), ring: of("ring"),
+    mark: of("reject"), size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`,
+    mono: `${of("t-xs")} ${of("mono")}` };
 }
 
 /** Draw `rows` × `columns` cells and say where they lie: {left, room, columns, rows, lines, tall, at(event)}.
  *
- *  cell(row, column) -> [share, strength, now]: how much of the cell is filled from below, how strongly, whether it is framed
- *  group: rows that belong together;  label(row): what stands before a row, or nothing;  left: px for it;  most: px of a column
- *  over: [column, text] to be named above;  marked(column): whether a triangle stands below;  cursor: {row, column} or null
- *  tall: px of a row */
-export function grid(canvas, colours, { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], marked = null, cursor = null, tall }) {
+ *  cell(row, column) -> [share, strength, now]: how much of the cell is filled from below, how strongly, whether it is
+ *  framed
+ *  group: rows that belong together;  label(row): what stands before a row, or nothing;  left: px for it
+ *  most: px of a column;  tall: px of a row;  over: [column, text] to be named above
+ *  marked(column): whether a triangle stands below;  cursor: {row, column} or null */
+export function grid(canvas, colours,
+  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], marked = null, cursor = null,
+    tall }) {
   const ratio = window.devicePixelRatio || 1, top = over.length ? 18 : 4, lines = [];
   const gap = tall > 4 ? 1 : 0, between = group < rows ? 3 : 0;
   for (let row = 0, y = top; row < rows; row++) lines.push(y), (y += tall + gap + ((row + 1) % group ? 0 : between));
-  const bottom = (lines.at(-1) ?? top) + tall, high = bottom + (marked ? 12 : 4), room = Math.max(1, Math.min(wide - left - 1, columns * most));
+  const bottom = (lines.at(-1) ?? top) + tall, high = bottom + (marked ? 12 : 4),
+    room = Math.max(1, Math.min(wide - left - 1, columns * most));
   const pixels = [Math.max(1, Math.round(wide * ratio)), Math.round(high * ratio)];
   if (canvas.width !== pixels[0] || canvas.height !== pixels[1]) [canvas.width, canvas.height] = pixels;
   canvas.style.height = high + "px";
@@ -73,7 +82,8 @@ export function grid(canvas, colours, { wide, rows, columns, cell, group = rows,
     for (let column = 0; column < columns; column++) {
       if (!marked(column)) continue;
       const x = (edge(column) + edge(column + 1) - inset) / 2;
-      pen.beginPath(), pen.moveTo(x, bottom + 2), pen.lineTo(x + 4, bottom + 9), pen.lineTo(x - 4, bottom + 9), pen.fill();
+      pen.beginPath(), pen.moveTo(x, bottom + 2), pen.lineTo(x + 4, bottom + 9), pen.lineTo(x - 4, bottom + 9),
+        pen.fill();
     }
   }
   if (cursor && cursor.column < columns) {
@@ -88,7 +98,8 @@ export function grid(canvas, colours, { wide, rows, columns, cell, group = rows,
   const at = (event) => {
     const box = canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
     const row = lines.findIndex((line) => y < line + tall + gap + 2);
-    return { column: Math.max(0, Math.min(columns - 1, Math.floor(((x - left) / room) * columns))), row: row < 0 ? rows - 1 : row, inside: x >= left && x <= left + room && y >= top && y <= bottom };
+    return { column: Math.max(0, Math.min(columns - 1, Math.floor(((x - left) / room) * columns))),
+      row: row < 0 ? rows - 1 : row, inside: x >= left && x <= left + room && y >= top && y <= bottom };
   };
   return { left, room, columns, rows, lines, tall, at };
 }

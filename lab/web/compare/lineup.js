@@ -16,16 +16,23 @@ const kept = () => {
 export function lineup({ begin, refuse }) {
   const prompt = h("textarea", { rows: 3, spellcheck: "false" });
   const number = (value, min, max) => h("input", { type: "number", min, max, step: 1, value });
-  const seed = number(7, 0, 2 ** 31), fresh = number(64, 1, 4096), warm = h("input", { type: "number", min: 0.05, max: 5, step: 0.05, value: 0.8 });
-  const sampler = h("select", null, [["", "as each method has it"], ["greedy", "greedy for all"], ["temperature", "temperature for all"]].map(([value, word]) => h("option", { value }, word)));
+  const seed = number(7, 0, 2 ** 31), fresh = number(64, 1, 4096),
+    warm = h("input", { type: "number", min: 0.05, max: 5, step: 0.05, value: 0.8 });
+  const sampler = h("select", null,
+    [["", "as each method has it"], ["greedy", "greedy for all"], ["temperature", "temperature for all"]]
+      .map(([value, word]) => h("option", { value }, word)));
   const boxes = FIRST.map(() => h("select"));
   const start = h("button", { type: "submit", class: "ds-button go" }, "Run");
   const field = (word, ...inputs) => h("label", null, h("span", null, word), inputs);
   const heat = field("Temperature", warm);
   const form = h("form", { class: "lineup", "aria-label": "run methods on one prompt" },
-    h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${"ABCD"[k]}`, box))),
-    field("Prompt", prompt), h("div", { class: "numbers" }, field("Seed", seed), field("New tokens", fresh), field("Sampling", sampler), heat, start),
-    h("p", { class: "quiet" }, "They are queued one behind the other and recorded like any run. One sampling for all makes lossless methods comparable: greedy, they must write the same text; drawn with one seed, they share the target's own draws."));
+    h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${"ABCD"[k]}`, box))), field("Prompt", prompt),
+    h("div", { class: "numbers" }, field("Seed", seed), field("New tokens", fresh), field("Sampling", sampler), heat,
+      start),
+    h("p", { class: "quiet" },
+      "They are queued one behind the other and recorded like any run. One sampling for all makes lossless methods "
+        + "comparable: greedy, they must write the same text; drawn with one seed, they share the target's own "
+        + "draws."));
   const heated = () => (heat.hidden = sampler.value !== "temperature");
   sampler.addEventListener("change", heated);
   heated();
@@ -43,9 +50,15 @@ export function lineup({ begin, refuse }) {
       })();
       boxes.forEach((box, k) => {
         const was = asked ? box.value : FIRST[k];
-        box.replaceChildren(...(k > 1 ? [h("option", { value: "" }, "none")] : []), ...found.presets.map((x) => h("option", { value: x.key, disabled: x.why ? "" : null, title: x.why || null }, x.why ? `${x.title} (not with these models)` : x.title)), ...(own ? [h("option", { value: "own" }, "The Lab's settings")] : []));
+        box.replaceChildren(...(k > 1 ? [h("option", { value: "" }, "none")] : []), ...found.presets.map((x) =>
+          h("option", { value: x.key, disabled: x.why ? "" : null, title: x.why || null },
+            x.why ? `${x.title} (not with these models)` : x.title)
+        ), ...(own ? [h("option", { value: "own" }, "The Lab's settings")] : []));
         box.value = was;
-        if (!box.value || box.selectedOptions[0]?.disabled) box.value = k > 1 ? "" : ([...box.options].find((x) => !x.disabled && x.value !== boxes[0].value)?.value ?? "");
+        if (!box.value || box.selectedOptions[0]?.disabled)
+          box.value = k > 1 ? "" : ([...box.options].find((x) =>
+            !x.disabled && x.value !== boxes[0].value
+          )?.value ?? "");
       });
       if (!asked) {
         prompt.value = own?.prompt || found.prompt;
@@ -63,7 +76,9 @@ export function lineup({ begin, refuse }) {
     start.setAttribute("aria-disabled", "true");
     const methods = boxes.map((box) => (box.value === "own" ? kept() : box.value)).filter(Boolean);
     try {
-      const said = { prompt: prompt.value, seed: seed.value === "" ? null : Number(seed.value), new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value, temperature: Number(warm.value) };
+      const said = { prompt: prompt.value, seed: seed.value === "" ? null : Number(seed.value),
+        new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
+        temperature: Number(warm.value) };
       begin((await ask("/ds/compare/start", { method: "POST", body: JSON.stringify(said) })).runs);
     } catch (error) {
       refuse(error);

@@ -7,30 +7,51 @@ const DRAWN = 100; // rows that are drawn at once
 /** options: add(id), letter(id) of one that is compared already, full() whether no more can be. */
 export function picker({ add, letter, full }) {
   let rows = [], words = "";
-  const filter = h("input", { type: "search", placeholder: "Filter by name, method, model", "aria-label": "filter the runs", autocomplete: "off", spellcheck: "false" });
+  const filter = h("input", { type: "search", placeholder: "Filter by name, method, model",
+    "aria-label": "filter the runs", autocomplete: "off", spellcheck: "false" });
   const list = h("ul", { class: "found" }), note = h("p", { class: "quiet", role: "status" });
   const element = h("section", { class: "panel picker" }, h("h2", null, "Add a run"), filter, list, note);
   const named = (row) => row.title || `run ${row.run.slice(0, 8)}`;
-  const about = (row) => [row.kind, row.called, row.model, row.steps !== undefined && plural(row.steps, "step")].filter(Boolean).join(", ");
+  const about = (row) =>
+    [row.kind, row.called, row.model, row.steps !== undefined && plural(row.steps, "step")].filter(Boolean).join(", ");
   function drawn() {
-    const parts = words.toLowerCase().split(/\s+/).filter(Boolean), found = rows.filter((row) => !row.trouble && parts.every((part) => `${named(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)));
+    const parts = words.toLowerCase().split(/\s+/).filter(Boolean),
+      found = rows.filter((row) =>
+        !row.trouble
+        && parts.every((part) =>
+          `${named(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
+        )
+      );
     const was = document.activeElement?.dataset?.run;
     list.replaceChildren(...found.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
-      const one = h("button", { type: "button", "data-run": row.run, "aria-disabled": String(off) }, h("b", null, named(row)), h("span", { class: "quiet" }, about(row)), h("span", { class: "at" }, there ? `is ${there}` : "Add"));
+      const one = h("button", { type: "button", "data-run": row.run, "aria-disabled": String(off) },
+        h("b", null, named(row)), h("span", { class: "quiet" }, about(row)),
+        h("span", { class: "at" }, there ? `is ${there}` : "Add"));
       one.addEventListener("click", () => one.getAttribute("aria-disabled") === "true" || add(row.run));
       return h("li", null, one);
     }));
     if (was) list.querySelector(`[data-run="${was}"]`)?.focus();
-    note.textContent = full() ? "Four runs are compared, which is the most: remove one first." : !rows.length ? "Nothing is recorded here yet." : !found.length ? "No run holds these words." : found.length > DRAWN ? `The first ${DRAWN} of ${grouped(found.length)}: write more into the filter to find the others.` : "";
+    note.textContent = full() ? "Four runs are compared, which is the most: remove one first."
+      : !rows.length ? "Nothing is recorded here yet."
+      : !found.length ? "No run holds these words."
+      : found.length > DRAWN
+      ? `The first ${DRAWN} of ${grouped(found.length)}: write more into the filter to find the others.` : "";
   }
   async function read() {
     try {
-      const [found, own] = await Promise.all([ask("/ds/library"), Promise.all((lab.own || []).map((run) => ask(`/ds/run/${run}`).catch(() => null)))]);
+      const [found, own] = await Promise.all([ask("/ds/library"), Promise.all((lab.own || []).map((run) =>
+        ask(`/ds/run/${run}`).catch(() => null)
+      ))]);
       const known = new Set(found.rows.map((row) => row.run));
-      const here = own.filter((one) => one && !known.has(one.run)).map((one) => ({ run: one.run, kind: `of this page, ${one.status}`, steps: one.steps }));
+      const here = own.filter((one) => one && !known.has(one.run)).map((one) => ({ run: one.run,
+        kind: `of this page, ${one.status}`, steps: one.steps })
+      );
       const mine = new Set(lab.own || []), rank = (row) => (mine.has(row.run) ? 0 : row.example ? 1 : 2);
-      rows = [...here, ...found.rows.map((row) => ({ ...row, kind: mine.has(row.run) ? "of this page" : row.example ? "example" : "library" })).sort((a, b) => rank(a) - rank(b))];
+      rows = [...here,
+        ...found.rows.map((row) => ({ ...row,
+          kind: mine.has(row.run) ? "of this page" : row.example ? "example" : "library" })
+        ).sort((a, b) => rank(a) - rank(b))];
       drawn();
       if (found.more && !element.hidden) setTimeout(() => element.hidden || read(), 500);
     } catch (error) {

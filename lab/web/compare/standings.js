@@ -1,11 +1,14 @@
-/* standings: the figures of compared runs as a table and a file, what every two must have in common, and the repeats that
- * give a ratio of speeds its interval. */
+/* standings: the figures of compared runs as a table and a file, what every two must have in common, and the repeats
+ * that give a ratio of speeds its interval. */
 import { grouped, h, plural, size, two } from "../scope.js";
 import { ask } from "../runs.js";
 
 const LETTERS = "ABCD", LOOK = 500; // ms between two looks at repeats that go on
-const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "trials accepted", "tokens/s, one run", "against the baseline", "KV held", "text"];
-const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the same so far"], tied: ["≈", "parted at a numerical tie"], differs: ["✗", "differs and must not"], unknown: ["?", "parted where no law was recorded"], free: ["–", "need not be the same"] };
+const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "trials accepted", "tokens/s, one run",
+  "against the baseline", "KV held", "text"];
+const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the same so far"],
+  tied: ["≈", "parted at a numerical tie"], differs: ["✗", "differs and must not"],
+  unknown: ["?", "parted where no law was recorded"], free: ["–", "need not be the same"] };
 
 /** options: refuse(error), changed() when ratios came, apart(k) whether a run has another prompt than the baseline. */
 export function standings({ refuse, changed, apart }) {
@@ -13,12 +16,17 @@ export function standings({ refuse, changed, apart }) {
   const body = h("tbody"), list = h("ul", { class: "checks" });
   const csv = h("a", { download: "" }, "CSV"), json = h("a", { download: "" }, "JSON");
   const times = h("input", { type: "number", min: 3, max: 40, value: 5, "aria-label": "repeats" });
-  const again = h("button", { type: "button", class: "ds-button" }, "Repeat"), stop = h("button", { type: "button", class: "ds-button", hidden: "" }, "Stop");
+  const again = h("button", { type: "button", class: "ds-button" }, "Repeat"),
+    stop = h("button", { type: "button", class: "ds-button", hidden: "" }, "Stop");
   const note = h("p", { class: "quiet note", role: "status" });
-  const repeating = h("div", { class: "repeat" }, h("span", { class: "times" }, again, times, h("span", { class: "quiet" }, "times each, in turns, unrecorded")), stop);
+  const repeating = h("div", { class: "repeat" },
+    h("span", { class: "times" }, again, times, h("span", { class: "quiet" }, "times each, in turns, unrecorded")),
+    stop);
   const element = h("section", { class: "standings", hidden: "" },
     h("header", null, h("h2", null, "Summary"), repeating, h("span", { class: "save" }, "Save as ", csv, json)), note,
-    h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "summary table" }, h("table", null, h("caption", { class: "unseen" }, "Figures of the compared runs"), h("thead", null, h("tr", null, HEADS.map((word) => h("th", { scope: "col" }, word)))), body)),
+    h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "summary table" },
+      h("table", null, h("caption", { class: "unseen" }, "Figures of the compared runs"),
+        h("thead", null, h("tr", null, HEADS.map((word) => h("th", { scope: "col" }, word)))), body)),
     h("h2", null, "What they must share"), list);
 
   const going = () => rounds && !rounds.over;
@@ -34,32 +42,52 @@ export function standings({ refuse, changed, apart }) {
   again.addEventListener("click", async () => {
     if (again.getAttribute("aria-disabled") === "true") return;
     try {
-      take(await ask("/ds/compare/repeat", { method: "POST", body: JSON.stringify({ runs: runs.map((run) => run.id), times: Number(times.value) }) }));
+      take(
+        await ask("/ds/compare/repeat", { method: "POST", body: JSON.stringify({ runs: runs.map((run) =>
+          run.id
+        ), times: Number(times.value) }) })
+      );
     } catch (error) {
       refuse(error);
     }
   });
-  stop.addEventListener("click", () => (again.focus(), ask(`/ds/compare/repeat/${rounds.id}/stop`, { method: "POST" }).then(take, refuse)));
+  stop.addEventListener("click",
+    () => (again.focus(), ask(`/ds/compare/repeat/${rounds.id}/stop`, { method: "POST" }).then(take, refuse)));
   /** What the server says of the repeats; asked again as long as they go on. */
   function take(found) {
     rounds = found;
     clearTimeout(timer);
-    if (going()) timer = setTimeout(() => ask(`/ds/compare/repeat/${found.id}`).then(take, (error) => ((rounds = null), buttons(), refuse(error))), LOOK);
+    if (going())
+      timer = setTimeout(
+        () => ask(`/ds/compare/repeat/${found.id}`).then(take, (error) => ((rounds = null), buttons(), refuse(error))),
+        LOOK
+      );
     const other = found.runs.some((run) => !run.same_text);
-    if (found.status === "failed") note.textContent = `The repeats failed: ${found.message || "the reason is not known"}`;
+    if (found.status === "failed")
+      note.textContent = `The repeats failed: ${found.message || "the reason is not known"}`;
     else if (found.status === "queued") note.textContent = "The repeats wait for the runs before them.";
-    else if (!found.rounds) note.textContent = found.over ? "Stopped before the first round was over: there is no ratio." : `Repeating: round 1 of ${found.times}.`;
-    else note.textContent = `${found.over ? (found.rounds < found.times ? "Stopped: " : "") : "Repeating: "}${found.over ? plural(found.rounds, "round") : `${grouped(found.rounds)} of ${found.times} rounds`}. The median of the rounds' ratios of tokens/s, prompt left out; 95 % interval: percentile bootstrap. Every call has its run's seed, so the interval is of this machine's noise, not of prompts.${other ? " A repeat wrote another text than its run." : ""}`;
+    else if (!found.rounds)
+      note.textContent = found.over ? "Stopped before the first round was over: there is no ratio."
+        : `Repeating: round 1 of ${found.times}.`;
+    else note.textContent = (found.over ? (found.rounds < found.times ? "Stopped: " : "") : "Repeating: ")
+        + (found.over ? plural(found.rounds, "round") : `${grouped(found.rounds)} of ${found.times} rounds`) + ". "
+        + "The median of the rounds' ratios of tokens/s, prompt left out; 95 % interval: percentile bootstrap. Every "
+        + "call has its run's seed, so the interval is of this machine's noise, not of "
+        + `prompts.${other ? " A repeat wrote another text than its run." : ""}`;
     drawn = null;
     buttons();
     changed();
   }
   /** Tokens accepted per drafting step, with the interval of their mean. */
-  const accepted = (row) => (row.accepted === null || row.accepted === undefined ? "no draft" : [h("b", null, two(row.accepted)), h("small", null, `95 % ${two(row.accepted_low)} to ${two(row.accepted_high)}, n = ${grouped(row.accepted_n)}`)]);
+  const accepted = (row) => (row.accepted === null || row.accepted === undefined ? "no draft"
+    : [h("b", null, two(row.accepted)),
+      h("small", null, `95 % ${two(row.accepted_low)} to ${two(row.accepted_high)}, n = ${grouped(row.accepted_n)}`)]);
   function against(row, first, k) {
     if (k === base) return "baseline";
     const found = ratio(first.run, row.run);
-    if (found) return [h("b", null, `× ${two(found.median)}`), h("small", null, `95 % ${two(found.interval[0])} to ${two(found.interval[1])}, n = ${found.n}`)];
+    if (found)
+      return [h("b", null, `× ${two(found.median)}`),
+        h("small", null, `95 % ${two(found.interval[0])} to ${two(found.interval[1])}, n = ${found.n}`)];
     return apart(k) ? "another prompt: no ratio" : "repeat to see";
   }
   function text(pair) {
@@ -89,12 +117,33 @@ export function standings({ refuse, changed, apart }) {
       base = at;
       buttons();
       if (!summary || summary.rows.length !== runs.length) return body.replaceChildren(), list.replaceChildren();
-      const { rows, pairs } = summary, of = (k) => pairs.find((x) => x.a === Math.min(k, at) && x.b === Math.max(k, at));
+      const { rows, pairs } = summary,
+        of = (k) => pairs.find((x) => x.a === Math.min(k, at) && x.b === Math.max(k, at));
       body.replaceChildren(...rows.map((row, k) => {
-        const begun = row.tokens !== undefined, cells = begun ? [grouped(row.tokens), two(row.tau), accepted(row), row.share === null ? "–" : `${(100 * row.share).toFixed(0)} %`, two(row.rate), against(row, rows[at], k), h("span", null, size(row.held), row.full > row.held ? h("small", null, `of ${size(row.full)}`) : null), k === at ? "baseline" : text(of(k))] : HEADS.slice(1).map((x, i) => (i ? "" : row.status));
-        return h("tr", null, h("th", { scope: "row" }, h("b", null, LETTERS[k]), " ", row.method || "", h("small", null, [row.model, begun && (row.lossless ? "keeps the target's law" : "changes the target's law")].filter(Boolean).join(", "))), cells.map((x) => h("td", null, x)));
+        const begun = row.tokens !== undefined,
+          cells = begun
+            ? [grouped(row.tokens), two(row.tau), accepted(row),
+              row.share === null ? "–" : `${(100 * row.share).toFixed(0)} %`, two(row.rate), against(row, rows[at], k),
+              h("span", null, size(row.held), row.full > row.held ? h("small", null, `of ${size(row.full)}`) : null),
+              k === at ? "baseline" : text(of(k))] : HEADS.slice(1).map((x, i) => (i ? "" : row.status));
+        return h("tr", null,
+          h("th", { scope: "row" }, h("b", null, LETTERS[k]), " ", row.method || "",
+            h("small", null,
+              [row.model, begun && (row.lossless ? "keeps the target's law" : "changes the target's law")].filter(
+                Boolean
+              ).join(", "))), cells.map((x) => h("td", null, x)));
       }));
-      list.replaceChildren(...pairs.map((x) => h("li", { class: x.verdict === "differs" ? "bad" : null }, h("b", null, `${LETTERS[x.a]} and ${LETTERS[x.b]}`), h("span", { class: "mark", "aria-hidden": "true" }, MARKS[x.verdict][0]), h("span", null, h("b", null, `Text: ${MARKS[x.verdict][1]}${x.verdict !== "free" && x.parted ? `, from token ${grouped(x.at + 1)} on` : ""}. `), x.why, h("small", null, x.chance)))));
+      list.replaceChildren(
+        ...pairs.map((x) =>
+          h("li", { class: x.verdict === "differs" ? "bad" : null },
+            h("b", null, `${LETTERS[x.a]} and ${LETTERS[x.b]}`),
+            h("span", { class: "mark", "aria-hidden": "true" }, MARKS[x.verdict][0]),
+            h("span", null,
+              h("b", null,
+                `Text: ${MARKS[x.verdict][1]}${x.verdict !== "free" && x.parted ? `, from token ${grouped(x.at + 1)} `
+                + "on" : ""}. `), x.why, h("small", null, x.chance)))
+        )
+      );
     },
   };
 }

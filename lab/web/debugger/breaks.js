@@ -1,5 +1,5 @@
-/* breaks: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at them; in
- * a recorded one they are places to go to. */
+/* breaks: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at them;
+ * in a recorded one they are places to go to. */
 import { h, plural } from "../scope.js";
 import { ask, ended, heard, panes, told } from "../runs.js";
 
@@ -56,10 +56,12 @@ function arm() {
     const conditions = enabled().map((one) => one.text), as = JSON.stringify(conditions);
     if (as === (given.get(pane) ?? "[]")) continue;
     given.set(pane, as);
-    const said = (sentence) => armed.trouble !== sentence && ((armed.trouble = sentence), listeners.forEach((listener) => listener()));
-    ask(`/ds/run/${pane.id}/breaks`, { method: "POST", body: JSON.stringify({ conditions }) }).then(() => said(""), (error) => {
-      if (!ended(pane)) given.delete(pane), said(error.message);
-    });
+    const said = (sentence) =>
+      armed.trouble !== sentence && ((armed.trouble = sentence), listeners.forEach((listener) => listener()));
+    ask(`/ds/run/${pane.id}/breaks`, { method: "POST", body: JSON.stringify({ conditions }) }).then(() => said(""),
+      (error) => {
+        if (!ended(pane)) given.delete(pane), said(error.message);
+      });
   }
 }
 list.push(...kept().map(({ text, on }) => ({ text, on: on !== false })));
@@ -68,19 +70,33 @@ heard(arm);
 /** The list of breakpoints, as a part of the page. next(text): go to the next hit of one condition */
 export function breakpoints(next) {
   const rows = h("ol", { class: "list" }), said = h("p", { class: "said", role: "status" });
-  const box = h("input", { type: "text", placeholder: "p/q < 0.1 and depth > 2", "aria-label": "condition of a new breakpoint", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
-  const words = h("tbody"), more = h("details", { class: "words" }, h("summary", null, "What can be asked for"), h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, h("th", { scope: "col" }, "name"), h("th", { scope: "col" }, "meaning"))), words)));
+  const box = h("input", { type: "text", placeholder: "p/q < 0.1 and depth > 2",
+    "aria-label": "condition of a new breakpoint", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
+  const words = h("tbody"),
+    more = h("details", { class: "words" }, h("summary", null, "What can be asked for"),
+      h("div", { class: "scroll" },
+        h("table", null,
+          h("thead", null, h("tr", null, h("th", { scope: "col" }, "name"), h("th", { scope: "col" }, "meaning"))),
+          words)));
   const form = h("form", null, box, h("button", { type: "submit", class: "ds-button" }, "Add"));
-  const element = h("section", { class: "breaks", "aria-label": "Breakpoints" }, h("header", null, h("h2", null, "Breakpoints"), h("span", { class: "quiet" })), rows, form, said, more);
+  const element = h("section", { class: "breaks", "aria-label": "Breakpoints" },
+    h("header", null, h("h2", null, "Breakpoints"), h("span", { class: "quiet" })), rows, form, said, more);
   const lead = element.querySelector(".quiet");
   let longest = 500, timer = 0, asked = 0;
 
-  const say = (sentence, bad = false) => ((said.className = bad ? "said ds-refusal" : "said quiet"), said.textContent !== sentence && (said.textContent = sentence));
+  const say = (sentence, bad = false) =>
+    ((said.className = bad ? "said ds-refusal" : "said quiet"),
+      said.textContent !== sentence && (said.textContent = sentence));
   /** What is in the box, checked by the server; null if it is none, or is wrong: then the sentence stands below. */
   async function checked() {
-    const written = box.value.trim(), text = written.includes('"') ? written : written.replace(/\s+/g, " "), mine = ++asked;
+    const written = box.value.trim(), text = written.includes('"') ? written : written.replace(/\s+/g, " "),
+      mine = ++asked;
     if (!text) return say(""), null;
-    if (text.length > longest) return say(`The condition has ${text.length} characters; at most ${longest} are read. Make two breakpoints of it.`, true), null;
+    if (text.length > longest)
+      return say(
+        `The condition has ${text.length} characters; at most ${longest} are read. Make two breakpoints of it.`,
+        true
+      ), null;
     try {
       const { reads } = await ask("/ds/conditions", { method: "POST", body: JSON.stringify({ text }) });
       if (mine !== asked) return null;
@@ -97,7 +113,8 @@ export function breakpoints(next) {
     clearTimeout(timer);
     const text = await checked();
     if (text === null) return;
-    if (list.length >= MOST && !numbered(text)) return say(`There are ${MOST} breakpoints, which is the limit: remove one first.`, true);
+    if (list.length >= MOST && !numbered(text))
+      return say(`There are ${MOST} breakpoints, which is the limit: remove one first.`, true);
     box.value = "";
     add(text);
     say(`Breakpoint ${numbered(text)} was added.`);
@@ -112,7 +129,10 @@ export function breakpoints(next) {
       if (hits.get(text)?.as === as) continue;
       const mine = { ...(hits.get(text)?.run === pane.id ? hits.get(text) : {}), as, run: pane.id };
       hits.set(text, mine);
-      ask(`/ds/run/${pane.id}/find?condition=${encodeURIComponent(text)}&all=1`).then((found) => Object.assign(mine, found, { trouble: "" }), (error) => Object.assign(mine, { steps: null, trouble: error.message })).then(() => draw(last.pane, last.at));
+      ask(`/ds/run/${pane.id}/find?condition=${encodeURIComponent(text)}&all=1`).then(
+        (found) => Object.assign(mine, found, { trouble: "" }),
+        (error) => Object.assign(mine, { steps: null, trouble: error.message })
+      ).then(() => draw(last.pane, last.at));
     }
   }
   function counted(text, at) {
@@ -120,7 +140,12 @@ export function breakpoints(next) {
     if (found?.trouble) return ["!", found.trouble];
     if (!found?.steps) return ["", ""];
     const k = found.steps.indexOf(at);
-    return k >= 0 ? [`here, ${k + 1} of ${found.count}`, ""] : [found.count === 1 ? `at ${found.steps[0]}` : found.count ? plural(found.count, "hit").replace(" ", found.more ? "+ " : " ") : "no hit", ""];
+    return k >= 0 ? [`here, ${k + 1} of ${found.count}`, ""]
+      : [
+        found.count === 1 ? `at ${found.steps[0]}`
+          : found.count ? plural(found.count, "hit").replace(" ", found.more ? "+ " : " ") : "no hit",
+        "",
+      ];
   }
   let last = {}, drawnAs = "";
   function row({ text, on }, i) {
@@ -129,21 +154,27 @@ export function breakpoints(next) {
     tick.addEventListener("change", () => turn(text, tick.checked));
     const to = h("button", { type: "button", class: "bare hits", "aria-label": `next hit of ${text}` });
     to.addEventListener("click", () => next(text));
-    const gone = h("button", { type: "button", class: "bare gone", "aria-label": `remove the breakpoint ${text}`, title: "remove" }, "×");
+    const gone = h("button", { type: "button", class: "bare gone", "aria-label": `remove the breakpoint ${text}`,
+      title: "remove" }, "×");
     gone.addEventListener("click", () => {
       const after = rows.children[i + 1] ? i : i - 1;
       remove(text);
       (rows.children[after]?.querySelector("input") || box).focus();
     });
-    return h("li", { "data-text": text }, h("label", null, tick, h("span", { class: "n" }, String(i + 1)), h("code", null, text)), to, gone);
+    return h("li", { "data-text": text },
+      h("label", null, tick, h("span", { class: "n" }, String(i + 1)), h("code", null, text)), to, gone);
   }
   function draw(pane, at) {
     last = { pane, at };
     const as = JSON.stringify(list);
     if (as !== drawnAs) {
-      const held = rows.contains(document.activeElement) && document.activeElement.closest("li").dataset.text, part = held && document.activeElement.className;
+      const held = rows.contains(document.activeElement) && document.activeElement.closest("li").dataset.text,
+        part = held && document.activeElement.className;
       rows.replaceChildren(...list.map(row));
-      if (held) [...rows.children].find((li) => li.dataset.text === held)?.querySelector(part ? "." + part.split(" ").at(-1) : "input")?.focus();
+      if (held)
+        [...rows.children].find((li) => li.dataset.text === held)?.querySelector(
+          part ? "." + part.split(" ").at(-1) : "input"
+        )?.focus();
       drawnAs = as;
     }
     lead.textContent = !list.length ? "none yet" : ended(pane) || !pane.id ? "" : "they pause the run";
@@ -162,9 +193,11 @@ export function breakpoints(next) {
   function known(found) {
     longest = found.limit || longest;
     words.replaceChildren(...found.names.map(({ name, meaning, example }) => {
-      const take = h("button", { type: "button", class: "bare example", "aria-label": `write ${example}` }, h("code", null, example));
+      const take = h("button", { type: "button", class: "bare example", "aria-label": `write ${example}` },
+        h("code", null, example));
       take.addEventListener("click", () => ((box.value = example), box.focus(), checked()));
-      return h("tr", null, h("th", { scope: "row" }, h("code", null, name)), h("td", null, meaning, example ? [h("br"), take] : null));
+      return h("tr", null, h("th", { scope: "row" }, h("code", null, name)),
+        h("td", null, meaning, example ? [h("br"), take] : null));
     }));
   }
   changed(() => last.pane && draw(last.pane, last.at));

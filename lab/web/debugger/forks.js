@@ -7,7 +7,11 @@ const AGAIN = 1200; // ms between two looks at forks that are going
 const LONGEST = 80; // characters of a name
 
 /** Settings as words: "rule typical, epsilon 0.09". */
-const words = (x) => (x === null || x === undefined ? "" : typeof x === "object" ? (Array.isArray(x) ? x : Object.entries(x).map(([k, v]) => (v && typeof v === "object" ? v : `${k.replaceAll("_", " ")} ${v}`))).map(words).filter(Boolean).join(", ") : String(x));
+const words = (x) => (x === null || x === undefined ? ""
+  : typeof x === "object"
+  ? (Array.isArray(x) ? x
+    : Object.entries(x).map(([k, v]) => (v && typeof v === "object" ? v : `${k.replaceAll("_", " ")} ${v}`))).map(words)
+    .filter(Boolean).join(", ") : String(x));
 const forcedIn = (all) => all.map(({ node, verdict }) => `node ${node} ${verdict}ed by force`).join(", ");
 const called = (one) => one.name || `run ${one.run.slice(0, 8)}`;
 
@@ -17,8 +21,10 @@ export const set = (box) => (box.type !== "number" ? box.value : box.value === "
 /** The form that forks the run, and the list of its forks. change(): what the fork does otherwise, as settings */
 export function forks(change) {
   let here = {}, forced = new Map(), found = null, timer = 0, run = null, headed = null;
-  const name = h("input", { type: "text", maxlength: LONGEST, placeholder: "name of the fork", "aria-label": "name of the fork", autocomplete: "off", spellcheck: "false" });
-  const go = h("button", { type: "submit", class: "ds-button" }), refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
+  const name = h("input", { type: "text", maxlength: LONGEST, placeholder: "name of the fork",
+    "aria-label": "name of the fork", autocomplete: "off", spellcheck: "false" });
+  const go = h("button", { type: "submit", class: "ds-button" }),
+    refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
   const force = (word, kind) => {
     const made = h("button", { type: "button", class: "ds-button", "aria-pressed": "false" }, word);
     made.addEventListener("click", () => {
@@ -29,17 +35,26 @@ export function forks(change) {
     return [made, kind];
   };
   const forces = [force("Force accept", "accept"), force("Force reject", "reject")];
-  const forcing = h("div", { class: "forces", role: "group", "aria-label": "the verdict in the fork" }, forces.map(([made]) => made));
-  const inside = h("p", { class: "quiet" }), shape = h("div", { class: "knobs" }), shaped = h("details", { class: "shape" }, h("summary", null, "Another depth, tree or draft"), shape);
+  const forcing = h("div", { class: "forces", role: "group", "aria-label": "the verdict in the fork" },
+    forces.map(([made]) => made));
+  const inside = h("p", { class: "quiet" }), shape = h("div", { class: "knobs" }),
+    shaped = h("details", { class: "shape" }, h("summary", null, "Another depth, tree or draft"), shape);
   const form = h("form", { class: "fork" }, forcing, shaped, inside, h("div", { class: "name" }, name, go), refused);
   const origin = h("p", { class: "origin" }), list = h("ul", { class: "list", "aria-label": "forks of this run" });
-  const element = h("section", { class: "forks", "aria-label": "Forks" }, h("header", null, h("h2", null, "Fork"), h("span", { class: "quiet" }, "decodes on from this step, as a run of its own; this run stays as it is")), form, origin, list);
+  const element = h("section", { class: "forks", "aria-label": "Forks" },
+    h("header", null, h("h2", null, "Fork"),
+      h("span", { class: "quiet" }, "decodes on from this step, as a run of its own; this run stays as it is")), form,
+    origin, list);
 
   const entries = () => [...forced].map(([node, verdict]) => ({ node, verdict }));
   /** What the drafter's own numbers were changed to. */
   function drafter() {
     const own = here.store?.head?.method?.drafter || {};
-    return Object.fromEntries([...shape.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, set(box)]).filter(([word, x]) => x !== null && x !== own[word]));
+    return Object.fromEntries(
+      [...shape.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, set(box)]).filter(([word, x]) =>
+        x !== null && x !== own[word]
+      )
+    );
   }
   function changes() {
     const other = drafter();
@@ -101,19 +116,38 @@ export function forks(change) {
     const { of: parent = null, branches = [] } = found || {}, as = JSON.stringify([parent, branches]);
     if (as === drawnAs) return;
     drawnAs = as;
-    const ways = (one, ...runs) => [button("Open", `open ${called(one)}`, () => (open(one.run), element.closest(".ds").focus({ preventScroll: true }))), button("Compare", `compare with ${called(one)}`, () => compare(...runs))];
-    origin.replaceChildren(...(parent ? [h("span", null, `This run is a fork of ${called(parent)}, from its step ${parent.step}.`), ...ways(parent, parent.run, here.pane.id)] : []));
-    list.replaceChildren(...branches.map((one) => h("li", null, h("div", null, h("b", null, called(one)), h("span", { class: "quiet" }, [`step ${one.step}`, words(one.change), forcedIn(one.forced || []), one.status].filter(Boolean).join(", "))), ways(one, here.pane.id, one.run))));
+    const ways = (one, ...runs) => [
+      button("Open", `open ${called(one)}`,
+        () => (open(one.run), element.closest(".ds").focus({ preventScroll: true }))),
+      button("Compare", `compare with ${called(one)}`, () => compare(...runs)),
+    ];
+    origin.replaceChildren(
+      ...(parent
+        ? [h("span", null, `This run is a fork of ${called(parent)}, from its step ${parent.step}.`),
+          ...ways(parent, parent.run, here.pane.id)] : [])
+    );
+    list.replaceChildren(
+      ...branches.map((one) =>
+        h("li", null,
+          h("div", null, h("b", null, called(one)),
+            h("span", { class: "quiet" },
+              [`step ${one.step}`, words(one.change), forcedIn(one.forced || []), one.status].filter(Boolean).join(
+                ", "
+              ))), ways(one, here.pane.id, one.run))
+      )
+    );
   }
   function draw() {
-    const { pane, step, node, at } = here, drafted = step?.verdict && node > 0 && !(step.verdict.extra && node === step.nodes.length - 1);
+    const { pane, step, node, at } = here,
+      drafted = step?.verdict && node > 0 && !(step.verdict.extra && node === step.nodes.length - 1);
     element.hidden = !pane?.id || !step;
     form.hidden = !step?.nodes;
     forcing.hidden = !drafted;
     for (const [made, kind] of forces) made.setAttribute("aria-pressed", forced.get(node) === kind);
     go.textContent = `Fork from step ${at}`;
     const said = [forcedIn(entries()), words(changes())].filter(Boolean).join("; ");
-    inside.textContent = said ? `In the fork: ${said}.` : "Nothing is changed yet: the fork would go on as the run did.";
+    inside.textContent = said ? `In the fork: ${said}.`
+      : "Nothing is changed yet: the fork would go on as the run did.";
   }
   return {
     element,

@@ -1,13 +1,16 @@
-/* otherpath: the path that a what-if accepts, over the tree of the step beside the one of the record: broken squares around
- * its nodes, a broken line along its edges, a key in words below, and a column of the table. */
+/* otherpath: the path that a what-if accepts, over the tree of the step beside the one of the record: broken squares
+ * around its nodes, a broken line along its edges, a key in words below, and a column of the table. */
 import { glyph, h, s, tokenOf, WORDS } from "../scope.js";
 
-const SIDE = 20, BESIDE = 4, NEAR = 10; // px: of a square; from the record's line to ours; from the end of a line to its node
+// px: of a square; from the record's line to ours; from the end of a line to its node
+const SIDE = 20, BESIDE = 4, NEAR = 10;
 const PARTS = { childList: true, subtree: true, attributes: true, attributeFilter: ["transform", "d", "data-node"] };
 
 export function otherPath(root) {
-  const box = root.querySelector(".tree-box"), tree = box.querySelector(".tree"), layer = s("g", { class: "then", "aria-hidden": "true" });
-  const sample = s("svg", { width: 30, height: 16, viewBox: "0 0 30 16", class: "then", "aria-hidden": "true" }, s("path", { d: "M0,8H13" }), s("rect", { x: 14.5, y: 1.5, width: 13, height: 13, rx: 3 }));
+  const box = root.querySelector(".tree-box"), tree = box.querySelector(".tree"),
+    layer = s("g", { class: "then", "aria-hidden": "true" });
+  const sample = s("svg", { width: 30, height: 16, viewBox: "0 0 30 16", class: "then", "aria-hidden": "true" },
+    s("path", { d: "M0,8H13" }), s("rect", { x: 14.5, y: 1.5, width: 13, height: 13, rx: 3 }));
   const words = h("span"), key = h("p", { class: "then-key", hidden: "" }, sample, words);
   let answer = null, recorded = [];
   tree.append(layer);
@@ -23,7 +26,8 @@ export function otherPath(root) {
   function overlay() {
     const made = [];
     for (const id of answer?.path || []) {
-      const node = tree.querySelector(`.node[data-node="${id}"]`), at = /translate\(([-\d.]+),([-\d.]+)\)/.exec(node?.getAttribute("transform") || "");
+      const node = tree.querySelector(`.node[data-node="${id}"]`),
+        at = /translate\(([-\d.]+),([-\d.]+)\)/.exec(node?.getAttribute("transform") || "");
       if (!at) continue; // folded away on a narrow page
       const [x, y] = at.slice(1).map(Number), line = id > 0 && lineTo(x, y);
       if (line) made.push(s("path", { d: line.getAttribute("d"), transform: `translate(0,${BESIDE})` }));
@@ -39,15 +43,22 @@ export function otherPath(root) {
     table.tHead?.rows[0].append(h("th", { scope: "col", class: "then" }, "what if"));
     for (const row of table.tBodies[0].rows) {
       const id = Number(row.cells[0].textContent), own = id === answer.node?.index;
-      row.append(h("td", { class: "then" }, id > 0 && answer.path.includes(id) ? WORDS.accept : own ? WORDS[answer.node.status] || "" : id ? "–" : ""));
+      row.append(
+        h("td", { class: "then" },
+          id > 0 && answer.path.includes(id) ? WORDS.accept : own ? WORDS[answer.node.status] || "" : id ? "–" : "")
+      );
     }
   }
   function tell() {
     key.hidden = !answer;
     if (!answer) return;
-    const path = answer.path.slice(1), same = path.join() === recorded.join(), last = answer.emitted.at(-1), own = last && answer.emitted.length > path.length && last;
+    const path = answer.path.slice(1), same = path.join() === recorded.join(), last = answer.emitted.at(-1),
+      own = last && answer.emitted.length > path.length && last;
     const parts = answer.emitted.slice(0, path.length).flatMap(([, text]) => [tokenOf(text, 12), " "]);
-    words.replaceChildren(same ? "What if: the path of the record" : "What if: this path", ": ", ...(parts.length ? parts : ["no draft token "]), ...(own ? ["then ", glyph(own[2]), tokenOf(own[1], 12), ` ${WORDS[own[2]] || ""}`] : answer.missing ? ["…"] : []));
+    words.replaceChildren(same ? "What if: the path of the record" : "What if: this path", ": ",
+      ...(parts.length ? parts : ["no draft token "]),
+      ...(own ? ["then ", glyph(own[2]), tokenOf(own[1], 12), ` ${WORDS[own[2]] || ""}`]
+        : answer.missing ? ["…"] : []));
   }
   const watch = new MutationObserver(draw);
   function draw() {

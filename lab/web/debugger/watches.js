@@ -22,7 +22,8 @@ export function short(x) {
   if (x === null || x === undefined) return "–";
   if (Number.isInteger(x) && Math.abs(x) < 1e6) return String(x);
   const size = Math.abs(x);
-  return size >= 1e6 || size < 1e-4 ? x.toExponential(2) : size >= 100 ? x.toFixed(0) : size >= 1 ? x.toFixed(2) : x.toFixed(3);
+  return size >= 1e6 || size < 1e-4 ? x.toExponential(2)
+    : size >= 100 ? x.toFixed(0) : size >= 1 ? x.toFixed(2) : x.toFixed(3);
 }
 
 /** Values over the steps as one path; a hole where a step has none, a dot where a value stands alone. */
@@ -35,7 +36,8 @@ export function line(values, first, last, low, high) {
       before = null;
       continue;
     }
-    path += before === null ? `M${x(step).toFixed(1)},${y(value).toFixed(1)}h0` : `L${x(step).toFixed(1)},${y(value).toFixed(1)}`;
+    path += before === null ? `M${x(step).toFixed(1)},${y(value).toFixed(1)}h0`
+      : `L${x(step).toFixed(1)},${y(value).toFixed(1)}`;
     before = value;
   }
   return { path, x, y };
@@ -45,13 +47,20 @@ export function line(values, first, last, low, high) {
 export function watches() {
   let list = kept(), tabled = false, last = {}, timer = 0;
   const found = new Map(); // expression -> {as, values, trouble}
-  const rows = h("ul", { class: "list" }), twin = h("div", { class: "scroll twin", tabindex: 0, role: "group", "aria-label": "the watches as a table", hidden: "" }), said = h("p", { class: "said", role: "status" });
-  const box = h("input", { type: "text", placeholder: "mean(accepted)", "aria-label": "expression of a new watch", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
+  const rows = h("ul", { class: "list" }),
+    twin = h("div", { class: "scroll twin", tabindex: 0, role: "group", "aria-label": "the watches as a table",
+      hidden: "" }),
+    said = h("p", { class: "said", role: "status" });
+  const box = h("input", { type: "text", placeholder: "mean(accepted)", "aria-label": "expression of a new watch",
+    autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
   const form = h("form", null, box, h("button", { type: "submit", class: "ds-button" }, "Watch"));
   const table = toggle("Show as table", (on) => ((tabled = on), show()));
-  const element = h("section", { class: "watches", "aria-label": "Watches" }, h("header", null, h("h2", null, "Watches"), table), rows, twin, form, said);
+  const element = h("section", { class: "watches", "aria-label": "Watches" },
+    h("header", null, h("h2", null, "Watches"), table), rows, twin, form, said);
 
-  const say = (sentence, bad = false) => ((said.className = bad ? "said ds-refusal" : "said quiet"), said.textContent !== sentence && (said.textContent = sentence));
+  const say = (sentence, bad = false) =>
+    ((said.className = bad ? "said ds-refusal" : "said quiet"),
+      said.textContent !== sentence && (said.textContent = sentence));
   function put(next) {
     list = next;
     try {
@@ -79,7 +88,7 @@ export function watches() {
   /** The values of a watch in steps 0 to `count`, in as many answers as it takes. */
   async function all(run, text, count) {
     const made = [];
-    for (let from = 0; from < count; ) {
+    for (let from = 0; from < count;) {
       const got = await ask(`/ds/run/${run}/watch?expression=${encodeURIComponent(text)}&from=${from}&to=${count}`);
       made.push(...got.values);
       const next = got.next ?? (got.values.length ? got.values.at(-1)[0] + 1 : count);
@@ -90,7 +99,8 @@ export function watches() {
   }
   /** Ask for the values of every watch in the run that is shown; while it goes on, from time to time. */
   function read() {
-    const { pane } = last, count = pane?.view.store.count, as = `${pane?.id} ${count}`, wanted = (list || []).filter((text) => found.get(text)?.as !== as);
+    const { pane } = last, count = pane?.view.store.count, as = `${pane?.id} ${count}`,
+      wanted = (list || []).filter((text) => found.get(text)?.as !== as);
     if (timer || !pane?.id || !count || !wanted.length) return;
     const again = !ended(pane) && wanted.every((text) => found.has(text));
     timer = setTimeout(() => ((timer = 0), fetchAll()), again ? AGAIN : 0);
@@ -100,16 +110,19 @@ export function watches() {
     for (const text of list.filter((one) => pane.id && count && found.get(one)?.as !== as)) {
       const mine = { values: found.get(text)?.values || [], trouble: "", as };
       found.set(text, mine);
-      all(pane.id, text, count).then((values) => (mine.values = values), (error) => Object.assign(mine, { values: [], trouble: error.message })).then(show);
+      all(pane.id, text, count).then((values) => (mine.values = values), (error) =>
+        Object.assign(mine, { values: [], trouble: error.message })).then(show);
     }
   }
   function row(text, i) {
-    const gone = h("button", { type: "button", class: "bare gone", "aria-label": `stop watching ${text}`, title: "remove" }, "×");
+    const gone = h("button", { type: "button", class: "bare gone", "aria-label": `stop watching ${text}`,
+      title: "remove" }, "×");
     gone.addEventListener("click", () => {
       put(list.filter((one) => one !== text));
       (rows.children[Math.min(i, list.length - 1)]?.querySelector(".gone") || box).focus();
     });
-    return h("li", { "data-text": text }, h("code", null, text), h("b"), s("svg", { width: WIDE, height: HIGH, role: "img" }, s("path"), s("circle", { r: 2.5 })), gone, h("small"));
+    return h("li", { "data-text": text }, h("code", null, text), h("b"),
+      s("svg", { width: WIDE, height: HIGH, role: "img" }, s("path"), s("circle", { r: 2.5 })), gone, h("small"));
   }
   let drawnAs = "";
   function show() {
@@ -117,24 +130,38 @@ export function watches() {
     if (!list) return;
     if (as !== drawnAs) (drawnAs = as), rows.replaceChildren(...list.map(row));
     for (const li of rows.children) {
-      const { values = [], trouble = "" } = found.get(li.dataset.text) || {}, known = values.map((x) => x[1]).filter((x) => x !== null);
-      const here = values.find(([step]) => step === at)?.[1] ?? null, [, value, svg, , wrong] = li.children, low = Math.min(...known), high = Math.max(...known);
+      const { values = [], trouble = "" } = found.get(li.dataset.text) || {}, known = values.map((x) =>
+        x[1]
+      ).filter((x) => x !== null);
+      const here = values.find(([step]) => step === at)?.[1] ?? null, [, value, svg, , wrong] = li.children,
+        low = Math.min(...known), high = Math.max(...known);
       value.textContent = short(here);
       if (wrong.textContent !== trouble) wrong.textContent = trouble;
-      svg.setAttribute("aria-label", trouble || (known.length ? `${li.dataset.text} over the steps: ${short(low)} to ${short(high)}` : "no value in this run"));
+      svg.setAttribute("aria-label", trouble
+        || (known.length ? `${li.dataset.text} over the steps: ${short(low)} to ${short(high)}`
+          : "no value in this run"));
       const drawn = line(values, values[0]?.[0] ?? 0, values.at(-1)?.[0] ?? 0, low, high), [path, dot] = svg.children;
       path.setAttribute("d", drawn.path);
       dot.style.display = here === null ? "none" : "";
-      if (here !== null) dot.setAttribute("transform", `translate(${drawn.x(at).toFixed(1)},${drawn.y(here).toFixed(1)})`);
+      if (here !== null)
+        dot.setAttribute("transform", `translate(${drawn.x(at).toFixed(1)},${drawn.y(here).toFixed(1)})`);
     }
     rows.hidden = tabled;
     twin.hidden = !tabled || !list.length;
     if (tabled) tabulate(at);
   }
   function tabulate(at) {
-    const columns = list.map((text) => new Map(found.get(text)?.values || [])), steps = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((a, b) => a - b);
-    twin.replaceChildren(h("table", null, h("caption", null, "Every step of the run"), h("thead", null, h("tr", null, ["step", ...list].map((x) => h("th", { scope: "col" }, h("code", null, x))))),
-      h("tbody", null, steps.map((step) => h("tr", { class: step === at ? "here" : null }, h("th", { scope: "row" }, String(step)), columns.map((column) => h("td", null, short(column.get(step) ?? null))))))));
+    const columns = list.map((text) => new Map(found.get(text)?.values || [])),
+      steps = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((a, b) => a - b);
+    twin.replaceChildren(
+      h("table", null, h("caption", null, "Every step of the run"),
+        h("thead", null, h("tr", null, ["step", ...list].map((x) => h("th", { scope: "col" }, h("code", null, x))))),
+        h("tbody", null,
+          steps.map((step) =>
+            h("tr", { class: step === at ? "here" : null }, h("th", { scope: "row" }, String(step)),
+              columns.map((column) => h("td", null, short(column.get(step) ?? null))))
+          )))
+    );
   }
   return {
     element,

@@ -8,9 +8,12 @@ const HOTTEST = 2; // the end of the temperature's slider, unless the run was ho
 
 /** A slider that begins where the run was, and goes back there. */
 function slider(word, high, fine, asks) {
-  const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"), now = h("b");
-  const mark = h("i", { class: "was", "aria-hidden": "true" }), undo = h("button", { type: "button", class: "small", "aria-label": `${word} ${SAME}` }, "reset");
-  const element = h("div", { class: "slide" }, h("span", null, word), h("span", { class: "track" }, mark, box), h("output", null, was, now), undo);
+  const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
+    now = h("b");
+  const mark = h("i", { class: "was", "aria-hidden": "true" }),
+    undo = h("button", { type: "button", class: "small", "aria-label": `${word} ${SAME}` }, "reset");
+  const element = h("div", { class: "slide" }, h("span", null, word), h("span", { class: "track" }, mark, box),
+    h("output", null, was, now), undo);
   const made = {
     element,
     value: null, // what was chosen; null: as recorded
@@ -25,7 +28,8 @@ function slider(word, high, fine, asks) {
       now.textContent = at.toFixed(3);
       undo.hidden = made.value === null;
       mark.style.left = `calc(8px + (100% - 16px) * ${recorded / Number(box.max)})`;
-      box.setAttribute("aria-valuetext", at.toFixed(3) + (made.value === null ? `, ${SAME}` : `, recorded ${recorded.toFixed(3)}`));
+      box.setAttribute("aria-valuetext",
+        at.toFixed(3) + (made.value === null ? `, ${SAME}` : `, recorded ${recorded.toFixed(3)}`));
     },
   };
   box.addEventListener("input", () => ((made.value = Number(box.value)), asks()));
@@ -36,7 +40,8 @@ function slider(word, high, fine, asks) {
 /** The temperature that a method samples at; 0: greedy; null: none is set. */
 function heatOf(method) {
   const chain = [method?.sampler, method?.sampler?.parts].flat(2).filter(Boolean);
-  return chain.find((one) => "temperature" in one)?.temperature ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
+  return chain.find((one) => "temperature" in one)?.temperature
+    ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
 }
 
 /** The panel: what is asked, the answer, and forks of the run. found(answer, step) is told the answer; null: none. */
@@ -51,19 +56,24 @@ export function whatif(found) {
   const rule = choice("rule"), ties = choice("ties"), knobs = h("div", { class: "knobs" });
   rule.list.addEventListener("change", () => ((u.value = null), settings(), asks())); // another rule may draw nothing
   ties.list.addEventListener("change", asks);
-  const why = h("p", { class: "why" }), verdict = h("p", { class: "verdict", role: "status" }), lines = h("ul", { class: "lines" }), texts = h("dl", { class: "texts" });
+  const why = h("p", { class: "why" }), verdict = h("p", { class: "verdict", role: "status" }),
+    lines = h("ul", { class: "lines" }), texts = h("dl", { class: "texts" });
   const questions = h("div", null, u.element, heat.element, rule.element, knobs, ties.element, verdict, lines, texts);
   const branches = forks(() => {
     const { u: _, ties: __, ...made } = asked(); // a fork draws and breaks ties as every run; in it a verdict is forced
     return made;
   });
-  const element = h("section", { class: "whatif", "aria-label": "What if" }, h("header", null, h("h2", null, "What if"), h("span", { class: "quiet" }, "a branch; the trace stays as it is")), why, questions);
+  const element = h("section", { class: "whatif", "aria-label": "What if" },
+    h("header", null, h("h2", null, "What if"), h("span", { class: "quiet" }, "a branch; the trace stays as it is")),
+    why, questions);
 
   /** Inputs for the settings of the rule that was chosen. */
   function settings() {
     const chosen = rules.find((one) => one.name === rule.list.value), own = here.store?.head?.method?.acceptance;
     knobs.replaceChildren(...(chosen?.params || []).map((param) => {
-      const box = param.choices?.length ? h("select", null, param.choices.map((x) => h("option", { value: x }, String(x)))) : h("input", { type: "number", min: param.low, max: param.high, step: param.step ?? "any" });
+      const box = param.choices?.length
+        ? h("select", null, param.choices.map((x) => h("option", { value: x }, String(x))))
+        : h("input", { type: "number", min: param.low, max: param.high, step: param.step ?? "any" });
       box.value = (own?.name === chosen.name ? own[param.name] ?? param.before : null) ?? param.default;
       box.dataset.name = param.name;
       box.addEventListener("change", asks);
@@ -76,7 +86,12 @@ export function whatif(found) {
     if (u.value !== null) made.u = u.value;
     if (heat.value !== null) made.temperature = heat.value;
     if (rule.list.value) made.rule = rule.list.value;
-    if (knobs.firstChild) made.rule_settings = Object.fromEntries([...knobs.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, set(box)]).filter(([, x]) => x !== null));
+    if (knobs.firstChild)
+      made.rule_settings = Object.fromEntries(
+        [...knobs.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, set(box)]).filter(([, x]) =>
+          x !== null
+        )
+      );
     if (ties.list.value) made.ties = ties.list.value;
     return made;
   }
@@ -84,8 +99,11 @@ export function whatif(found) {
   function unable() {
     const { pane, store, step, node } = here;
     if (!pane?.id || !step) return "Open a run first.";
-    if (store.head?.levels && !store.head.levels.includes("decisions")) return "This run was recorded without its decisions, so no verdict can be derived again: record one at the level “decisions”.";
-    if (step.beams || step.iteration) return "This method refuses nothing by chance or by rule, so there is no verdict to change.";
+    if (store.head?.levels && !store.head.levels.includes("decisions"))
+      return "This run was recorded without its decisions, so no verdict can be derived again: record one at the "
+        + "level “decisions”.";
+    if (step.beams || step.iteration)
+      return "This method refuses nothing by chance or by rule, so there is no verdict to change.";
     if (!step.nodes) return "Fetching this step…";
     return node > 0 ? "" : "Choose a node of the tree: its verdict is derived again from the record.";
   }
@@ -95,7 +113,8 @@ export function whatif(found) {
     const { pane, at, node } = here, wanted = asked();
     if (unable() || !Object.keys(wanted).length) return (answer = null), tell();
     busy = true;
-    const got = await ask(`/ds/run/${pane.id}/whatif`, { method: "POST", body: JSON.stringify({ step: at, node, ...wanted }) }).catch((error) => ({ kind: "refused", why: told(error) }));
+    const got = await ask(`/ds/run/${pane.id}/whatif`, { method: "POST",
+      body: JSON.stringify({ step: at, node, ...wanted }) }).catch((error) => ({ kind: "refused", why: told(error) }));
     busy = false;
     if (again) return (again = false), derive();
     if (pane === here.pane && at === here.at && node === here.node) (answer = got), tell();
@@ -108,16 +127,25 @@ export function whatif(found) {
     texts.replaceChildren();
     verdict.className = "verdict";
     found(answer?.kind === "derived" ? answer : null, here.step);
-    if (!answer) return verdict.replaceChildren(h("span", { class: "quiet" }, "Move u or the temperature, or choose a rule: the verdict follows at once."));
+    if (!answer)
+      return verdict.replaceChildren(
+        h("span", { class: "quiet" }, "Move u or the temperature, or choose a rule: the verdict follows at once.")
+      );
     if (answer.kind !== "derived") {
       verdict.classList.add(answer.kind === "refused" ? "ds-refusal" : "rerun");
-      return verdict.replaceChildren(...(answer.kind === "rerun" ? [h("b", null, "Needs a re-run. ")] : []), answer.why);
+      return verdict.replaceChildren(...(answer.kind === "rerun" ? [h("b", null, "Needs a re-run. ")] : []),
+        answer.why);
     }
-    const { node, flips, emitted, missing } = answer, status = node?.status || "unreached", was = here.step.nodes[here.node]?.[6];
+    const { node, flips, emitted, missing } = answer, status = node?.status || "unreached",
+      was = here.step.nodes[here.node]?.[6];
     const open = missing && !flips && status === "unreached" && was !== status; // the path breaks off before this node
-    verdict.replaceChildren(glyph(status, 6), h("b", { class: status }, open ? "Not known" : capital(WORDS[status] || status)), flips ? h("strong", null, "the verdict flips") : h("span", { class: "quiet" }, status === was && !open ? "as it was" : `it was ${WORDS[was] || was}`));
+    verdict.replaceChildren(glyph(status, 6),
+      h("b", { class: status }, open ? "Not known" : capital(WORDS[status] || status)),
+      flips ? h("strong", null, "the verdict flips")
+        : h("span", { class: "quiet" }, status === was && !open ? "as it was" : `it was ${WORDS[was] || was}`));
     lines.replaceChildren(...[...answer.lines, missing].filter(Boolean).map((one) => h("li", null, one)));
-    texts.replaceChildren(h("dt", null, "recorded"), h("dd", null, tokens(here.step.made.map(([, text]) => text))), h("dt", null, "then"), h("dd", null, tokens(emitted.map(([, text]) => text)), missing ? " …" : null));
+    texts.replaceChildren(h("dt", null, "recorded"), h("dd", null, tokens(here.step.made.map(([, text]) => text))),
+      h("dt", null, "then"), h("dd", null, tokens(emitted.map(([, text]) => text)), missing ? " …" : null));
   }
   function draw() {
     const { store, step, node } = here, no = unable(), row = step?.nodes?.[node];
@@ -141,7 +169,8 @@ export function whatif(found) {
     },
     /** `node` of step `at` is looked at. */
     draw(now) {
-      const { pane, store, step, at, node } = now, as = `${pane?.id} ${at} ${node} ${!!step?.nodes} ${!!store.head} ${rules.length}`;
+      const { pane, store, step, at, node } = now,
+        as = `${pane?.id} ${at} ${node} ${!!step?.nodes} ${!!store.head} ${rules.length}`;
       here = now;
       if (as === key) return;
       key = as;
@@ -154,7 +183,8 @@ export function whatif(found) {
     known(all) {
       rules = all.rules || [];
       const option = (value, word = value) => h("option", { value }, word);
-      rule.list.replaceChildren(option("", SAME), ...rules.map(({ name, title }) => option(name, title ? `${name}: ${title}` : name)));
+      rule.list.replaceChildren(option("", SAME),
+        ...rules.map(({ name, title }) => option(name, title ? `${name}: ${title}` : name)));
       ties.list.replaceChildren(option("", SAME), ...(all.ties || []).map(([value, word]) => option(value, word)));
       key = "";
     },

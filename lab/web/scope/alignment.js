@@ -2,8 +2,8 @@
 import { grouped, plural } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
-/** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt are
- *  left out. A step that has not come takes no time. made: of fewer steps, none missing. */
+/** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt
+ *  are left out. A step that has not come takes no time. made: of fewer steps, none missing. */
 export function course(store, made = []) {
   let { tokens, end } = made.at(-1) || { tokens: 0, end: 0 };
   for (let k = made.length; k < store.count; k++) {
@@ -41,15 +41,17 @@ function reader(store) {
   return {
     /** The token that comes next; undefined: none yet. */
     peek() {
-      for (; k < store.count && store.steps[k]; k++, n = 0) if (n < store.steps[k].made.length) return store.steps[k].made[n];
+      for (; k < store.count && store.steps[k]; k++, n = 0)
+        if (n < store.steps[k].made.length) return store.steps[k].made[n];
     },
     next: () => n++,
     over: () => !!store.end && k >= store.count,
   };
 }
 
-/** Compares two texts as they come: its answer is {at, a, b} where they part, `at` counted from 0, a text that ended as null;
- *  {at: n, same: true} while or where all n tokens that both have are equal. What was compared is not read again. */
+/** Compares two texts as they come: its answer is {at, a, b} where they part, `at` counted from 0, a text that ended as
+ *  null; {at: n, same: true} while or where all n tokens that both have are equal. What was compared is not
+ *  read again. */
 export function parting(a, b) {
   const [one, other] = [reader(a), reader(b)];
   let at = 0, split = null;
@@ -58,7 +60,8 @@ export function parting(a, b) {
     for (;;) {
       const x = one.peek(), y = other.peek();
       if (x && y && x[0] === y[0]) at++, one.next(), other.next();
-      else if ((x && y) || (x && other.over()) || (y && one.over())) return (split = { at, a: x?.[1] ?? null, b: y?.[1] ?? null });
+      else if ((x && y) || (x && other.over()) || (y && one.over()))
+        return (split = { at, a: x?.[1] ?? null, b: y?.[1] ?? null });
       else return { at, same: true };
     }
   };
@@ -73,13 +76,19 @@ function settings(head) {
   for (const [kind, part] of Object.entries(head.method)) {
     const stages = part.stages || [part];
     made.set(kind, stages.map((stage) => shownName(stage.name)).join(" → "));
-    for (const stage of stages) for (const [k, v] of Object.entries(stage)) if (k !== "name" && k !== "stages") made.set(`${shownName(stage.name)}: ${shownName(k)}`, String(v));
+    for (const stage of stages)
+      for (const [k, v] of Object.entries(stage))
+        if (k !== "name" && k !== "stages")
+          made.set(`${shownName(stage.name)}: ${shownName(k)}`, String(v));
   }
-  made.set("prompt", `${grouped(head.prompt_tokens)} tokens: … ${head.prompt.slice(-6).map(([, text]) => spoken(text)).join("")}`);
+  made.set("prompt",
+    `${grouped(head.prompt_tokens)} tokens: … ${head.prompt.slice(-6).map(([, text]) => spoken(text)).join("")}`);
   made.set("seed", String(head.seed));
   made.set("new tokens, at most", String(head.max_new));
   if (head.levels) made.set("recorded", head.levels.at(-1));
-  if (head.fork) made.set("fork", `of run ${String(head.fork.of).slice(0, 8)} from step ${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}`);
+  if (head.fork)
+    made.set("fork", `of run ${String(head.fork.of).slice(0, 8)} from step `
+      + `${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}`);
   if (head.device) made.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
   return made;
 }
@@ -87,8 +96,13 @@ function settings(head) {
 /** The settings in which runs differ: [[what, in A, in B, ...]]. */
 export function differing(...heads) {
   const all = heads.map(settings), names = new Set(all.flatMap((x) => [...x.keys()])), [a] = heads;
-  const rows = [...names].map((name) => [name, ...all.map((x) => x.get(name) ?? "–")]).filter(([, x, ...others]) => others.some((y) => y !== x));
-  const other = heads.map((b) => a.prompt_tokens !== b.prompt_tokens || a.prompt.some(([id], k) => id !== b.prompt[k]?.[0]));
-  if (other.includes(true) && !rows.some(([name]) => name === "prompt")) rows.push(["prompt", ...all.map((x, k) => (other[k] ? "differs before its end" : x.get("prompt")))]);
+  const rows = [...names].map((name) => [name, ...all.map((x) => x.get(name) ?? "–")]).filter(([, x, ...others]) =>
+    others.some((y) => y !== x)
+  );
+  const other = heads.map((b) =>
+    a.prompt_tokens !== b.prompt_tokens || a.prompt.some(([id], k) => id !== b.prompt[k]?.[0])
+  );
+  if (other.includes(true) && !rows.some(([name]) => name === "prompt"))
+    rows.push(["prompt", ...all.map((x, k) => (other[k] ? "differs before its end" : x.get("prompt")))]);
   return rows;
 }

@@ -1,4 +1,5 @@
-/* The tree as a picture: a large one is painted while its steps go by, in the inks and types that the sheet gives its elements. */
+/* The tree as a picture: a large one is painted while its steps go by, in the inks and types that the sheet gives its
+ * elements. */
 import { h, s, sheet } from "./elements.js";
 import { GAP_TEXT } from "./layout.js";
 import { outline, radius, WORDS } from "./marks.js";
@@ -16,12 +17,14 @@ export function brush() {
     const look = (name, node, at = place) => {
       at.append(node);
       const { stroke, strokeWidth, strokeDasharray, fill, fontWeight, fontSize, fontFamily } = getComputedStyle(node);
-      made[name] = { stroke, fill, wide: parseFloat(strokeWidth), dash: (strokeDasharray.match(/[\d.]+/g) || []).map(Number), font: `${fontWeight} ${fontSize} ${fontFamily}` };
+      made[name] = { stroke, fill, wide: parseFloat(strokeWidth),
+        dash: (strokeDasharray.match(/[\d.]+/g) || []).map(Number), font: `${fontWeight} ${fontSize} ${fontFamily}` };
       return node;
     };
     for (const kind of [...STATUSES, "core"]) look("edge " + kind, s("path", { class: "edge " + kind }));
     for (const kind of ["", "unreached", "reject"]) {
-      const node = place.appendChild(s("g", { class: "node " + kind })), label = look("label " + kind, s("text", { class: "label" }), node);
+      const node = place.appendChild(s("g", { class: "node " + kind })),
+        label = look("label " + kind, s("text", { class: "label" }), node);
       for (const part of ["ws", "more"]) look(`${part} ${kind}`, s("tspan", { class: part }), label);
       look("sub " + kind, s("text", { class: "sub" }), node);
     }
@@ -39,7 +42,8 @@ export function brush() {
     for (const [kind, d] of paths) {
       const path = new Path2D(d), { fill, stroke, wide, dash } = styles[kind];
       pen.setLineDash(dash);
-      Object.assign(pen, { fillStyle: fill, strokeStyle: stroke, lineWidth: wide, lineCap: kind === "mark reject" ? "round" : "butt" });
+      Object.assign(pen, { fillStyle: fill, strokeStyle: stroke, lineWidth: wide,
+        lineCap: kind === "mark reject" ? "round" : "butt" });
       if (fill !== "none") pen.fill(path);
       if (stroke !== "none") pen.stroke(path);
     }
@@ -55,8 +59,9 @@ export function brush() {
   return {
     element,
     restyle: () => (styles = null),
-    /** Paint a laid tree. lines: [[kind, path], ...], its edges, the last on top; words(item) -> [[text, class or null], ...], its label; numbers(item) -> {text, x,
-     *  y, end} or null, the line of numbers; chosen: the ringed node. */
+    /** Paint a laid tree. lines: [[kind, path], ...], its edges, the last on top; words(item) -> [[text, class or
+     *  null], ...], its label; numbers(item) -> {text, x, y, end} or null, the line of numbers; chosen: the ringed
+     *  node. */
     paint(laid, { wide, high, lines, words, numbers, chosen }) {
       styles = styles || read();
       items = laid.items;
@@ -80,6 +85,7 @@ export function brush() {
       }
     },
     /** The node at a place of the picture, or null. */
-    at: (x, y) => items.findLast((item) => x >= item.x - 12 && x <= item.end + 2 && Math.abs(y - item.y) < 12)?.node.id ?? null,
+    at: (x, y) =>
+      items.findLast((item) => x >= item.x - 12 && x <= item.end + 2 && Math.abs(y - item.y) < 12)?.node.id ?? null,
   };
 }

@@ -1,11 +1,12 @@
 /* When each entry of the target's cache was evicted. */
 
 const KEPT = 0x7fffffff;
-/** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is evicted
- *  never comes back, so one number per entry answers for every step: kept at step i if it is above i. */
+/** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is
+ *  evicted never comes back, so one number per entry answers for every step: kept at step i if it is above i. */
 export class CacheMap {
   constructor(layers, heads) {
-    Object.assign(this, { layers, heads, rows: layers * heads, room: 256, upto: -1, untold: false, wants: null, lengths: [], first: Infinity });
+    Object.assign(this, { layers, heads, rows: layers * heads, room: 256, upto: -1, untold: false, wants: null,
+      lengths: [], first: Infinity });
     this.at = new Int32Array(this.rows * this.room).fill(KEPT);
   }
 
@@ -42,7 +43,8 @@ export class CacheMap {
 
   grow() {
     const wider = new Int32Array(this.rows * this.room * 2).fill(KEPT);
-    for (let row = 0; row < this.rows; row++) wider.set(this.at.subarray(row * this.room, (row + 1) * this.room), row * this.room * 2);
+    for (let row = 0; row < this.rows; row++)
+      wider.set(this.at.subarray(row * this.room, (row + 1) * this.room), row * this.room * 2);
     this.at = wider;
     this.room *= 2;
   }

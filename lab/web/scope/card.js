@@ -13,68 +13,130 @@ export function cardView(context) {
   let drawn = null, drawnAs = "", wide = 0;
   function status(made) {
     if (made.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
-    return made.agrees ? h("span", { class: "agree" }, s("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" }, s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
+    return made.agrees
+      ? h("span", { class: "agree" },
+        s("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" },
+          s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
   }
   function shell(mark, title, token, where, made) {
-    return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), status(made)), h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
+    return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), status(made)),
+      h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
   }
   const verdictWord = (ok) => (ok ? "accepted" : "rejected");
   function lie(made) {
     if (made.agrees !== false || made.again === undefined) return null;
-    return h("table", { class: "sums lying" }, h("tbody", null, h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(made.recorded))), h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(made.again)))));
+    return h("table", { class: "sums lying" },
+      h("tbody", null,
+        h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(made.recorded))),
+        h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(made.again)))));
   }
   function wholeTable(made) {
     const { heads, rows, last, num } = made.table;
-    return h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["token", ...heads].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null, rows.map((row) => h("tr", { class: row.k === made.k ? "tried" : null }, h("th", { scope: "row" }, tokenOf(row.node.text, 12)), row.cells.map((x) => h("td", null, prob(x))), h("td", { class: row.ok ? "yes" : "no" }, row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`)))));
+    return h("table", { class: "laws block" },
+      h("thead", null, h("tr", null, ["token", ...heads].map((x) => h("th", { scope: "col" }, x)))),
+      h("tbody", null,
+        rows.map((row) =>
+          h("tr", { class: row.k === made.k ? "tried" : null }, h("th", { scope: "row" }, tokenOf(row.node.text, 12)),
+            row.cells.map((x) => h("td", null, prob(x))),
+            h("td", { class: row.ok ? "yes" : "no" },
+              row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`))
+        )));
   }
   function told(store, i, step, made, width, two) {
-    const half = two ? Math.floor((width - 32) / 2) : width, sign = made.test ? made.test[2] : "", bad = made.status === "reject" ? "bad" : made.status === "accept" ? "good" : "";
+    const half = two ? Math.floor((width - 32) / 2) : width, sign = made.test ? made.test[2] : "",
+      bad = made.status === "reject" ? "bad" : made.status === "accept" ? "good" : "";
     let test = null;
     if (made.test) {
       const [symbol, a, , b] = made.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
-      const shown = made.test.length > 4 ? [made.test[1], made.test[3], made.test[5]].map(prob).map((v, k) => v + (k < 2 ? ` ${made.test[2 + 2 * k]} ` : "")).join("") : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
-      const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)), row = h("tr", { class: "test" }, h("th", { scope: "row" }, made.word || "test"), code);
+      const shown = made.test.length > 4 ? [made.test[1], made.test[3], made.test[5]].map(prob).map((v, k) =>
+        v + (k < 2 ? ` ${made.test[2 + 2 * k]} ` : "")
+      ).join("") : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
+      const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)),
+        row = h("tr", { class: "test" }, h("th", { scope: "row" }, made.word || "test"), code);
       const long = symbol.length + shown.length > 29; // then the numbers have a row of their own
-      if (long) set(code, { colspan: 2 }), set(value, { colspan: 3 });
+      if (long)
+        set(code, { colspan: 2 }), set(value, { colspan: 3 });
       test = long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
     }
-    const odds = made.box && made.box.u !== undefined && made.box.box > 0 ? Math.min(1, made.box.ink / made.box.box) : null;
-    const where = [made.id !== undefined && !OWN.has(made.status) ? `node ${made.id}` : "", made.depth ? `depth ${made.depth}` : "", made.tried].filter(Boolean).join(", ");
-    const after = made.after ? [where ? " after " : "after ", tokenOf(made.after.text, 12)] : made.where ? [made.where] : [];
+    const odds = made.box && made.box.u !== undefined && made.box.box > 0 ? Math.min(1, made.box.ink / made.box.box)
+      : null;
+    const where = [made.id !== undefined && !OWN.has(made.status) ? `node ${made.id}` : "",
+      made.depth ? `depth ${made.depth}` : "", made.tried].filter(Boolean).join(", ");
+    const after = made.after ? [where ? " after " : "after ", tokenOf(made.after.text, 12)]
+      : made.where ? [made.where] : [];
     const left = [shell(made.status, made.title, tokenOf(made.text, 16), [where, ...after], made), lie(made),
-      made.box ? dart(made.box, half, made.status) : made.line ? stretch(made.line, half) : null,
-      odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u") : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`), h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
-      made.numbers?.length ? numbersTable(made.numbers, test) : null, made.table ? wholeTable(made) : null, made.lines.map((line) => h("p", { class: "line" }, line))];
+      made.box ? dart(made.box, half, made.status) : made.line ? stretch(made.line, half) : null, odds !== null
+      ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u")
+        : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`),
+          h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
+      made.numbers?.length ? numbersTable(made.numbers, test) : null, made.table ? wholeTable(made) : null,
+      made.lines.map((line) => h("p", { class: "line" }, line))];
     const right = [];
     if (made.laws) {
       const residual = made.laws.left, chance = step.proposal === "onehot" || made.form === "greedy";
-      const title = residual ? (OWN.has(made.status) ? "What was left" : "What the target wants instead") : made.laws.drawn ? "Both laws at this place" : made.form === "greedy" ? "The target's law before the sampler" : "The target's law here";
-      const note = !residual ? "" : chance ? "p without what was refused" : made.laws.total !== null ? `∝ max(0, ${made.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), ${prob(made.laws.total)} in all` : "";
+      const title = residual ? (OWN.has(made.status) ? "What was left" : "What the target wants instead")
+        : made.laws.drawn ? "Both laws at this place"
+        : made.form === "greedy" ? "The target's law before the sampler" : "The target's law here";
+      const note = !residual ? ""
+        : chance ? "p without what was refused"
+        : made.laws.total === null ? ""
+        : `∝ max(0, ${made.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), ${prob(made.laws.total)} in all`;
       right.push(...lawTable(made.laws, title, note, half < 300 ? 8 : 12));
-      if (made.status === "reject" && !residual && made.form === "drawn") right.push(h("p", { class: "line" }, "What was left after that many refusals is not in the record."));
-    } else if (made.form !== "root" && made.status !== "unreached" && (step.few || step.cut)) right.push(h("p", { class: "quiet" }, context.absent(store, "The laws at this place")));
+      if (made.status === "reject" && !residual && made.form === "drawn")
+        right.push(h("p", { class: "line" }, "What was left after that many refusals is not in the record."));
+    } else if (made.form !== "root" && made.status !== "unreached" && (step.few || step.cut))
+      right.push(h("p", { class: "quiet" }, context.absent(store, "The laws at this place")));
     if (made.then) {
-      const next = made.then, num = next.num ?? next.r, den = next.den ?? next.q, drawn = num !== null && next.u !== null && den && made.form === "drawn", [a, b] = drawn ? apart(next.u, num / den) : [];
-      const numbers = drawn ? `${next.parent === made.after?.id && made.status === "reject" ? " against what is left" : ""}: ${a} ${next.u * den < num ? "<" : "≥"} ${b}` : "";
-      right.push(h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12), `${numbers}, ${WORDS[next.status]}`));
+      const next = made.then, num = next.num ?? next.r, den = next.den ?? next.q,
+        drawn = num !== null && next.u !== null && den && made.form === "drawn",
+        [a, b] = drawn ? apart(next.u, num / den) : [];
+      const numbers = drawn
+        ? `${next.parent === made.after?.id && made.status === "reject" ? " against what is left" : ""}: ${a} `
+          + `${next.u * den < num ? "<" : "≥"} ${b}` : "";
+      right.push(
+        h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12),
+          `${numbers}, ${WORDS[next.status]}`)
+      );
     }
     return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
   }
   function iteration(step, at) {
-    const { before, after, fixed } = step.iteration, agrees = rederives(step, null), made = { agrees, recorded: fixed, again: fixedOf(step) };
+    const { before, after, fixed } = step.iteration, agrees = rederives(step, null),
+      made = { agrees, recorded: fixed, again: fixedOf(step) };
     return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", made),
       agrees === false ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${made.again}.`) : null,
-      h("table", { class: "laws block" }, h("thead", null, h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
-        h("tbody", null, after.map(([, text], k) => h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)), h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"), h("td", { class: "word" }, tokenOf(text, 10)), h("td", { class: k < fixed ? "yes" : "" }, k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final") : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))))),
-      h("p", { class: "line" }, "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come out as they went in are final, and so is the token after them.")];
+      h("table", { class: "laws block" },
+        h("thead", null,
+          h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
+        h("tbody", null,
+          after.map(([, text], k) =>
+            h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)),
+              h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"),
+              h("td", { class: "word" }, tokenOf(text, 10)),
+              h("td", { class: k < fixed ? "yes" : "" },
+                k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final")
+                  : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))
+          ))),
+      h("p", { class: "line" },
+        "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come "
+          + "out as they went in are final, and so is the token after them.")];
   }
   function beams(store, i, step, at) {
-    const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)), before = store.steps[i - 1]?.beams;
+    const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)),
+      before = store.steps[i - 1]?.beams;
     const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, own = from === null ? null : scores[k] - from;
-    return [shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "", before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
-      numbersTable([["so far", "score before, nats", from === null ? null : from.toFixed(3)], ["this token", "ln p", own === null ? null : own.toFixed(3)], ["", "p", own === null ? null : Math.exp(own)], ["together", "score, nats", scores[k]?.toFixed(3)]]),
-      h("p", { class: "line" }, "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn.")];
+    return [
+      shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
+        before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
+      numbersTable([
+        ["so far", "score before, nats", from === null ? null : from.toFixed(3)],
+        ["this token", "ln p", own === null ? null : own.toFixed(3)],
+        ["", "p", own === null ? null : Math.exp(own)],
+        ["together", "score, nats", scores[k]?.toFixed(3)],
+      ]),
+      h("p", { class: "line" },
+        "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."),
+    ];
   }
   return {
     element,
@@ -84,8 +146,11 @@ export function cardView(context) {
     draw(store, i, width) {
       const step = store.steps[i], at = context.chosen(store, i);
       see(element, store.count);
-      if (!step) return void ((drawn = null), body.replaceChildren(h("p", { class: "quiet" }, store.count ? context.absent(store, "This step") : "")));
-      const inner = Math.max(200, wide - 40), two = inner >= 620, as = `${i} ${at} ${inner} ${context.selection?.step === i}`;
+      if (!step)
+        return void ((drawn = null),
+          body.replaceChildren(h("p", { class: "quiet" }, store.count ? context.absent(store, "This step") : "")));
+      const inner = Math.max(200, wide - 40), two = inner >= 620,
+        as = `${i} ${at} ${inner} ${context.selection?.step === i}`;
       if (drawn === step && drawnAs === as) return;
       drawn = step;
       drawnAs = as;
@@ -95,8 +160,10 @@ export function cardView(context) {
       else if (step.beams) parts = beams(store, i, step, at);
       else {
         const made = at === null ? null : decision(step, store.head, at);
-        if (made && store.head?.levels && !store.head.levels.includes("decisions")) parts = [h("p", { class: "quiet" }, "This run was recorded without its decisions.")];
-        else parts = made ? told(store, i, step, made, inner, two) : [h("p", { class: "quiet" }, step.cut ? context.absent(store, "This node") : "Nothing was decided here.")];
+        if (made && store.head?.levels && !store.head.levels.includes("decisions"))
+          parts = [h("p", { class: "quiet" }, "This run was recorded without its decisions.")];
+        else parts = made ? told(store, i, step, made, inner, two)
+            : [h("p", { class: "quiet" }, step.cut ? context.absent(store, "This node") : "Nothing was decided here.")];
       }
       body.classList.toggle("two", two && parts.length === 2 && parts[0] instanceof Element);
       body.replaceChildren(...parts.flat(5).filter(Boolean));

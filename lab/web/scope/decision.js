@@ -10,23 +10,32 @@ export function firstOf(step) {
   if (!step || !step.nodes) return null;
   if (step.iteration || step.beams) return 1;
   const nodes = nodesOf(step);
-  return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status)) || nodes[step.verdict.path.at(-1)] || nodes[0])?.id ?? null;
+  return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status))
+    || nodes[step.verdict.path.at(-1)] || nodes[0])?.id ?? null;
 }
 export const OWN = new Set(["bonus", "resample", "target"]);
 
 /** What the card says of one node. */
 export function decision(step, head, id) {
   const nodes = nodesOf(step), by = new Map(nodes.map((n) => [n.id, n])), node = by.get(id);
-  if (!node || node.status === "root") return node ? { form: "root", status: "root", title: "Root", text: node.text, where: "the last token before this step", lines: ["The step starts here: the target reads this token and everything drafted after it in one pass."] } : null;
+  if (!node || node.status === "root")
+    return node
+      ? { form: "root", status: "root", title: "Root", text: node.text, where: "the last token before this step",
+        lines: ["The step starts here: the target reads this token and everything drafted after it in one pass."] }
+      : null;
   const depthOf = (n) => (n && n.parent >= 0 ? 1 + depthOf(by.get(n.parent)) : 0);
   const family = nodes.filter((n) => n.parent === node.parent && !OWN.has(n.status));
   const refused = (upto) => family.filter((n) => n.r !== null && n.status === "reject" && n.id <= upto);
-  const made = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node), after: by.get(node.parent), lines: [], numbers: [], agrees: null };
+  const made = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node),
+    after: by.get(node.parent), lines: [], numbers: [], agrees: null };
   const said = (n) => "“" + spoken(n.text) + "”";
   if (OWN.has(node.status)) return extraOf(step, testsOf(step, head), node, made, refused(Infinity));
-  const tests = testsOf(step, head), { telling } = tests, trial = tests.at(node), again = trial < 0 ? null : tests.stays(trial);
+  const tests = testsOf(step, head), { telling } = tests, trial = tests.at(node),
+    again = trial < 0 ? null : tests.stays(trial);
   const recorded = trial < 0 ? null : step.verdict.ok ? !!step.verdict.ok[trial] : node.status !== "reject";
-  made.tried = family.length > 1 && trial >= 0 ? `tried ${family.filter((n) => n.r !== null && step.verdict.tried.indexOf(n.id) <= trial).length} of ${family.length}` : "";
+  made.tried = family.length > 1 && trial >= 0
+    ? `tried ${family.filter((n) => n.r !== null && step.verdict.tried.indexOf(n.id) <= trial).length} of `
+      + `${family.length}` : "";
   made.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected" : "Not reached";
   if (step.forced?.includes(id)) {
     made.title += ", forced";
@@ -43,7 +52,8 @@ export function decision(step, head, id) {
     made.numbers = [["draft", "q(x)", node.q]];
     if (kept) made.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
     else if (parent && parent.status === "reject") made.lines.push(`It continues ${said(parent)}, which was rejected.`);
-    else if (parent && parent.status === "unreached") made.lines.push(`It continues ${said(parent)}, which was not reached either.`);
+    else if (parent && parent.status === "unreached")
+      made.lines.push(`It continues ${said(parent)}, which was not reached either.`);
     else made.lines.push(own ? "The verdict was settled without it." : "The text ended before its turn came.");
     made.lines.push("The target read it all the same, in the same pass: that is the price of a wide draft.");
     return made;
@@ -55,7 +65,10 @@ export function decision(step, head, id) {
     made.numbers = [["draft", "proposes", node], ["target", "chooses", choice || null]];
     made.test = ["the same token", null, node.p === 1 ? "same" : "another", null];
     made.box = { ink: node.p, box: 1 };
-    made.lines.push(`A greedy target has one choice. This is ${node.p === 1 ? "it, so the guess stays" : "not it, so the guess goes"}; nothing is drawn.`);
+    made.lines.push(
+      "A greedy target has one choice. This is "
+        + `${node.p === 1 ? "it, so the guess stays" : "not it, so the guess goes"}; nothing is drawn.`
+    );
     return made;
   }
   made.word = telling?.title;
@@ -77,7 +90,9 @@ export function decision(step, head, id) {
 }
 
 /** The numbers of a trial as its rule lists them; those that are not recorded are left out. */
-const listed = (tests, i) => tests.telling.numbers.map(([word, symbol, value]) => [word, tests.said(i, symbol) ?? tests.telling.den, tests.value(i, value)]).filter(([, , x]) => x !== null);
+const listed = (tests, i) =>
+  tests.telling.numbers.map(([word, symbol, value]) =>
+    [word, tests.said(i, symbol) ?? tests.telling.den, tests.value(i, value)]).filter(([, , x]) => x !== null);
 
 /** What u is held against, in symbols. */
 const against = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${den})` : den}` : num);
@@ -85,9 +100,16 @@ const against = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${de
 /** A chain on which its tests decide together: the numbers that are counted stand in a table. */
 function wholeOf(made, step, head, tests, trial) {
   const { telling } = tests, counted = telling.numbers.filter(([, symbol]) => symbol.some((part) => part[0] === "k"));
-  const rows = tests.tried.map((node, i) => ({ k: i + 1, node, cells: counted.map(([, , value]) => tests.value(i, value)), ok: tests.passed(i) }));
+  const rows = tests.tried.map((node, i) => ({ k: i + 1, node,
+    cells: counted.map(([, , value]) => tests.value(i, value)), ok: tests.passed(i) })
+  );
   Object.assign(made, { form: "whole", k: trial + 1, agrees: rederives(step, head) });
-  made.table = { heads: [...counted.map(([, symbol]) => symbol.filter((part) => typeof part === "string").join("")), ""], rows, last: tests.last(), num: telling.num };
+  made.table = {
+    heads: [...counted.map(([, symbol]) => symbol.filter((part) => typeof part === "string").join("")), ""],
+    rows,
+    last: tests.last(),
+    num: telling.num,
+  };
   if (made.status === "accept" && !made.recorded) made.title = "Accepted, repaired below";
 }
 
@@ -103,7 +125,8 @@ function boundOf(made, tests, i) {
 /** A test against a draw. before: the guesses that were refused at its place before it */
 function drawnOf(made, step, tests, i, before) {
   const node = tests.tried[i], { telling } = tests, num = tests.num(i), den = tests.den(i), stays = tests.passed(i);
-  const own = telling?.numbers.length > 0, name = !own && before.length ? "r" : telling?.num ?? "p", symbol = against({ num: name, den: telling?.den ?? "q" });
+  const own = telling?.numbers.length > 0, name = !own && before.length ? "r" : telling?.num ?? "p",
+    symbol = against({ num: name, den: telling?.den ?? "q" });
   made.form = "drawn";
   if (own) made.numbers = listed(tests, i);
   else {
@@ -112,25 +135,34 @@ function drawnOf(made, step, tests, i, before) {
     made.numbers.push(["draft", "q(x)", node.q], ["threshold", symbol, den ? num / den : null]);
     if (node.u !== null) made.numbers.push(["draw", "u", node.u]);
   }
-  made.test = node.u !== null ? [`u < ${symbol}`, node.u, stays ? "<" : "≥", den ? num / den : Infinity] : [`${name} > 0`, num, stays ? ">" : "=", 0];
+  made.test = node.u !== null ? [`u < ${symbol}`, node.u, stays ? "<" : "≥", den ? num / den : Infinity]
+    : [`${name} > 0`, num, stays ? ">" : "=", 0];
   made.box = { ink: num, box: den, u: node.u, name, side: telling?.den ?? "q", against: symbol.replaceAll(" / ", "/") };
   if (!own && node.u !== null && node.num === null && node.den === null) {
     const owes = before.length ? "still owes it" : "gives it", share = Math.round((100 * num) / den);
     made.lines.push(num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
-      : `The draft gave it ${prob(den)}, the target ${owes} ${prob(num)}: it stays in ${share || "less than one"} of 100 draws, and this draw was ${stays ? "" : "not "}among them.`);
+      : `The draft gave it ${prob(den)}, the target ${owes} ${prob(num)}: it stays in ${share || "less than one"} of `
+        + `100 draws, and this draw was ${stays ? "" : "not "}among them.`);
   }
-  if (!own && before.length) made.lines.push(`${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the target's law still owes.`);
+  if (!own && before.length)
+    made.lines.push(
+      `${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the `
+        + "target's law still owes."
+    );
 }
 
 /** The same for the token that the target added by itself. */
 function extraOf(step, { telling, given }, node, made, refused) {
   const [u, low, high] = step.verdict.extra || [null, 0, 1];
   made.form = "extra";
-  made.title = { bonus: "Bonus token", resample: u === null ? "The target's token" : "Drawn again", target: "The target's token" }[node.status];
+  made.title =
+    { bonus: "Bonus token", resample: u === null ? "The target's token" : "Drawn again",
+      target: "The target's token" }[node.status];
   const residual = node.status === "resample" && telling?.rest && refused.length;
   made.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
-    const whose = telling?.likeliest && given(telling.likeliest) ? "This rule adds what is surest" : "The sampler is greedy";
+    const whose = telling?.likeliest && given(telling.likeliest) ? "This rule adds what is surest"
+      : "The sampler is greedy";
     made.lines.push(`${whose}: the target's most likely token is taken, nothing is drawn.`);
     return made;
   }
@@ -138,13 +170,26 @@ function extraOf(step, { telling, given }, node, made, refused) {
   made.agrees = low - 1e-12 <= u && u < high + 1e-12;
   made.again = made.agrees;
   made.recorded = true;
-  made.numbers = [["draw", "u", u], ["interval", "from", low], ["", "to", high], ["probability", "to − from", high - low]];
+  made.numbers = [
+    ["draw", "u", u],
+    ["interval", "from", low],
+    ["", "to", high],
+    ["probability", "to − from", high - low],
+  ];
   made.test = ["from ≤ u < to", low, "≤", u, "<", high];
   made.lines.push(
-    residual ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} refused at this place. The token comes from what is left of the target's law, scaled to one.`
-    : node.status === "bonus" ? "Every guess on the way was accepted. The same pass gave the target's law after the last one: one more token, free."
-    : node.status === "resample" && telling?.path === "last" ? `The block ends here. The token comes from ${telling.left} the target's law.`
-    : node.status === "resample" ? (telling?.left ? "No guess stayed at this place. The token comes from what the rule left of the target's law." : "No guess at this place passed. The token is drawn from the target's law.")
-    : "The target draws one token from its own law.");
+    residual
+      ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} refused at this place. The `
+        + "token comes from what is left of the target's law, scaled to one."
+      : node.status === "bonus"
+      ? "Every guess on the way was accepted. The same pass gave the target's law after the last one: one more "
+        + "token, free."
+      : node.status === "resample" && telling?.path === "last"
+      ? `The block ends here. The token comes from ${telling.left} the target's law.`
+      : node.status === "resample"
+      ? (telling?.left ? "No guess stayed at this place. The token comes from what the rule left of the target's law."
+        : "No guess at this place passed. The token is drawn from the target's law.")
+      : "The target draws one token from its own law."
+  );
   return made;
 }

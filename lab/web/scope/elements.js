@@ -2,7 +2,8 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 function put(node, props, kids) {
-  for (const [name, value] of Object.entries(props || {})) if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  for (const [name, value] of Object.entries(props || {}))
+    if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
   node.append(...kids.flat(5).filter((kid) => kid !== null && kid !== undefined && kid !== false));
   return node;
 }
@@ -38,16 +39,19 @@ export function pool(parent, make) {
   };
 }
 
-/** Colours by the names that they have in the sheet, where `element` stands; and types for a canvas: small, less, mono. */
+/** Colours by the names that they have in the sheet, where `element` stands; and types for a canvas: small,
+ *  less, mono. */
 export function inks(element, ...names) {
   const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
   const type = (size, family) => `${of(size)} ${of(family)}`;
-  return { ...Object.fromEntries(names.map((name) => [name, of(name)])), small: type("t-sm", "sans"), less: type("t-xs", "sans"), mono: type("t-xs", "mono") };
+  return { ...Object.fromEntries(names.map((name) => [name, of(name)])), small: type("t-sm", "sans"),
+    less: type("t-xs", "sans"), mono: type("t-xs", "mono") };
 }
 
 /** The pen of an empty canvas of that size in px. */
 export function sheet(canvas, wide, high) {
-  const ratio = window.devicePixelRatio || 1, [w, t] = [Math.round(wide * ratio), Math.round(high * ratio)], pen = canvas.getContext("2d");
+  const ratio = window.devicePixelRatio || 1, [w, t] = [Math.round(wide * ratio), Math.round(high * ratio)],
+    pen = canvas.getContext("2d");
   if (canvas.width !== w || canvas.height !== t) Object.assign(canvas, { width: w, height: t });
   canvas.style.height = high + "px";
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -56,7 +60,10 @@ export function sheet(canvas, wide, high) {
 }
 
 /** A table with a caption: words of its head, rows of cells. */
-export const grid = (caption, heads, rows) => h("table", { class: "plain" }, h("caption", null, caption), h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))), h("tbody", null, rows.map((row) => h("tr", null, row.map((x) => h("td", null, x))))));
+export const grid = (caption, heads, rows) =>
+  h("table", { class: "plain" }, h("caption", null, caption), h("thead", null, h("tr", null, heads.map((x) =>
+    h("th", { scope: "col" }, x)
+  ))), h("tbody", null, rows.map((row) => h("tr", null, row.map((x) => h("td", null, x))))));
 
 /** Figures in a row: tell([[value, unit], ...]). */
 export function figures() {
@@ -119,6 +126,10 @@ export function ruler(font) {
   };
 }
 
-const ICONS = { first: "M12 4L7 8l5 4M4.5 4v8", prev: "M10 4L6 8l4 4", next: "M6 4l4 4-4 4", last: "M4 4l5 4-5 4M11.5 4v8", play: "M5 3.5v9l7-4.5z", pause: "M5.5 4v8M10.5 4v8", stop: "M4.5 4.5h7v7h-7z", moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z", step: "M4 3.5v9l5.5-4.5zM12 4v8" };
+const ICONS = { first: "M12 4L7 8l5 4M4.5 4v8", prev: "M10 4L6 8l4 4", next: "M6 4l4 4-4 4",
+  last: "M4 4l5 4-5 4M11.5 4v8", play: "M5 3.5v9l7-4.5z", pause: "M5.5 4v8M10.5 4v8", stop: "M4.5 4.5h7v7h-7z",
+  moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z", step: "M4 3.5v9l5.5-4.5zM12 4v8" };
 /** One of our icons, drawn in the current colour. */
-export const icon = (name) => s("svg", { class: "icon " + name, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));
+export const icon = (name) =>
+  s("svg", { class: "icon " + name, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" },
+    s("path", { d: ICONS[name] }));

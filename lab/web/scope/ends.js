@@ -10,4 +10,8 @@ const ENDS = {
   interrupted: "The run was interrupted; these are the steps that were kept.",
 };
 /** Why a run ended, as a sentence. */
-export const ending = (end) => (end.message ? `${end.message}${["stop_token", "max_new_tokens"].includes(end.reason) ? "" : ` ${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`}` : "") || ENDS[end.reason] || `The run ended: ${named(end.reason)}.`;
+export function ending(end) {
+  if (!end.message) return ENDS[end.reason] || `The run ended: ${named(end.reason)}.`;
+  if (["stop_token", "max_new_tokens"].includes(end.reason)) return end.message;
+  return `${end.message} ${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`;
+}

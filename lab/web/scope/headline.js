@@ -21,11 +21,17 @@ export function headline(context) {
       say(bold, plural(step.made.length, "token"));
       let told = " from one pass";
       if (step.drafted) told += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
-      else if (step.beams) told = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the text comes at the end`;
-      else if (step.iteration) told = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
+      else if (step.beams)
+        told = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the `
+          + "text comes at the end";
+      else if (step.iteration)
+        told = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
       say(rest, told);
       const { tokens, passes, tried, ok, decode } = step.sum;
-      const list = [[decode ? two(tokens / decode) : "–", " tokens/s"], [passes ? two(tokens / passes) : "–", " tokens / pass"]];
+      const list = [
+        [decode ? two(tokens / decode) : "–", " tokens/s"],
+        [passes ? two(tokens / passes) : "–", " tokens / pass"],
+      ];
       if (tried) list.push([percent(ok / tried), " of trials accepted"]);
       sums.tell(list);
       const same = step.brief || step.cut || !step.nodes ? null : rederives(step, store.head);

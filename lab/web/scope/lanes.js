@@ -10,19 +10,27 @@ export function division(most, many) {
   return [1, 2, 5, 10].map((x) => x * power).find((x) => x >= raw);
 }
 
-/** context: seekTime(which, seconds). draw(runs, place): runs = [{store, steps (a course), at}], place = {x: [seconds or
- *  null per run], told: [words per run], parted: [seconds or null per run]}. */
+/** context: seekTime(which, seconds). draw(runs, place): runs = [{store, steps (a course), at}], place = {x: [seconds
+ *  or null per run], told: [words per run], parted: [seconds or null per run]}. */
 export function lanesView(context) {
   const canvas = h("canvas", { class: "lanes", role: "img" });
-  const swatch = (name) => s("svg", { class: "swatch " + name, width: 14, height: 10, "aria-hidden": "true" }, s("rect", { width: 14, height: 10 }), name === "draft" ? s("path", { d: "M-2,10L8,0M4,10L14,0M10,10L20,0" }) : null);
-  const key = h("span", { class: "legend" }, [["draft", "draft"], ["verify", "verify"], ["rest", "rule, commit, cache"]].map(([name, word]) => h("span", null, swatch(name), word)));
+  const swatch = (name) =>
+    s("svg", { class: "swatch " + name, width: 14, height: 10, "aria-hidden": "true" },
+      s("rect", { width: 14, height: 10 }),
+      name === "draft" ? s("path", { d: "M-2,10L8,0M4,10L14,0M10,10L20,0" }) : null);
+  const key = h("span", { class: "legend" },
+    [["draft", "draft"], ["verify", "verify"], ["rest", "rule, commit, cache"]].map(([name, word]) =>
+      h("span", null, swatch(name), word)
+    ));
   let colours = null, width = 0, most = 1, held = false, last = 1;
   const point = (event) => {
     const box = canvas.getBoundingClientRect(), x = event.clientX - box.left;
     const which = Math.round((event.clientY - box.top - LANES.top - LANES.tall / 2) / LANES.each);
-    context.seekTime(Math.max(0, Math.min(last, which)), Math.max(0, Math.min(1, (x - LANES.left) / (width - LANES.left - LANES.right))) * most);
+    context.seekTime(Math.max(0, Math.min(last, which)),
+      Math.max(0, Math.min(1, (x - LANES.left) / (width - LANES.left - LANES.right))) * most);
   };
-  canvas.addEventListener("pointerdown", (event) => ((held = true), canvas.setPointerCapture?.(event.pointerId), point(event)));
+  canvas.addEventListener("pointerdown",
+    (event) => ((held = true), canvas.setPointerCapture?.(event.pointerId), point(event)));
   canvas.addEventListener("pointermove", (event) => held && point(event));
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => (held = false));
 
@@ -44,7 +52,8 @@ export function lanesView(context) {
     restyle: () => (colours = null),
     draw(runs, place) {
       colours = colours || inks(canvas, "time-1", "time-2", "time-3", "edge", "muted", "ink", "bg");
-      const high = LANES.top + (last = runs.length - 1) * LANES.each + LANES.tall + 34, span = Math.max(40, width - LANES.left - LANES.right);
+      const high = LANES.top + (last = runs.length - 1) * LANES.each + LANES.tall + 34,
+        span = Math.max(40, width - LANES.left - LANES.right);
       const c = sheet(canvas, width, high);
       most = Math.max(1e-6, ...runs.map(({ steps }) => steps.at(-1)?.end || 0));
       const at = (seconds) => LANES.left + (seconds / most) * span;
@@ -58,7 +67,8 @@ export function lanesView(context) {
         const draw = (i) => {
           const { start, end } = steps[i], step = store.steps[i], x = at(start), w = at(end) - x;
           if (!step || w <= 0) return;
-          const { draft, verify, all } = step.dt, a = all > 0 ? Math.min(1, draft / all) : 0, b = all > 0 ? Math.min(1 - a, verify / all) : 1;
+          const { draft, verify, all } = step.dt, a = all > 0 ? Math.min(1, draft / all) : 0,
+            b = all > 0 ? Math.min(1 - a, verify / all) : 1;
           block(c, x, y, w > 3 ? w - 1 : w, [["time-1", a], ["time-2", b], ["time-3", 1 - a - b]]);
           if (i === now) {
             c.strokeStyle = colours.ink;
@@ -90,9 +100,13 @@ export function lanesView(context) {
       for (const pass of [0, 1]) {
         if (pass) (c.strokeStyle = colours.ink), (c.lineWidth = 1.5);
         c.beginPath();
-        x.forEach((there, k) => there !== null && (c.moveTo(there, LANES.top + k * LANES.each - 5), c.lineTo(there, LANES.top + k * LANES.each + LANES.tall)));
+        x.forEach((there, k) =>
+          there !== null
+          && (c.moveTo(there, LANES.top + k * LANES.each - 5), c.lineTo(there, LANES.top + k * LANES.each + LANES.tall))
+        );
         for (let k = 1; k <= last; k++) {
-          const from = LANES.top + (k - 1) * LANES.each + LANES.tall, to = LANES.top + k * LANES.each - 5, [p, q] = [x[k - 1], x[k]];
+          const from = LANES.top + (k - 1) * LANES.each + LANES.tall, to = LANES.top + k * LANES.each - 5,
+            [p, q] = [x[k - 1], x[k]];
           if (p !== null && q !== null) c.moveTo(p, from), c.bezierCurveTo(p, to, q, from, q, to);
         }
         c.stroke();
@@ -100,7 +114,8 @@ export function lanesView(context) {
       x.forEach((there, k) => {
         if (!place.told[k]) return;
         const words = place.told[k], wide = c.measureText(words).width, spot = there ?? LANES.left;
-        const left = k && x[k - 1] !== null && x[k - 1] > spot ? spot - wide - 8 : spot + 8; // beside the curve, not on it
+        // beside the curve, not on it
+        const left = k && x[k - 1] !== null && x[k - 1] > spot ? spot - wide - 8 : spot + 8;
         const from = Math.max(LANES.left, Math.min(width - wide - 4, left)), y = LANES.top + k * LANES.each - 10;
         c.fillStyle = colours.bg;
         c.fillRect(from - 3, y - 7, wide + 6, 14);
@@ -114,11 +129,17 @@ export function lanesView(context) {
       c.lineWidth = 1;
       c.textAlign = "center";
       for (let k = 0; k * unit <= most * 1.0001; k++) {
-        const there = at(k * unit), told = unit >= 1 ? `${+(k * unit).toFixed(3)}${k ? "" : " s"}` : `${+(k * unit * 1000).toFixed(3)}${k ? "" : " ms"}`;
+        const there = at(k * unit),
+          told = unit >= 1 ? `${+(k * unit).toFixed(3)}${k ? "" : " s"}`
+            : `${+(k * unit * 1000).toFixed(3)}${k ? "" : " ms"}`;
         c.beginPath(), c.moveTo(there, base - 11), c.lineTo(there, base - 7), c.stroke();
         c.fillText(told, there, base);
       }
-      set(canvas, { "aria-label": `${runs.length} lanes on one axis of ${milli(most)}: ${runs.map(({ steps, at: now }, k) => `run ${"ABCD"[k]} step ${now} of ${steps.length - 1}, ${milli(steps.at(-1)?.end || 0)} in all`).join("; ")}` });
+      set(canvas, {
+        "aria-label": `${runs.length} lanes on one axis of ${milli(most)}: `
+          + `${runs.map(({ steps, at: now }, k) => `run ${"ABCD"[k]} step ${now} of ${steps.length - 1}, `
+          + `${milli(steps.at(-1)?.end || 0)} in all`).join("; ")}`,
+      });
     },
   };
 }

@@ -2,9 +2,9 @@
 import { nodesOf } from "./store.js";
 
 const SURE = 1e-4; // laws are recorded in single precision: a smaller sum is rounding
-/** The laws at a place, after the trials in `refused` took their share: rows with the rest as the last one, so that p and
- *  left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null where
- *  it cannot be told. */
+/** The laws at a place, after the trials in `refused` took their share: rows with the rest as the last one, so that p
+ *  and left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null
+ *  where it cannot be told. */
 export function lawsAt(step, place, refused = [], most = 5) {
   const found = (step.tops || []).find(([at]) => at === place);
   if (!found) return null;
@@ -13,7 +13,8 @@ export function lawsAt(step, place, refused = [], most = 5) {
   const sum = (list) => list.reduce((a, b) => a + b, 0);
   let left = null, total = null;
   if (refused.length && step.proposal === "onehot") {
-    const gone = new Set(refused.map((n) => n.token)), over = p.map((x, k) => (gone.has(ids[k]) ? 0 : x)), all = sum(over) + rest[0];
+    const gone = new Set(refused.map((n) => n.token)), over = p.map((x, k) => (gone.has(ids[k]) ? 0 : x)),
+      all = sum(over) + rest[0];
     total = 1 - sum(refused.map((n) => n.p));
     if (total >= SURE) left = over.map((x) => x / all);
   } else if (refused.length && step.proposal !== "mixed" && sum(q) + rest[1] > SURE) {
@@ -23,9 +24,12 @@ export function lawsAt(step, place, refused = [], most = 5) {
       if (k === 0) total = sum(over) + rest[2];
       else {
         // what the rest keeps is no longer in the record, but the next number that was recorded gives the scale
-        const next = refused[k + 1] || [...by.values()].find((n) => n.r !== null && n.parent === place && n.id > refused[k].id);
-        const extra = step.verdict.extra, own = extra && step.verdict.path.at(-1) === place ? [...by.values()].pop() : null;
-        const known = next ? [next.token, next.r] : own ? [own.token, extra[2] - extra[1]] : null, at = known ? ids.indexOf(known[0]) : -1;
+        const next = refused[k + 1]
+          || [...by.values()].find((n) => n.r !== null && n.parent === place && n.id > refused[k].id);
+        const extra = step.verdict.extra,
+          own = extra && step.verdict.path.at(-1) === place ? [...by.values()].pop() : null;
+        const known = next ? [next.token, next.r] : own ? [own.token, extra[2] - extra[1]] : null,
+          at = known ? ids.indexOf(known[0]) : -1;
         total = at >= 0 && known[1] > SURE ? over[at] / known[1] : null;
       }
       r = total !== null && total >= SURE ? over.map((x) => x / total) : null;
@@ -39,7 +43,10 @@ export function lawsAt(step, place, refused = [], most = 5) {
   const ranked = ids.map((_, k) => k).sort((a, b) => worth(b) - worth(a)).slice(0, most);
   const order = [...new Set([...tried.map((token) => ids.indexOf(token)).filter((k) => k >= 0), ...ranked])];
   const other = ids.map((_, k) => k).filter((k) => !order.includes(k));
-  const rows = order.map((k) => ({ token: ids[k], text: shown[k][1], p: p[k], q: q[k], left: left && left[k], tried: tried.includes(ids[k]) }));
-  rows.push({ token: null, text: "", p: sum(other.map((k) => p[k])) + rest[0], q: sum(other.map((k) => q[k])) + rest[1], left: left && Math.max(0, 1 - sum(order.map((k) => left[k]))) });
+  const rows = order.map((k) => ({ token: ids[k], text: shown[k][1], p: p[k], q: q[k], left: left && left[k],
+    tried: tried.includes(ids[k]) })
+  );
+  rows.push({ token: null, text: "", p: sum(other.map((k) => p[k])) + rest[0], q: sum(other.map((k) => q[k])) + rest[1],
+    left: left && Math.max(0, 1 - sum(order.map((k) => left[k]))) });
   return { entropy, rows, total, drawn: sum(q) + rest[1] > SURE, left: !!left };
 }

@@ -25,18 +25,22 @@ export function tracks(nodes) {
   return { place, count, deepest };
 }
 
-/** Leave out what was not reached, but for the way to node `kept`; a node says in `more` how many of its descendants went. */
+/** Leave out what was not reached, but for the way to node `kept`; a node says in `more` how many of its descendants
+ *  went. */
 export function fold(nodes, kept) {
   const kids = children(nodes), by = new Map(nodes.map((n) => [n.id, n])), way = new Set();
   for (let n = by.get(kept); n; n = by.get(n.parent)) way.add(n);
   const gone = (n) => n.status === "unreached" && !way.has(n);
   const inside = (n) => kids.get(n.id).reduce((sum, kid) => sum + inside(kid), 1);
-  return nodes.filter((n) => !gone(n)).map((n) => ({ ...n, more: kids.get(n.id).filter(gone).reduce((sum, kid) => sum + inside(kid), 0) }));
+  return nodes.filter((n) => !gone(n)).map((n) => ({ ...n,
+    more: kids.get(n.id).filter(gone).reduce((sum, kid) => sum + inside(kid), 0) })
+  );
 }
 
-/** Lying tree: depth to the right. A column is as wide as its widest label and a label starts after its mark, so nothing
- *  can overlap. Short of width, first the gaps shrink, then labels that were not reached, then the others; null if even
- *  that is too wide.  measure(text) -> px of a label, sub(node) -> the line under it, small(text) -> px of that line. */
+/** Lying tree: depth to the right. A column is as wide as its widest label and a label starts after its mark, so
+ *  nothing can overlap. Short of width, first the gaps shrink, then labels that were not reached, then the others; null
+ *  if even that is too wide.  measure(text) -> px of a label, sub(node) -> the line under it, small(text) -> px of that
+ *  line. */
 export function layLying(nodes, { width, measure, small, sub, pitch = 22, tall = 12 }) {
   const { place, count, deepest } = tracks(nodes);
   const numbered = new Set(nodes.filter((n) => sub(n)).map((n) => place.get(n.id).track));
@@ -73,13 +77,15 @@ export function layLying(nodes, { width, measure, small, sub, pitch = 22, tall =
   return null;
 }
 
-/** Standing tree for narrow places: one node a row. An only child stays in its parent's column; where several were tried
- *  all of them stand one column to the right, on a trunk that nothing else touches. */
+/** Standing tree for narrow places: one node a row. An only child stays in its parent's column; where several were
+ *  tried all of them stand one column to the right, on a trunk that nothing else touches. */
 export function layStanding(nodes, { width, measure, pitch = 26, indent = 18 }) {
   const kids = children(nodes), items = [], by = new Map(), edges = [], stack = [[nodes[0], 0, 0, 0]];
   while (stack.length) {
     const [node, column, depth] = stack.pop();
-    const parts = pieces(node.text, 14), w = measure(parts.map(([s]) => s).join("") + (node.more ? ` +${node.more}` : ""));
+    const parts = pieces(node.text, 14), w = measure(parts.map(([s]) =>
+      s
+    ).join("") + (node.more ? ` +${node.more}` : ""));
     const item = { node, parts, depth, column, y: (items.length + 0.5) * pitch, w };
     items.push(item);
     by.set(node.id, item);
@@ -87,10 +93,12 @@ export function layStanding(nodes, { width, measure, pitch = 26, indent = 18 }) 
     const below = kids.get(node.id);
     for (let k = below.length - 1; k >= 0; k--) stack.push([below[k], column + (below.length > 1 ? 1 : 0), depth + 1]);
   }
-  const widest = Math.max(...items.map((item) => item.column)), each = Math.min(indent, (0.45 * width) / Math.max(1, widest));
+  const widest = Math.max(...items.map((item) => item.column)),
+    each = Math.min(indent, (0.45 * width) / Math.max(1, widest));
   for (const item of items) {
     item.x = 13 + item.column * each; // the ring of a selected root stays inside
     item.end = item.x + GAP_TEXT + item.w + 6;
   }
-  return { kind: "standing", items, edges, width: Math.max(...items.map((item) => item.end)), height: items.length * pitch };
+  return { kind: "standing", items, edges, width: Math.max(...items.map((item) => item.end)),
+    height: items.length * pitch };
 }

@@ -17,11 +17,25 @@ import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
 
 const VIEWS = ["strip", "tree", "card", "text", "cache", "time", "roof"];
-const KEYS = [["← →", "step back, on; with Shift ten"], ["Home End", "first, last step"], ["Space", "play, pause"], ["f", "follow the run"], ["h l", "in the tree: parent, child"], ["j k", "next, previous sibling"], ["Enter Esc", "to the card, and back"], ["r R", "next, previous rejection"], ["e E", "next, previous eviction"], ["[ ]", "along the cache map; Enter one row, j k the next"], ["?", "this list"]];
+const KEYS = [
+  ["← →", "step back, on; with Shift ten"],
+  ["Home End", "first, last step"],
+  ["Space", "play, pause"],
+  ["f", "follow the run"],
+  ["h l", "in the tree: parent, child"],
+  ["j k", "next, previous sibling"],
+  ["Enter Esc", "to the card, and back"],
+  ["r R", "next, previous rejection"],
+  ["e E", "next, previous eviction"],
+  ["[ ]", "along the cache map; Enter one row, j k the next"],
+  ["?", "this list"],
+];
 
-/** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the replay: "1/s",
- *  "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are missing or not
- *  whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view stands, onPlay(on) whether it replays, onDue() that it is about to be drawn, onMove() that another step is shown or has come. */
+/** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the replay:
+ *  "1/s", "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are
+ *  missing or not whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view
+ *  stands, onPlay(on) whether it replays, onDue() that it is about to be drawn, onMove() that another step is shown or
+ *  has come. */
 export function mount(element, options = {}) {
   const store = new Store();
   const chosen = options.views || VIEWS;
@@ -45,7 +59,9 @@ export function mount(element, options = {}) {
     absent(x, what) {
       if (options.onGap) return "fetching this step…";
       const held = x.steps.flatMap((step, k) => (step?.nodes ? [k] : []));
-      const which = held.length ? `; ${held.length === 1 ? `step ${held[0]} is` : `steps ${held[0]} to ${held.at(-1)} are`} here in full, the others with text and times` : "";
+      const which = held.length
+        ? `; ${held.length === 1 ? `step ${held[0]} is` : `steps ${held[0]} to ${held.at(-1)} are`} here in full, `
+          + "the others with text and times" : "";
       return `${what} was left out here${which}. ${options.without || ""}`.trim();
     },
     find: (what, way) => find(what, way),
@@ -66,7 +82,11 @@ export function mount(element, options = {}) {
     seconds: () => store.steps[context.at]?.dt.all,
     changed: (on) => (options.onPlay?.(on), request()),
   });
-  const help = h("dialog", { class: "keys", "aria-label": "keys", tabindex: -1 }, h("dl", null, [...KEYS, ...(options.keys || [])].map(([key, word]) => h("div", null, h("dt", null, key), h("dd", null, word)))));
+  const help = h("dialog", { class: "keys", "aria-label": "keys", tabindex: -1 },
+    h("dl", null,
+      [...KEYS, ...(options.keys || [])].map(([key, word]) =>
+        h("div", null, h("dt", null, key), h("dd", null, word))
+      )));
   const empty = h("p", { class: "empty" }, options.empty || "No run yet.");
   const veil = h("p", { class: "veil", role: "status" });
   const outcome = h("p", { class: "outcome", role: "status" });
@@ -117,20 +137,24 @@ export function mount(element, options = {}) {
     say(outcome, end && i === store.count - 1 ? ending(end) : "");
     see(outcome, outcome.textContent);
     outcome.classList.toggle("bad", !!end && !["stop_token", "max_new_tokens", "stopped_by_user"].includes(end.reason));
-    if (store.map?.wants !== null && store.map?.wants <= i && store.map.upto < i) ask(store.map.wants, store.map.wants + 1);
+    if (store.map?.wants !== null && store.map?.wants <= i && store.map.upto < i)
+      ask(store.map.wants, store.map.wants + 1);
     const time = performance.now();
     if (store.steps[i] && time - told > 1000) {
       told = time;
       const step = store.steps[i];
-      say(reader, `step ${i}, ${step.drafted ? `${step.made.filter((m) => m[2] === "accept").length} of ${step.drafted} accepted` : plural(step.made.length, "token")}`);
+      say(reader, `step ${i}, ${step.drafted ? `${step.made.filter((m) => m[2] === "accept").length} of `
+        + `${step.drafted} accepted` : plural(step.made.length, "token")}`);
     }
   }
   /** Go to the next step (way 1) or the one before (-1) in which something was refused, or evicted from the target. */
   function find(what, way) {
-    const has = (step) => step && (what === "refused" ? step.refused > 0 : step.kv.some((x) => x.lane === "target" && x.evicted > 0));
+    const has = (step) =>
+      step && (what === "refused" ? step.refused > 0 : step.kv.some((x) => x.lane === "target" && x.evicted > 0));
     let i = context.at + way;
     while (i >= 0 && i < store.count && !has(store.steps[i])) i += way;
-    if (i < 0 || i >= store.count) return say(reader, `no ${way > 0 ? "further" : "earlier"} ${what === "refused" ? "rejection" : "eviction"}`);
+    if (i < 0 || i >= store.count)
+      return say(reader, `no ${way > 0 ? "further" : "earlier"} ${what === "refused" ? "rejection" : "eviction"}`);
     view.seek(i);
   }
   function ask(from, to) {
@@ -152,7 +176,8 @@ export function mount(element, options = {}) {
   const theme = themed(root, restyle);
   document.fonts?.ready.then(restyle);
   root.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, select, [contenteditable]") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, [contenteditable]") || event.ctrlKey || event.metaKey
+      || event.altKey) return;
     const { key } = event, at = context.at, node = context.chosen(store, at);
     const go = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1, "<": -10, ">": 10 }[key];
     if (go) view.seek(at + go * (event.shiftKey && key.startsWith("Arrow") ? 10 : 1));

@@ -4,25 +4,31 @@ export const two = (x) => (x >= 100 ? x.toFixed(0) : x.toFixed(2));
 const groups = new Intl.NumberFormat("en");
 export const grouped = (x) => groups.format(Math.round(x));
 export const percent = (x) => (100 * x).toFixed(0) + " %";
-export const milli = (s) => s >= 1 ? s.toFixed(1) + " s" : (s * 1000 >= 100 ? (s * 1000).toFixed(0) : (s * 1000).toFixed(1)) + " ms";
+export const milli = (s) =>
+  s >= 1 ? s.toFixed(1) + " s" : (s * 1000 >= 100 ? (s * 1000).toFixed(0) : (s * 1000).toFixed(1)) + " ms";
 export const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;
 export function short(number) {
-  for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (number >= limit) return (number / limit).toFixed(1) + " " + unit;
+  for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (number >= limit) return (number / limit).toFixed(1) + " " + unit;
   return String(number);
 }
 export function size(count) {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (count < 1024 || unit === "GiB") return (unit === "B" || count >= 100 ? count.toFixed(0) : count.toFixed(1)) + " " + unit;
+    if (count < 1024 || unit === "GiB")
+      return (unit === "B" || count >= 100 ? count.toFixed(0) : count.toFixed(1)) + " " + unit;
     count /= 1024;
   }
 }
 
 /** A probability with three places, more where it is small. */
-export const prob = (x) => (x === null || x === undefined ? "–" : x === 0 ? "0" : Math.abs(x) >= 0.0995 || x >= 0.001 ? x.toFixed(3) : Math.abs(x) >= 1e-6 ? x.toFixed(6) : x.toExponential(1));
+export const prob = (x) => (x === null || x === undefined ? "–"
+  : x === 0 ? "0"
+  : Math.abs(x) >= 0.0995 || x >= 0.001 ? x.toFixed(3) : Math.abs(x) >= 1e-6 ? x.toFixed(6) : x.toExponential(1));
 /** Two numbers with as many places as it takes to tell them apart. */
 export function apart(a, b) {
   if (prob(a) !== prob(b) || a === b) return [prob(a), prob(b)];
-  for (let digits = 4; digits < 17; digits++) if (a.toFixed(digits) !== b.toFixed(digits)) return [a.toFixed(digits), b.toFixed(digits)];
+  for (let digits = 4; digits < 17; digits++)
+    if (a.toFixed(digits) !== b.toFixed(digits)) return [a.toFixed(digits), b.toFixed(digits)];
   return [String(a), String(b)];
 }
 /** The same in a table of many: what is below a thousandth is said to be. */

@@ -11,7 +11,7 @@ const SPEEDS = [
  *  seconds() is how long what is shown took; changed(on) is told when playing begins and ends. */
 export function player({ pace = "2/s", begin, go, seconds, changed }) {
   let timer = 0, at = Math.max(0, SPEEDS.findIndex(({ word }) => word === pace)), told = false;
-  const tell = () => told !== !!timer && changed((told = !!timer));
+  const tell = () => told !== !!timer && changed(told = !!timer);
   const plan = () => (timer = setTimeout(tick, SPEEDS[at].wait(seconds())));
   function tick() {
     timer = 0;

@@ -4,31 +4,40 @@ import { grouped, milli } from "./numbers.js";
 
 /** A number with its prefix, two figures where it is small: 2.6 G. */
 export function scaled(x) {
-  for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
+  for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
   return `${x.toFixed(x >= 10 ? 0 : 2)} `;
 }
 
-const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on", search: "skip set scored" };
+const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on",
+  search: "skip set scored" };
 /** The word for a row of passes. */
-export const passWord = ({ lane, phase }) => (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
-export const passName = (row) => `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
+export const passWord = ({ lane, phase }) =>
+  (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
+export const passName = (row) =>
+  `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
 
-/** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache that
- *  fit into the processor's cache have its bandwidth for a roof. */
+/** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache
+ *  that fit into the processor's cache have its bandwidth for a roof. */
 export function placedUnder(machine, row) {
   const x = row.flops / row.bytes, y = row.flops / row.s;
   if (!machine) return { ...row, x, y };
-  const near = !!machine.cache_bandwidth && row.kept <= machine.cache_bytes, bandwidth = near ? machine.cache_bandwidth : machine.bandwidth;
+  const near = !!machine.cache_bandwidth && row.kept <= machine.cache_bytes,
+    bandwidth = near ? machine.cache_bandwidth : machine.bandwidth;
   const roof = Math.min(machine.peak, x * bandwidth);
-  return { ...row, x, y, near, roof, share: y / roof, bound: x * bandwidth >= machine.peak ? "compute" : near ? "cache bandwidth" : "bandwidth" };
+  return { ...row, x, y, near, roof, share: y / roof,
+    bound: x * bandwidth >= machine.peak ? "compute" : near ? "cache bandwidth" : "bandwidth" };
 }
 
 const PLOT = { left: 44, top: 8, high: 150, bottom: 30 }; // px
 /** Points: prompt a triangle, draft a diamond, verify a disc, filled since their time was measured. */
 export function roofView(context) {
-  const canvas = h("canvas", { class: "roof", role: "img" }), reading = h("p", { class: "reading" }), note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
+  const canvas = h("canvas", { class: "roof", role: "img" }), reading = h("p", { class: "reading" }),
+    note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const asTable = toggle("Show as table", (on) => ((tabled = on), context.redraw()));
-  const name = h("span", { class: "quiet" }), element = h("section", { class: "roof-pane" }, h("header", null, h("h2", null, "Roofline"), name), reading, canvas, twin, note, h("div", { class: "tools" }, asTable));
+  const name = h("span", { class: "quiet" }),
+    element = h("section", { class: "roof-pane" }, h("header", null, h("h2", null, "Roofline"), name), reading, canvas,
+      twin, note, h("div", { class: "tools" }, asTable));
   let tabled = false, colours = null, width = 0, drawn = null, drawnAs = "";
   const own = (row) => row.lane === "target" && row.phase === "verify";
 
@@ -38,7 +47,8 @@ export function roofView(context) {
   }
   function mark(c, row, x, y, r) {
     c.beginPath();
-    if (row.phase === "prefill") c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
+    if (row.phase === "prefill")
+      c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
     else if (own(row)) c.arc(x, y, r, 0, 7);
     else c.moveTo(x, y - r * 1.25), c.lineTo(x + r * 1.25, y), c.lineTo(x, y + r * 1.25), c.lineTo(x - r * 1.25, y);
     c.closePath();
@@ -46,10 +56,14 @@ export function roofView(context) {
   }
   function paint(machine, rows, others, last) {
     colours = colours || inks(element, "line", "edge", "branch", "muted", "ink", "bg", "ring");
-    const all = [...rows, ...others], wide = Math.max(180, width), span = wide - PLOT.left - 10, tall = PLOT.high - PLOT.top - PLOT.bottom;
-    const low = Math.floor(Math.log10(Math.min(0.5, ...all.map((r) => r.x)))), high = Math.ceil(Math.log10(Math.max(100, (2 * machine.peak) / machine.bandwidth, ...all.map((r) => 1.5 * r.x))));
-    const up = Math.ceil(Math.log10(Math.max(1.3 * machine.peak, ...all.map((r) => r.y)))), down = Math.floor(Math.log10(Math.min(machine.peak / 100, ...all.map((r) => 0.8 * r.y))));
-    const at = (x) => PLOT.left + ((Math.log10(x) - low) / (high - low)) * span, to = (y) => PLOT.top + ((up - Math.log10(y)) / (up - down)) * tall;
+    const all = [...rows, ...others], wide = Math.max(180, width), span = wide - PLOT.left - 10,
+      tall = PLOT.high - PLOT.top - PLOT.bottom;
+    const low = Math.floor(Math.log10(Math.min(0.5, ...all.map((r) => r.x)))),
+      high = Math.ceil(Math.log10(Math.max(100, (2 * machine.peak) / machine.bandwidth, ...all.map((r) => 1.5 * r.x))));
+    const up = Math.ceil(Math.log10(Math.max(1.3 * machine.peak, ...all.map((r) => r.y)))),
+      down = Math.floor(Math.log10(Math.min(machine.peak / 100, ...all.map((r) => 0.8 * r.y))));
+    const at = (x) => PLOT.left + ((Math.log10(x) - low) / (high - low)) * span,
+      to = (y) => PLOT.top + ((up - Math.log10(y)) / (up - down)) * tall;
     const c = sheet(canvas, wide, PLOT.high);
     c.font = colours.less;
     c.fillStyle = colours.muted;
@@ -101,7 +115,9 @@ export function roofView(context) {
       const word = passWord(row), long = c.measureText(word).width, x = at(row.x), y = to(row.y);
       for (const [left, middle] of [[x + 13, y + 9], [x + 13, y - 7], [x - 13 - long, y + 9], [x - 13 - long, y - 7]]) {
         const box = [left, middle - 6, long, 12];
-        if (left < PLOT.left || left + long > PLOT.left + span || middle + 6 > PLOT.top + tall || taken.some(([a, b, w, t]) => left < a + w && left + long > a && box[1] < b + t && box[1] + 12 > b)) continue;
+        if (left < PLOT.left || left + long > PLOT.left + span || middle + 6 > PLOT.top + tall
+          || taken.some(([a, b, w, t]) => left < a + w && left + long > a && box[1] < b + t && box[1] + 12 > b))
+          continue;
         taken.push(box);
         c.fillText(word, left, middle);
         break;
@@ -110,8 +126,13 @@ export function roofView(context) {
     set(canvas, { "aria-label": `roofline of ${machine.name}: ${rows.map(sentence).join("; ")}` });
   }
   function table(machine, rows) {
-    const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`, (1000 * row.s).toFixed(2), `${scaled(row.y)}FLOP/s`, ...(machine ? [`${(100 * row.share).toFixed(0)} %`, row.bound] : [])];
-    twin.replaceChildren(grid("The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock", ["pass", "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])], rows.map(cells)));
+    const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`,
+      (1000 * row.s).toFixed(2), `${scaled(row.y)}FLOP/s`,
+      ...(machine ? [`${(100 * row.share).toFixed(0)} %`, row.bound] : [])];
+    twin.replaceChildren(
+      grid("The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock", ["pass",
+        "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])], rows.map(cells))
+    );
   }
   return {
     element,
@@ -125,18 +146,27 @@ export function roofView(context) {
       if (drawn === step && drawnAs === as) return;
       drawn = step;
       drawnAs = as;
-      const present = passes.map((row) => placedUnder(machine, row)), rows = [...(store.head.passes || []).map((row) => placedUnder(machine, row)), ...present];
+      const present = passes.map((row) => placedUnder(machine, row)),
+        rows = [...(store.head.passes || []).map((row) => placedUnder(machine, row)), ...present];
       const last = present.filter(own).at(-1) || present.at(-1) || null;
-      say(name, machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s` : "");
-      say(reading, last ? sentence(last) : step.passes ? "The record holds no passes of this step that can be priced." : context.absent(store, "What the passes moved"));
+      say(name,
+        machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s`
+          : "");
+      say(reading, last ? sentence(last)
+        : step.passes ? "The record holds no passes of this step that can be priced."
+        : context.absent(store, "What the passes moved"));
       const pictured = !!machine && !tabled && rows.length > 0;
       see(canvas, pictured);
       see(twin, tabled && rows.length);
       see(asTable, rows.length);
-      say(note, !machine ? "No roof is drawn: peak and bandwidth of the machine that made this run are not recorded." : tabled || !machine.cache_bandwidth ? "" : "Dashed: the bandwidth of the processor's cache.");
+      say(note, !machine ? "No roof is drawn: peak and bandwidth of the machine that made this run are not recorded."
+        : tabled || !machine.cache_bandwidth ? "" : "Dashed: the bandwidth of the processor's cache.");
       see(note, note.textContent);
       if (tabled) table(machine, rows);
-      else if (pictured) paint(machine, rows, store.near(i).flatMap((x) => (x === step ? [] : (x?.passes || []).filter(own).map((row) => placedUnder(machine, row)))), last);
+      else if (pictured)
+        paint(machine, rows,
+          store.near(i).flatMap((x) =>
+            (x === step ? [] : (x?.passes || []).filter(own).map((row) => placedUnder(machine, row)))), last);
     },
   };
 }

@@ -7,8 +7,8 @@
  *   const both = pair(element, {views: ["tree", "text"], align: "token", onGap})    two runs under one scrubber
  *   both.views[0].push(message)  both.seek({token: 12})  both.align("clock")
  *
- * The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Everything that a model or a
- * file says enters the page as text nodes; nothing is read as markup. */
+ * The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Everything that a
+ * model or a file says enters the page as text nodes; nothing is read as markup. */
 import { mount } from "./mount.js";
 import { pair } from "./pair.js";
 
@@ -55,7 +55,8 @@ function one({ model, el }) {
   const cursor = () => model.get("step") >= 0 && model.get("step") !== view.at && view.seek(model.get("step"));
   const chosen = () => {
     const { step, node } = model.get("selection") || {};
-    if (node !== undefined && (view.selection?.step !== step || view.selection?.node !== node)) view.select({ step, node });
+    if (node !== undefined && (view.selection?.step !== step || view.selection?.node !== node))
+      view.select({ step, node });
   };
   take();
   const stop = hear(model, listen, { messages: take, step: cursor, selection: chosen });

@@ -74,12 +74,16 @@ export class Store {
   /** Position in the text -> the token's text; "" where it is not known. */
   texts() {
     const { words } = this, { prompt, prompt_tokens: all } = this.head;
-    if (words.head !== this.head) Object.assign(words, { head: this.head, upto: 0, list: [...Array(all - prompt.length).fill(""), ...prompt.map(([, text]) => text)] });
-    for (; words.upto < this.count && this.steps[words.upto]; words.upto++) words.list.push(...this.steps[words.upto].made.map(([, text]) => text));
+    if (words.head !== this.head)
+      Object.assign(words, { head: this.head, upto: 0,
+        list: [...Array(all - prompt.length).fill(""), ...prompt.map(([, text]) => text)] });
+    for (; words.upto < this.count && this.steps[words.upto]; words.upto++)
+      words.list.push(...this.steps[words.upto].made.map(([, text]) => text));
     return (position) => words.list[position] ?? "";
   }
 
-  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold, num, den}], what was left out of the wire missing. */
+  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold, num, den}], what was left out of the wire
+   *  missing. */
   nodes(i) {
     const step = this.steps[i];
     return step && step.nodes ? nodesOf(step) : null;
@@ -109,5 +113,8 @@ export function nodesOf(step) {
 export function chainOf(step) {
   const { after, fixed } = step.iteration;
   const root = { ...nodesOf(step)[0] };
-  return [root, ...after.map(([id, text], k) => ({ id: k + 1, parent: k, text, token: id, q: null, p: null, u: null, status: k < fixed ? "accept" : "unreached" }))];
+  return [root,
+    ...after.map(([id, text], k) => ({ id: k + 1, parent: k, text, token: id, q: null, p: null, u: null,
+      status: k < fixed ? "accept" : "unreached" })
+    )];
 }

@@ -13,14 +13,21 @@ const STATIONS = [
 ];
 export const named = (word) => String(word).replaceAll("_", " ");
 function knobs(part) {
-  return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) => `${named(k)} ${typeof v === "number" ? +v.toFixed(3) : v}`).join(", ");
+  return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) =>
+    `${named(k)} ${typeof v === "number" ? +v.toFixed(3) : v}`
+  ).join(", ");
 }
 
-const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler", target: "Sampler" };
-/** The method as a row of stations, with the time that each took in the step; lit is the one that made what is selected. */
+const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler",
+  target: "Sampler" };
+/** The method as a row of stations, with the time that each took in the step; lit is the one that made what is
+ *  selected. */
 export function stripView(context) {
   const element = h("div", { class: "stations" });
-  const stations = pool(element, () => h("div", { class: "station" }, h("span", { class: "dot" }), h("span", { class: "what" }), h("b"), h("span", { class: "knobs" })));
+  const stations = pool(element,
+    () =>
+      h("div", { class: "station" }, h("span", { class: "dot" }), h("span", { class: "what" }), h("b"),
+        h("span", { class: "knobs" })));
   return {
     element,
     draw(store, i) {
@@ -28,16 +35,23 @@ export function stripView(context) {
       see(element, head);
       if (!head) return;
       const m = head.method, parts = head.parts, uses = parts.strategy?.uses, shown = [];
-      if (m.strategy && !parts.strategy.usual) shown.push(["Strategy", named(m.strategy.name), knobs(m.strategy), null]);
+      if (m.strategy && !parts.strategy.usual)
+        shown.push(["Strategy", named(m.strategy.name), knobs(m.strategy), null]);
       for (const [kind, title, clock] of STATIONS) {
         if (!m[kind] || (uses && !uses.includes(kind))) continue;
         if (kind === "schedule" && parts[kind].usual) continue; // the drafter's own length: nothing to see
         const stages = m[kind].stages || [m[kind]];
-        const lane = head.lanes[parts[kind].speaks]?.name; // a model that drafts by itself is shown in its drafter's place
-        shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "), stages.map(knobs).filter(Boolean).join("; ") || (kind === "acceptance" && head.lossless ? "the target's own law" : ""), clock ? step?.dt[clock] : null]);
-        if (kind === "drafter") shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "", step?.dt.verify]);
+        // a model that drafts by itself is shown in its drafter's place
+        const lane = head.lanes[parts[kind].speaks]?.name;
+        shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "),
+          stages.map(knobs).filter(Boolean).join("; ")
+          || (kind === "acceptance" && head.lossless ? "the target's own law" : ""), clock ? step?.dt[clock] : null]);
+        if (kind === "drafter")
+          shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "",
+            step?.dt.verify]);
       }
-      const at = context.chosen(store, i), chosen = step?.nodes && !step.iteration && !step.beams ? nodesOf(step).find((n) => n.id === at) : null;
+      const at = context.chosen(store, i),
+        chosen = step?.nodes && !step.iteration && !step.beams ? nodesOf(step).find((n) => n.id === at) : null;
       const acted = step?.iteration || step?.beams ? "Strategy" : chosen ? ACTED[chosen.status] : null;
       const acts = acted && !shown.some(([title]) => title === acted) ? "Strategy" : acted;
       shown.forEach(([title, name, under, time], k) => {

@@ -10,12 +10,18 @@ export function textView(context) {
   const lines = h("div"), box = h("div", { class: "text", tabindex: 0, "aria-label": "text" }, lines);
   const sums = figures();
   const element = h("section", { class: "text-pane" },
-    h("header", null, h("h2", null, "Text"), h("span", { class: "key accept" }, "accepted draft"), h("span", { class: "key target" }, "target's own"), sums.element), box);
+    h("header", null, h("h2", null, "Text"), h("span", { class: "key accept" }, "accepted draft"),
+      h("span", { class: "key target" }, "target's own"), sums.element), box);
   const caret = h("span", { class: "caret" });
-  let head = null, spans = [], flat = [], shownTo = -1, from = 0, made = 0, before = 0, marked = [], parted = null, stick = true;
+  let head = null, spans = [], flat = [], shownTo = -1, from = 0, made = 0, before = 0, marked = [], parted = null,
+    stick = true;
   const token = (text, cls) => {
     const span = h("span", { class: "tok " + cls });
-    for (const [kind, shown] of running(text)) span.append(kind === "text" ? h("i", null, shown) : kind === "space" ? h("i", { class: "lead" }, shown) : h("span", { class: kind }, shown));
+    for (const [kind, shown] of running(text))
+      span.append(
+        kind === "text" ? h("i", null, shown)
+          : kind === "space" ? h("i", { class: "lead" }, shown) : h("span", { class: kind }, shown)
+      );
     return span;
   };
   box.addEventListener("scroll", () => (stick = box.scrollTop + box.clientHeight >= box.scrollHeight - 24));
@@ -34,7 +40,8 @@ export function textView(context) {
     from = made = at;
     shownTo = at - 1;
     before = store.steps[at - 1]?.sum.tokens ?? 0;
-    const prompt = at ? [] : head.prompt.map(([, text]) => token(text, "prompt")), left = before + head.prompt_tokens - prompt.length;
+    const prompt = at ? [] : head.prompt.map(([, text]) => token(text, "prompt")),
+      left = before + head.prompt_tokens - prompt.length;
     if (left) prompt.unshift(h("span", { class: "quiet" }, `… ${grouped(left)} tokens before `));
     lines.replaceChildren(...prompt, caret);
   }
@@ -63,7 +70,8 @@ export function textView(context) {
         flat.push(...group);
         lines.append(...group);
       }
-      for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < made; k++) for (const span of spans[k]) span.hidden = k > i;
+      for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < made; k++)
+        for (const span of spans[k]) span.hidden = k > i;
       shownTo = Math.min(i, made - 1);
       for (const span of marked) span.classList.remove("now");
       marked = spans[i] || [];

@@ -4,11 +4,12 @@ import { grouped, milli } from "./numbers.js";
 
 const TOP = 18, TALL = 20; // px of the blocks
 
-/** First, back, play, on, last; and the speed. context: to(way) with -Infinity, -1, 1 or Infinity, play, playing, speed,
- *  faster; `what` is what one goes along, in a word. */
+/** First, back, play, on, last; and the speed. context: to(way) with -Infinity, -1, 1 or Infinity, play, playing,
+ *  speed, faster; `what` is what one goes along, in a word. */
 export function transport(context, what = "step") {
   const act = (name, title, way) => press("bare", icon(name), () => context.to(way), { title, "aria-label": title });
-  const play = press("bare play-pause", icon("play"), () => context.play()), speed = press("small speed", "", () => context.faster());
+  const play = press("bare play-pause", icon("play"), () => context.play()),
+    speed = press("small speed", "", () => context.faster());
   const [first, prev] = [act("first", `first ${what}`, -Infinity), act("prev", `previous ${what}`, -1)];
   const [next, last] = [act("next", `next ${what}`, 1), act("last", `last ${what}`, Infinity)];
   return {
@@ -33,25 +34,28 @@ export function timeView(context) {
   slider.addEventListener("input", () => context.seek(Number(slider.value)));
   const moves = transport(context);
   const jump = (word, title, run) => press("small", word, run, { title });
-  const refusal = jump("next rejection", "r", () => context.find("refused", 1)), eviction = jump("next eviction", "e", () => context.find("evicted", 1));
+  const refusal = jump("next rejection", "r", () => context.find("refused", 1)),
+    eviction = jump("next eviction", "e", () => context.find("evicted", 1));
   const live = press("live", "● live", () => context.follow(true));
   const rate = h("span", { class: "quiet" });
   const element = h("footer", { class: "time-pane" },
-    h("div", { class: "transport" }, h("h2", null, "Time"), rate,
-      moves.parts, live, h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))),
+    h("div", { class: "transport" }, h("h2", null, "Time"), rate, moves.parts, live,
+      h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))),
     h("div", { class: "lane-box" }, canvas, slider));
   const lane = document.createElement("canvas"); // the blocks, as they were painted last
   let colours = null, width = 0, painted = "";
   /** Equal widths: the slider's thumb is on its step. Of steps thinner than a pixel the longest is seen. */
   function paint(store, i) {
-    const many = Math.max(1, Math.min(store.count, Math.floor(width))), each = width / many, w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
+    const many = Math.max(1, Math.min(store.count, Math.floor(width))), each = width / many,
+      w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
     const c = sheet(lane, width, 54);
     c.font = colours.less;
     c.textAlign = "center";
     for (let q = 0; q < many; q++) {
       const x = q * each;
       let step = null, refused = 0;
-      for (let k = Math.floor((q * store.count) / many), end = Math.floor(((q + 1) * store.count) / many); k < end; k++) {
+      for (let k = Math.floor((q * store.count) / many), end = Math.floor(((q + 1) * store.count) / many); k < end;
+        k++) {
         const one = store.steps[k];
         if (one && (!step || one.dt.all > step.dt.all)) step = one;
         if (one?.refused > refused) refused = one.refused;
@@ -105,7 +109,9 @@ export function timeView(context) {
       see(refusal, store.refused);
       see(eviction, store.evicted);
       const now = store.steps[i];
-      say(rate, now?.sum.decode ? `${milli(now.sum.decode)}, step ${i} of ${store.count - 1}${store.total > store.count ? `, reading ${grouped(store.total)}` : ""}` : "");
+      say(rate, now?.sum.decode
+        ? `${milli(now.sum.decode)}, step ${i} of `
+          + `${store.count - 1}${store.total > store.count ? `, reading ${grouped(store.total)}` : ""}` : "");
       colours = colours || inks(element, "time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg");
       const as = [store.count, store.come, width, window.devicePixelRatio, width / store.count >= 12 && i].join();
       if (as !== painted) (painted = as), paint(store, i);

@@ -15,8 +15,8 @@ export function visible(char) {
   return HIDDEN.test(char) || SPACE.test(char) ? code(char) : char;
 }
 
-/** A token's text -> [[shown, quiet]]: quiet parts are symbols for what has no glyph. Bytes come as a list of hex codes.
- *  Runs of three or more equal spaces are counted, and at most `most` characters are shown. */
+/** A token's text -> [[shown, quiet]]: quiet parts are symbols for what has no glyph. Bytes come as a list of hex
+ *  codes. Runs of three or more equal spaces are counted, and at most `most` characters are shown. */
 export function pieces(text, most = 40) {
   if (Array.isArray(text)) return [["⟨" + text.join(" ").toUpperCase() + "⟩", true]];
   const parts = [];
@@ -27,7 +27,7 @@ export function pieces(text, most = 40) {
   };
   const chars = [...text];
   let left = most;
-  for (let i = 0; i < chars.length; ) {
+  for (let i = 0; i < chars.length;) {
     let run = 1;
     while (chars[i] === " " && chars[i + run] === " ") run++;
     if (left-- <= 1 && i + run < chars.length) {
@@ -49,12 +49,14 @@ export function pieces(text, most = 40) {
 /** The same as one string, for labels that are read aloud. */
 export const spoken = (text) => pieces(text).map(([shown]) => shown).join("");
 
-/** A token in running text -> [[kind, shown]]: line breaks stay line breaks and spaces spaces; "nl" and "sign" are symbols. */
+/** A token in running text -> [[kind, shown]]: line breaks stay line breaks and spaces spaces; "nl" and "sign" are
+ *  symbols. */
 export function running(text) {
   if (Array.isArray(text)) return [["sign", "⟨" + text.join(" ").toUpperCase() + "⟩"]];
   const parts = [];
   for (const char of text) {
-    const kind = char === "\n" ? "nl" : char === " " || char === "\t" ? "space" : visible(char) === char ? "text" : "sign";
+    const kind = char === "\n" ? "nl"
+      : char === " " || char === "\t" ? "space" : visible(char) === char ? "text" : "sign";
     const last = parts[parts.length - 1];
     const shown = kind === "nl" ? "⏎\n" : kind === "sign" ? visible(char) : char;
     if (last && last[0] === kind) last[1] += shown;

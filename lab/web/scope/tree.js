@@ -10,7 +10,8 @@ import { chainOf } from "./store.js";
 import { spoken } from "./tokens.js";
 
 const LARGE = 40; // nodes above which a tree is a picture at first
-const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 }; // what was decided lies over what was not
+// what was decided lies over what was not
+const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
 const STILL = 200; // ms for which a step must stand until its nodes become elements
 
 /** What a view of one tried node says under its label. */
@@ -26,22 +27,28 @@ export function treeView(context) {
   svg.append(edgeLayer, ring, nodeLayer);
   const lines = pool(edgeLayer, () => s("path", { class: "edge" }));
   const marks = pool(nodeLayer, () => {
-    const group = s("g", { class: "node", role: "treeitem", tabindex: -1 }, s("rect", { class: "reach", x: -12, y: -12, height: 24 }), s("path"), s("text", { class: "label" }), s("text", { class: "sub" }));
+    const group = s("g", { class: "node", role: "treeitem", tabindex: -1 },
+      s("rect", { class: "reach", x: -12, y: -12, height: 24 }), s("path"), s("text", { class: "label" }),
+      s("text", { class: "sub" }));
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
   const list = h("ol", { class: "beams" });
   const beamRows = pool(list, () => h("li", null, h("button", { type: "button" })));
-  list.addEventListener("click", (event) => event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
+  list.addEventListener("click",
+    (event) =>
+      event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box" }, svg, painted.element, list, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
   });
-  let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0, settled = 0;
+  let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0,
+    settled = 0;
   let parted = false; // the tree had the focus when it was hidden, and nothing else has taken it since
-  new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" }).observe(element);
+  new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" })
+    .observe(element);
 
   function fonts() {
     const style = getComputedStyle(element);
@@ -84,19 +91,26 @@ export function treeView(context) {
     const stop = to.x - 8;
     if (from.y === to.y) return `M${from.end},${from.y}H${stop}`;
     const bend = Math.min(9, Math.abs(to.y - from.y) / 2);
-    return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} ${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
+    return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} `
+      + `${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
   }
 
   /** The edges of a tree as [[kind, path], ...], the last on top; to a token of the target's own lead two lines. */
-  const strokes = ({ edges, kind }) => [...edges].sort((a, b) => ORDER[a.to.node.status] - ORDER[b.to.node.status]).flatMap((edge) => {
-    const { status } = edge.to.node, d = route(edge, kind);
-    return OWN.has(status) ? [[status, d], ["core", d]] : [[status, d]];
-  });
+  const strokes = ({ edges, kind }) =>
+    [...edges].sort((a, b) => ORDER[a.to.node.status] - ORDER[b.to.node.status]).flatMap((edge) => {
+      const { status } = edge.to.node, d = route(edge, kind);
+      return OWN.has(status) ? [[status, d], ["core", d]] : [[status, d]];
+    });
 
   function table(nodes, step) {
     const parents = new Map(nodes.map((n) => [n.id, n]));
-    twin.replaceChildren(grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
-      nodes.map((n) => [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–", ...[n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"), WORDS[n.status]])));
+    twin.replaceChildren(
+      grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
+        nodes.map((n) =>
+          [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–",
+          ...[n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"), WORDS[n.status]]
+        ))
+    );
   }
 
   /** The node that a key leads to from the chosen one, or null. */
@@ -104,13 +118,15 @@ export function treeView(context) {
     const nodes = shown, by = new Map(nodes.map((n) => [n.id, n])), node = by.get(at);
     if (!node) return nodes[0]?.id ?? null;
     const kids = children(nodes), family = nodes.filter((n) => n.parent === node.parent), k = family.indexOf(node);
-    const found = key === "h" ? by.get(node.parent) : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
+    const found = key === "h" ? by.get(node.parent)
+      : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
     return found ? found.id : null;
   }
 
   function draw(store, i) {
     const step = store.steps[i], brisk = passing(step);
-    if (!seen && (brisk || (context.following && !store.end))) return; // scrolled away: drawn when it is back, or the step stands
+    // scrolled away: drawn when it is back, or the step stands
+    if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
@@ -122,7 +138,9 @@ export function treeView(context) {
     see(painted.element, brief);
     see(twin, nodes && !beams && tabled);
     shown = nodes || [];
-    say(note, !step ? "" : !nodes ? context.absent(store, "The tree of this step") : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
+    say(note, !step ? ""
+      : !nodes ? context.absent(store, "The tree of this step")
+      : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
     if (beams) {
       const best = context.chosen(store, i);
       beams.tokens.forEach(([, text], k) => {
@@ -140,14 +158,17 @@ export function treeView(context) {
     const chosen = context.chosen(store, i), folded = narrow || nodes.length > 128 ? fold(nodes, chosen) : nodes;
     let laid = narrow ? null : layLying(folded, { width, measure, small, sub });
     if (!laid) laid = layStanding(folded === nodes ? fold(nodes, chosen) : folded, { width, measure });
-    const wide = Math.max(1, Math.ceil(Math.max(laid.width, laid.kind === "lying" ? 0 : width - 2))), high = Math.ceil(laid.height);
+    const wide = Math.max(1, Math.ceil(Math.max(laid.width, laid.kind === "lying" ? 0 : width - 2))),
+      high = Math.ceil(laid.height);
     /** The line of numbers of a node, under its label or at the right end of its row. */
     const numbers = ({ node, x, y, end }) => {
       const text = sub(node), beside = laid.kind === "standing";
       if (!text || (beside && end + small(text) + 12 >= width)) return null;
       return beside ? { text, x: width - 2, y: y + 4, end: true } : { text, x: x + GAP_TEXT, y: y + 17, end: false };
     };
-    if (brief) return void ((shown = laid.items.map((item) => item.node)), painted.paint(laid, { wide, high, lines: strokes(laid), words, numbers, chosen }));
+    if (brief)
+      return void ((shown = laid.items.map((item) => item.node)),
+        painted.paint(laid, { wide, high, lines: strokes(laid), words, numbers, chosen }));
     set(svg, { width: wide, height: high, "aria-label": `draft tree of step ${i}` });
     const drawn = strokes(laid);
     drawn.forEach(([kind, d], k) => set(lines.at(k), { class: "edge " + kind, d }));
@@ -158,7 +179,9 @@ export function treeView(context) {
     laid.items.forEach((item, k) => {
       const { node } = item, group = marks.at(k), [reach, mark, text, numbered] = group.childNodes;
       const told = numbers(item);
-      set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id, "aria-label": describe(node, item.depth), "aria-level": item.depth + 1, "aria-selected": node.id === chosen, tabindex: node.id === stop ? 0 : -1 });
+      set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id,
+        "aria-label": describe(node, item.depth), "aria-level": item.depth + 1, "aria-selected": node.id === chosen,
+        tabindex: node.id === stop ? 0 : -1 });
       set(reach, { width: Math.max(24, item.end - item.x + 14) });
       if (held && node.id === stop && document.activeElement !== group) group.focus({ preventScroll: true });
       set(mark, { class: "mark " + node.status, d: outline(node.status, radius(node)) });
@@ -170,7 +193,9 @@ export function treeView(context) {
     });
     marks.trim(laid.items.length);
   }
-  return { element, draw, step, look: () => (width = element.clientWidth), restyle: () => ((measure = null), painted.restyle()), focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
+  return { element, draw, step, look: () => (width = element.clientWidth),
+    restyle: () => ((measure = null), painted.restyle()),
+    focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
 }
 
 function describe(n, depth) {
@@ -184,11 +209,13 @@ function describe(n, depth) {
 const LEGEND = ["accept", "reject", "bonus", "resample", "target", "unreached"];
 export function legend(asTable) {
   const entries = new Map(LEGEND.map((status) => [status, h("span", null, glyph(status), WORDS[status])]));
-  const keys = h("div", { class: "legend" }, ...entries.values()), element = h("div", { class: "under" }, asTable, keys);
+  const keys = h("div", { class: "legend" }, ...entries.values()),
+    element = h("div", { class: "under" }, asTable, keys);
   return {
     element,
     draw(store, i) {
-      const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts, none = drafter?.drafts === false;
+      const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
+        none = drafter?.drafts === false;
       see(element, store.steps[i]?.nodes && !store.steps[i].beams);
       see(keys, !plain);
       for (const [status, entry] of entries) see(entry, none ? status === "target" : status !== "target");
