@@ -8,12 +8,12 @@ from typing import Any
 from decodescope.engine.core.refusal import Refusal
 
 from .output import note, say_json, table
-from .run import read_prompt
+from .texts import read_text
 
 
 def decode(args: argparse.Namespace) -> int:
     """Measure our engine and transformers, and print."""
-    prompts = None if args.prompt_file is None else {args.prompt_file: read_prompt(args.prompt_file)}
+    prompts = None if args.prompt_file is None else {args.prompt_file: read_text(args.prompt_file)}
     if prompts is not None and not any(prompts.values()):
         raise Refusal(f"The prompt file {args.prompt_file} is empty: give a text to go on from.")
     from decodescope.engine.bench.speed import decode

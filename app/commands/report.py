@@ -14,7 +14,8 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 
 from .output import note, say_json, size, table
-from .run import PARTS, compose, interrupts, models, read_prompt
+from .run import PARTS, compose, interrupts, models
+from .texts import read_text
 from .trace import free, write
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def prompts(name: str, short: bool = False) -> list[str]:
         return [x.turns[0] for x in (first_of_each(questions, SHORT) if short else questions)]
     if short:
         raise Refusal("--short chooses among LabBench's questions: leave it out, or give --prompts labbench.")
-    lines = read_prompt(name).split("\n")
+    lines = read_text(name).split("\n")
     found = [
         _asked(line, f"line {i} of {name}") if name.endswith(".jsonl") else line.rstrip("\r")
         for i, line in enumerate(lines, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, words
 
 from .output import Live, note, say_json, size
+from .texts import read_text
 
 if TYPE_CHECKING:
     from decodescope.engine.load import Model
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from decodescope.engine.session import Session
     from decodescope.engine.trace.summary import Summary
 
-PROMPT_BYTES = 16 << 20
 FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
     *("kv_bytes_held", "kv_bytes_full", "lossless", "end"),
@@ -34,7 +33,7 @@ PARTS = ("strategy", "drafter", "schedule", "acceptance", "policy", "depth")
 
 def run(args: argparse.Namespace) -> int:
     """Decode as asked; the exit code."""
-    prompt = args.prompt if args.prompt is not None else read_prompt(args.prompt_file)
+    prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
     target = None if args.trace is None else free_place(args.trace)
     for text in args.stop:
         if re.search("[\ud800-\udfff]", text):
@@ -162,25 +161,6 @@ def line(made: Summary) -> str:
     return f"{', '.join(parts)}; ended: {made.end or 'not yet'}"
 
 
-def read_prompt(name: str) -> str:
-    """The text of a prompt file; `-` is standard input."""
-    try:
-        data = sys.stdin.buffer.read(PROMPT_BYTES + 1) if name == "-" else _head(Path(name))
-    except (OSError, ValueError) as error:
-        raise Refusal(f"The prompt file {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    if len(data) > PROMPT_BYTES:
-        raise Refusal(f"The prompt file {name} is larger than {size(PROMPT_BYTES)}, the limit: give a shorter one.")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refusal(f"The prompt file {name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
-
-
-def _head(path: Path) -> bytes:
-    with path.expanduser().open("rb") as file:
-        return file.read(PROMPT_BYTES + 1)
-
-
 def free_place(name: str) -> Path:
     """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
     target = Path(name).expanduser()
@@ -212,8 +192,20 @@ def given(args: argparse.Namespace, example: str) -> tuple[dict[str, Any], dict[
         found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
         if found is None:
             raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
-        settings.setdefault(found[1], {})[found[2]] = found[3]
+        settings.setdefault(found[1], {})[found[2]] = _typed(names, found[1], found[2], found[3])
     return names, settings
+
+
+def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> str:
+    """What was typed for a knob. Where it takes a text of several lines, @FILE stands for that of a file, and @@ for @."""
+    if not text.startswith("@"):
+        return text
+    from decodescope.app.runs.recipe import declared
+
+    found = declared(names, part).get(knob)
+    if found is None or not found.lines:
+        return text
+    return text[1:] if text.startswith("@@") else read_text(text[1:], f"text for {part}.{knob},")
 
 
 def further(args: argparse.Namespace) -> dict[str, str]:

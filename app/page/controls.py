@@ -27,8 +27,9 @@ FIRST_KNOBS: dict[tuple[str, str], Any] = {
 
 
 def control(knob: Param, value: Any = None) -> gr.components.Component:
-    """The input of one knob: bounded number -> slider, choices -> dropdown, bool -> checkbox, text -> text box."""
-    value = knob.default if value is None else value
+    """The input of one knob: bounded number -> slider, choices -> dropdown, bool -> checkbox; list and text -> text box, of
+    several lines if the text may have them."""
+    value = knob.record(knob.default if value is None else value)
     named: dict[str, Any] = dict(label=_words(knob.name, knob.unit), info=plain(knob.help) or None, interactive=True)
     if knob.choices:
         return gr.Dropdown(choices=[str(x) for x in knob.choices], value=str(value), filterable=False, **named)
@@ -38,7 +39,8 @@ def control(knob: Param, value: Any = None) -> gr.components.Component:
         away = "on the command line and in Python only"
         return gr.Textbox(value="", max_lines=1, placeholder=away, **named | {"interactive": False})
     if knob.type not in (int, float):
-        return gr.Textbox(value=str(value or ""), max_length=2000, max_lines=1, **named)
+        # without the library's own limit, which would cut off what is pasted: the check says what is too long
+        return gr.Textbox(value=value, lines=3 if knob.lines else 1, max_lines=8 if knob.lines else 1, **named)
     step = knob.step or (1 if knob.type is int else 0.01)
     if knob.low is not None and knob.high is not None and (knob.high - knob.low) / step <= SLIDER:
         return gr.Slider(minimum=knob.low, maximum=knob.high, step=step, value=value, buttons=[], **named)
@@ -114,7 +116,7 @@ class Controls:
             fits = name in _listed(chosen[kind])
             declared = next(x for x in registry(kind)[name].params() if x.name == knob)
             try:
-                value = declared.check(value, name) if fits and value is not None else box.value
+                value = declared.record(declared.read(value, name)) if fits and value is not None else box.value
             except ParamError:
                 value = box.value
             made.append(gr.update(value=value))

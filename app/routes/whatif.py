@@ -104,7 +104,8 @@ def rules() -> list[dict[str, Any]]:
             "title": part.title,
             "params": [
                 {
-                    **{key: getattr(x, key) for key in ("name", "default", "before", "low", "high", "step", "unit", "help")},
+                    **{key: getattr(x, key) for key in ("name", "before", "low", "high", "step", "unit", "help")},
+                    "default": x.record(x.default),
                     "choices": list(x.choices),
                 }
                 for x in part.params()

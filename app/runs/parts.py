@@ -74,4 +74,6 @@ def heads(part: Any) -> list[str]:
 def knob(param: Any) -> dict[str, Any]:
     """A Param as plain data."""
     said = {f.name: getattr(param, f.name) for f in dataclasses.fields(param) if f.name not in ("step", "before")}
-    return {**said, "type": param.type.__name__, "choices": list(param.choices)}
+    item, default = param.item and param.item.__name__, param.record(param.default)
+    kind = "list" if item else param.type.__name__
+    return {**said, "type": kind, "item": item, "default": default, "choices": list(param.choices)}

@@ -12,6 +12,7 @@ from typing import Any
 from decodescope.app.refusal import Refused
 from decodescope.engine.core import roles
 from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.params import Param
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.method import Method
@@ -51,8 +52,9 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     for kind, name in parts.items():
         words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
     for part, knobs in settings.items():
-        for knob, value in knobs.items():
-            words += ["--set", f"{part}.{knob}={str(value).lower() if isinstance(value, bool) else value}"]
+        for knob, value in knobs:
+            at = "@" if knob.lines and value.startswith("@") else ""  # on a command line @FILE would be a file's text
+            words += ["--set", f"{part}.{knob.name}={at}{knob.spell(value)}"]
     words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
     return shlex.join(words)
 
@@ -60,7 +62,8 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
 def _python(
     choice: Choice, parts: Mapping[str, Any], settings: Mapping[str, Any], target: str, lanes: Mapping[str, str]
 ) -> str:
-    said = [f"    {dict(x)!r},\n" for x in ((parts, settings) if settings else (parts,) if parts else ())]
+    values = {part: {knob.name: value for knob, value in knobs} for part, knobs in settings.items()}
+    said = [f"    {dict(x)!r},\n" for x in ((parts, values) if values else (parts,) if parts else ())]
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
     more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
@@ -85,17 +88,24 @@ def _chosen(choice: Choice) -> dict[str, Any]:
     return made
 
 
-def _set(choice: Choice) -> dict[str, dict[str, Any]]:
-    """The knobs that are not as their component has them."""
-    made: dict[str, dict[str, Any]] = {}
+def _set(choice: Choice) -> dict[str, list[tuple[Param, Any]]]:
+    """The knobs that are not as their component has them, by part, with their values."""
+    made = {}
     for part, knobs in choice.settings.items():
-        kind = part if part in KINDS else "sampler"
-        name = str(choice.names.get(kind)) if kind == part else part
-        usual = {x.name: x.default for x in registry(kind)[name].params()} if name in registry(kind) else {}
-        changed = {knob: value for knob, value in knobs.items() if usual.get(knob) != value}
+        known = declared(choice.names, part)
+        values = [(known[name], known[name].read(value, part)) for name, value in knobs.items()]
+        changed = [(knob, value) for knob, value in values if value != knob.default]
         if changed:
             made[part] = changed
     return made
+
+
+def declared(names: Mapping[str, Any], part: str) -> dict[str, Param]:
+    """The knobs of a part by their names; part: a kind, or a chained sampler. None, where there is no such part."""
+    kind = part if part in KINDS else "sampler"
+    name = names.get(kind, getattr(Method(), kind).name) if kind == part else part
+    name = name if isinstance(name, str) or not name else name[0]  # a chain of one
+    return {x.name: x for x in registry(kind)[name].params()} if name in registry(kind) else {}
 
 
 def kinds_of(names: Mapping[str, Any]) -> set[str]:

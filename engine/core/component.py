@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from .company import Company
 from .note import Note
-from .params import Param, ParamError, nearest, param
+from .params import TYPES, Param, ParamError, nearest, param
 from .probe import Needs
 from .spec import ModelSpec
 
@@ -71,18 +71,17 @@ class Component:
     @classmethod
     def params(cls) -> list[Param]:
         """The knobs, in the order in which they are declared."""
-        kinds = {"int": int, "float": float, "bool": bool, "str": str}
         made = []
         for f in fields(cast(Any, cls)):
             if "param" in f.metadata:
                 default = None if f.default is MISSING else f.default
-                made.append(Param(f.name, kinds.get(str(f.type), str), default, **f.metadata["param"]))
+                kind, item = TYPES[str(f.type)]
+                made.append(Param(f.name, kind, default, item=item, **f.metadata["param"]))
         return made
 
     def knobs(self) -> dict[str, Any]:
         """name -> value of every knob, as it stands in a trace's header."""
-        values = asdict(cast(Any, self))
-        return {p.name: values[p.name] for p in self.params()}
+        return {p.name: p.record(getattr(self, p.name)) for p in self.params()}
 
     @classmethod
     def roles(cls) -> tuple[str, ...]:
@@ -175,7 +174,7 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
         if key not in known:
             has = f"It has: {', '.join(known)}." if known else "It has none."
             raise ParamError(f"{name} has no knob {key!r}.{nearest(key, known)} {has}")
-        values[key] = known[key].parse(value, name) if isinstance(value, str) else value
+        values[key] = known[key].read(value, name)
     return cls(**values)
 
 

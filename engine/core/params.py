@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .refusal import Refusal
+
+# annotation of a field -> type of its value, and of its items if it is a list
+TYPES: dict[str, tuple[type, type | None]] = {
+    "int": (int, None),
+    "float": (float, None),
+    "bool": (bool, None),
+    "str": (str, None),
+    "tuple[int, ...]": (tuple, int),
+    "tuple[float, ...]": (tuple, float),
+    "tuple[str, ...]": (tuple, str),
+}
+SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+WORDS = 2000  # characters of a text for which no other limit is declared
+SHOWN = 60  # characters of a value in a message
 
 
 class ParamError(Refusal):
@@ -17,9 +32,15 @@ class ParamError(Refusal):
 
 @dataclass(frozen=True)
 class Param:
-    """One knob. `low` and `high` are inclusive; `choices` closes the set; `unit` and `help` are for people; `file`: its text
-    is the path of a file, which a page must not open for whoever typed it; `before`: the value that a record stands for
-    which was written before the knob was there, if that is not the default."""
+    """One knob. `low` and `high` are inclusive, in a list they hold for each item; `choices` closes the set; `unit` and `help`
+    are for people; `before`: the value that a record stands for which was written before the knob was there, if that is not
+    the default.
+
+    item:        type of the items of a list, whose value is a tuple; typed with commas, or blanks, between them
+    least, most: how many items a list has; most: also characters of a text, bytes of a file
+    lines:       its text may have several lines
+    file:        its text is the path of a file, which a page must not open for whoever typed it
+    """
 
     name: str
     type: type
@@ -32,15 +53,22 @@ class Param:
     help: str = ""
     file: bool = False
     before: Any = None
+    item: Any = None
+    least: int = 1
+    most: int | None = None
+    lines: bool = False
 
     def check(self, value: Any, owner: str) -> Any:
-        """Return `value` as this knob's type, or raise ParamError. `owner` is the component's name."""
-        where = f"{owner}.{self.name} = {value!r}"
+        """Return `value` as this knob's type, or raise ParamError. `owner` is the component's name. A list may come as the text
+        that stands for it in a record."""
+        where = f"{owner}.{self.name} = {_short(value)}"
         if self.choices:
             if value not in self.choices:
                 raise ParamError(f"{where}: choose one of {', '.join(map(str, self.choices))}.")
             return value
-        wrong = ParamError(f"{where}: must be {_article(self.type)}.")
+        if self.item is not None and isinstance(value, str | list | tuple):
+            return self._items(value, owner, where)
+        wrong = ParamError(f"{where}: must be {self._what}.")
         if self.type is bool:
             if not isinstance(value, bool):
                 raise wrong
@@ -54,8 +82,36 @@ class Param:
             if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
                 raise ParamError(f"{where}: must lie in {self.range}.")
             return value
-        if not isinstance(value, self.type):
+        if self.type is not str or not isinstance(value, str):
             raise wrong
+        return self._text(value, owner)
+
+    def _items(self, value: Any, owner: str, where: str) -> tuple[Any, ...]:
+        """The items of a list, each checked in its place."""
+        assert self.item is not None
+        found = list(value)
+        if isinstance(value, str):
+            found = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
+        if len(found) < self.least or (self.most is not None and len(found) > self.most):
+            reach = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
+            raise ParamError(f"{where} has {len(found)} items: must have {reach}, {self._such}.")
+        one = replace(self, type=self.item, item=None, most=None)
+        named = [replace(one, name=f"{self.name}, item {place}") for place in range(1, len(found) + 1)]
+        read = tuple(knob.read(x, owner) for knob, x in zip(named, found, strict=True))
+        odd = next((i for i, x in enumerate(read) if self.item is str and not re.fullmatch(r"[^\s,]+", x)), None)
+        if odd is not None:
+            raise ParamError(f"{owner}.{named[odd].name} = {_short(read[odd])}: must be one word, without a comma or blank.")
+        return read
+
+    def _text(self, value: str, owner: str) -> str:
+        """A text that is not too long, and that a file can hold."""
+        where = f"{owner}.{self.name}"
+        most = WORDS if self.file or self.most is None else self.most
+        if len(value) > most:
+            raise ParamError(f"{where} has {len(value):,} characters, above the limit of {most:,}; shorten it.")
+        odd = re.search("[\ud800-\udfff]", value)
+        if odd is not None:
+            raise ParamError(f"{where} holds a character that is not UTF-8, at place {odd.start() + 1}; leave it out.")
         return value
 
     @property
@@ -65,26 +121,55 @@ class Param:
         high = "inf" if self.high is None else f"{self.high:g}"
         return f"[{low}, {high}] {self.unit}".rstrip()
 
+    @property
+    def _such(self) -> str:
+        return f"such as {self.spell(self.default)}" if self.default else "with commas between them"
+
+    @property
+    def _what(self) -> str:
+        if self.item is not None:
+            return f"a list of {_PLURAL[self.item]}, {self._such}"
+        return _ARTICLE.get(self.type, f"a {self.type.__name__}")
+
     def parse(self, text: str, owner: str) -> Any:
-        """The knob's value from command-line text, e.g. `4`, `0.5`, `true`, `exact`; checked."""
+        """The knob's value from command-line text, e.g. `4`, `0.5`, `true`, `exact`, `3,2,1`; checked."""
         if self.type is bool:
-            words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-            if text.lower() not in words:
-                raise ParamError(f"{owner}.{self.name} = {text!r}: must be true or false.")
-            return words[text.lower()]
+            if text.lower() not in SWITCH:
+                raise ParamError(f"{owner}.{self.name} = {_short(text)}: must be true or false.")
+            return SWITCH[text.lower()]
         if self.type in (int, float):
             try:
                 value: Any = float(text)
             except ValueError:
-                raise ParamError(f"{owner}.{self.name} = {text!r}: must be {_article(self.type)}.") from None
+                raise ParamError(f"{owner}.{self.name} = {_short(text)}: must be {self._what}.") from None
             if self.type is int and math.isfinite(value) and value == int(value):
                 value = int(value)
             return self.check(value, owner)
         return self.check(text, owner)
 
+    def read(self, value: Any, owner: str) -> Any:
+        """The knob's value from a value or from text as it is typed; checked."""
+        return self.parse(value, owner) if isinstance(value, str) else self.check(value, owner)
 
-def _article(kind: type) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, f"a {kind.__name__}")
+    def spell(self, value: Any) -> str:
+        """A value as it is typed: what `parse` reads."""
+        if self.item is not None and not isinstance(value, str):
+            return ",".join(map(replace(self, type=self.item, item=None).spell, value))
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def record(self, value: Any) -> Any:
+        """A value as it stands in a trace's header and in a link: a number, true or false, or text."""
+        return self.spell(value) if self.item is not None else value
+
+
+_ARTICLE = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_PLURAL = {int: "whole numbers", float: "numbers", str: "words"}
+
+
+def _short(value: Any) -> str:
+    """A value in a message, cut off where it is long."""
+    said = repr(value)
+    return said if len(said) <= SHOWN else f"{said[: SHOWN - 3]}..."
 
 
 def param(
@@ -98,10 +183,13 @@ def param(
     help: str = "",
     file: bool = False,
     before: Any = None,
+    least: int = 1,
+    most: int | None = None,
+    lines: bool = False,
 ) -> Any:
     """A dataclass field that is a knob. Range, unit and help serve control, check and message alike."""
-    meta = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file, before=before)
-    return field(default=default, metadata={"param": meta})
+    said = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file, before=before)
+    return field(default=default, metadata={"param": {**said, "least": least, "most": most, "lines": lines}})
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

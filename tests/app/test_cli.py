@@ -104,6 +104,27 @@ def test_several_draft_models_are_given_by_role(asked, said) -> None:
     assert code == 0 and "--draft3 is ignored" in err and err.count("\n") == 1
 
 
+def test_a_text_comes_from_a_file_or_as_it_is_typed(asked, said, tmp_path: Path) -> None:
+    file, place = tmp_path / "notes.txt", tmp_path / "run.dstrace"
+    file.write_text("return a + b\n    or b + a\n", encoding="utf-8")
+    llma = [*RUN, "--drafter", "llma", "--trace", str(place), "--set"]
+    for typed, text in (f"@{file}", file.read_text()), (f"@@{file}", f"@{file}"), ("a\nb", "a\nb"):
+        asked(*llma, f"drafter.reference={typed}")
+        assert open_trace(place).header.method["drafter"]["reference"] == text
+        place.unlink()
+    (tmp_path / "bytes").write_bytes(b"ab\xff")
+    (tmp_path / "long").write_text("a" * 262_145)
+    for name, why in (
+        ("none", "The text for drafter.reference, .*none cannot be read: No such file"),
+        ("bytes", r"The text for drafter.reference, .*bytes is not UTF-8 text \(byte 2\): save it as UTF-8"),
+        ("long", "llma.reference has 262,145 characters, above the limit of 262,144; shorten it"),
+    ):
+        code, out, err = said(*llma, f"drafter.reference=@{tmp_path / name}")
+        assert code == 2 and out == "" and re.fullmatch(rf"{why}.*\.\n", err)
+    assert asked(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=first")["tokens"] == asked(*RUN)["tokens"]
+    assert "choose one of latest, first" in said(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=@x")[2]
+
+
 def test_a_draft_that_is_not_needed_is_ignored_with_a_note(said) -> None:
     code, out, err = said(*RUN, "--draft", "lab-draft", "--json")
     assert code == 0 and json.loads(out)["drafted"] == 0
@@ -262,8 +283,9 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
         assert list(part) == told and part["idea"].endswith(".")
         assert type(part["lossless"]) is bool
         for knob in part["params"]:
-            assert list(knob) == ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
-            assert knob["type"] in ("int", "float", "bool", "str")
+            told = ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
+            assert list(knob) == [*told, "item", "least", "most", "lines"]
+            assert knob["type"] in ("int", "float", "bool", "str", "list") and (knob["type"] == "list") == bool(knob["item"])
     by_name = {x["name"]: x for x in found}
     assert by_name["draft_model"]["lossless"] and by_name["draft_model"]["needs"]["models"] == ["draft"]
     assert not by_name["h2o"]["lossless"] and by_name["h2o"]["needs"]["attention"] == "columns"

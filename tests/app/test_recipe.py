@@ -35,6 +35,8 @@ CHOICES = [
     Choice("--prompt", PRESETS["plain"].names, seed=0, max_new=5),
     Choice("Once", PRESETS["h2o"].names, PRESETS["h2o"].settings, max_new=9),
     MIXED,
+    Choice("Once", {"drafter": "rsd_c"}, {"drafter": {"branching": "2, 1"}}, max_new=9),
+    Choice("Once", {"drafter": "llma"}, {"drafter": {"reference": "@notes, there\n was a 'little' girl\n"}}, max_new=9),
 ]
 
 
@@ -67,6 +69,22 @@ def test_only_what_differs_is_said() -> None:
     command = recipe(choice, NAMES, "command")
     assert "length" not in command and "drafter.width=3" in command and "--draft lab-draft" in command
     assert "--draft " not in recipe(CHOICES[2], NAMES, "command") and "draft=" not in recipe(CHOICES[2], NAMES, "python")
+
+
+def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
+    """Also where they came as text: what is as the part has it is not said."""
+    choice = Choice("x", {"drafter": "rsd_c"}, {"drafter": {"branching": "2 1"}})
+    assert "drafter.branching=2,1 " in recipe(choice, NAMES, "command")
+    assert "{'drafter': {'branching': (2, 1)}}" in recipe(choice, NAMES, "python")
+    usual = Choice("x", {"drafter": "rsd_c"}, {"drafter": {"branching": "3, 2, 1, 1"}})
+    assert "branching" not in recipe(usual, NAMES, "command") + recipe(usual, NAMES, "python")
+    text = Choice("x", {"drafter": "llma"}, {"drafter": {"reference": "@a\nb", "ngram": 5.0}})
+    assert "drafter.reference=@@a\nb" in shlex.split(recipe(text, NAMES, "command"))
+    assert "ngram" not in recipe(text, NAMES, "python")
+    header = toys.decode(Method.named(choice.names, choice.settings), count=4).header
+    assert header.method["drafter"]["branching"] == "2,1" and recorded(header).settings["drafter"] == {"branching": "2,1"}
+    header.method["drafter"]["branching"] = "2, 1"  # as a record may have it that was written before there were lists
+    assert Method.from_record(header.method).drafter == Method.named(choice.names, choice.settings).drafter
 
 
 def test_all_draft_models_of_a_method_are_named() -> None:

@@ -44,7 +44,10 @@ def test_knob_has_help_and_bounds_and_its_default_lies_within(kind: str, name: s
         assert p.low is not None and p.high is not None and p.low < p.high
         assert build(kind, name, {p.name: p.low}) and build(kind, name, {p.name: p.high})
     assert p.check(p.default, name) == p.default
-    assert p.parse(str(p.default), name) == p.default, "a default can be typed on a command line"
+    assert p.parse(p.spell(p.default), name) == p.default, "a default can be typed on a command line"
+    if p.item is not None:
+        assert p.type is tuple and type(p.default) is tuple and (p.item is str or p.low < p.high) and p.least <= len(p.default)
+        assert p.record(p.default) == p.spell(p.default), "a list stands in a record as it is typed"
 
 
 @pytest.mark.parametrize(("kind", "name", "p"), [x for x in KNOBS if x[2].type in (int, float)], ids=ids)
@@ -60,10 +63,10 @@ def test_number_outside_its_range_is_refused_with_the_range(kind: str, name: str
             build(kind, name, {p.name: value})
 
 
-@pytest.mark.parametrize(("kind", "name", "p"), [x for x in KNOBS if x[2].type in (bool, str)], ids=ids)
-def test_word_or_switch_of_the_wrong_type_is_refused(kind: str, name: str, p) -> None:
-    wrong = {bool: [1, "maybe", None], str: [3, None, ["a"]]}[p.type] + (["never heard of"] if p.choices else [])
-    for value in wrong:
+@pytest.mark.parametrize(("kind", "name", "p"), [x for x in KNOBS if x[2].type in (bool, str, tuple)], ids=ids)
+def test_word_switch_or_list_of_the_wrong_type_is_refused(kind: str, name: str, p) -> None:
+    wrong = {bool: [1, "maybe", None], str: [3, None, ["a"]], tuple: [3, None, {"a": 1}]}[p.type]
+    for value in wrong + (["never heard of"] if p.choices else []):
         with pytest.raises(ParamError, match=rf"^{name}\.{p.name} = .*: (must be|choose one of) .*\.$"):
             build(kind, name, {p.name: value})
 

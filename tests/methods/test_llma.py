@@ -11,7 +11,7 @@ import torch
 import toys
 from law import tables
 
-from decodescope.engine import Method, MethodError, Session, load
+from decodescope.engine import Method, MethodError, ParamError, Session, load
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.context import Context
 from decodescope.engine.methods.drafters.lookup.llma import LONGEST
@@ -97,7 +97,7 @@ def test_a_reference_that_cannot_be_used_is_refused() -> None:
     toy = toys.pair()[0]
     with pytest.raises(MethodError, match=r"^toy has no tokenizer, so llma cannot read its text; .*\.$"):
         Session(toy, toys.method(drafter=("llma", {"reference": "a text"})), toys.PROMPT)
-    with pytest.raises(MethodError, match=r"^llma.reference has 262,145 characters, above the limit of 262,144; .*\.$"):
+    with pytest.raises(ParamError, match=r"^llma.reference has 262,145 characters, above the limit of 262,144; .*\.$"):
         Session(toy, toys.method(drafter=("llma", {"reference": "a" * (LONGEST + 1)})), toys.PROMPT)
     with pytest.raises(MethodError, match=r"^llma.trigger = 6 is above llma.ngram = 5, .*\.$"):
         Session(toy, toys.method(drafter=("llma", {"trigger": 6})), toys.PROMPT)

@@ -10,7 +10,7 @@ import torch
 import toys
 from drafting import drafts, feature_of, path_of
 
-from decodescope.engine import MethodError, Session
+from decodescope.engine import ParamError, Session
 from decodescope.engine.heads.mlp_speculator import MLPSpeculator
 from decodescope.engine.replay.exact_law import law
 
@@ -105,5 +105,5 @@ def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
 
 
 def test_a_branching_that_is_none_is_refused() -> None:
-    with pytest.raises(MethodError, match=r"^mlp_speculator\.branching = .*\.$"):
+    with pytest.raises(ParamError, match=r"^mlp_speculator\.branching, item 2 = 'x': must be a whole number\.$"):
         Session(toys.pair()[0], toys.method(drafter=("mlp_speculator", dict(branching="3,x"))), toys.PROMPT)

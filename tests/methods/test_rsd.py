@@ -11,7 +11,8 @@ import toys
 from law.forking import outcomes
 from law.tables import PROMPT, constant, model, table
 
-from decodescope.engine import MethodError, Session
+from decodescope.engine import Session
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import Drafter
@@ -63,11 +64,16 @@ def test_rsd_c_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("3,,1", "one whole number"), ("", "one whole number"), ("2,0", "one whole number"), ("8,8,8", "584 nodes")],
+    [
+        ("3,,1", "rsd_c.branching, item 2 = '': must be a whole number"),
+        ("", "has 0 items: must have 1 to 128, such as 3,2,1,1"),
+        ("2,0", "item 2 = 0: must lie in .1, 128. children"),
+        ("8,8,8", "'8,8,8' makes 584 nodes"),
+    ],
 )
 def test_rsd_c_says_what_is_wrong_with_its_branching(text: str, says: str) -> None:
     target, draft = toys.pair()
-    with pytest.raises(MethodError, match=rf"{says}.*\.$"):
+    with pytest.raises(Refusal, match=rf"{says}.*\.$"):
         Session(target, toys.method(drafter=("rsd_c", {"branching": text})), toys.PROMPT, models={"draft": draft})
 
 

@@ -12,7 +12,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import DrawnDrafter
 
-from ..shared.model_tree import ModelTree, unfit
+from ..shared.model_tree import MOST, ModelTree, unfit
 
 
 @component
@@ -34,11 +34,13 @@ class RSDC(DrawnDrafter):
         "branching": Note("set", "branching", what="children of a node at each level"),
     }
 
-    branching: str = param("3,2,1,1", help="children of a node at each level, from the root down, e.g. 3,2,1")
+    branching: tuple[int, ...] = param(
+        (3, 2, 1, 1), low=1, high=MOST, most=MOST, unit="children", help="of a node at each level from the root on, e.g. 3,2,1"
+    )
 
     @property
     def branches(self) -> bool:
-        return any(word.strip() != "1" for word in self.branching.split(","))
+        return any(x > 1 for x in self.branching)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         return unfit(self.branching, "rsd_c.branching")
@@ -47,8 +49,8 @@ class RSDC(DrawnDrafter):
         if ctx.room == 0:
             return Draft()
         tree, frontier = ModelTree(ctx), [ROOT]
-        for level, width in enumerate(map(int, self.branching.split(",")[: ctx.room])):
+        for level, width in enumerate(self.branching[: ctx.room]):
             rows = tree.read(frontier) if level else tree.root()
             frontier = [child for i, node in enumerate(frontier) for child in tree.grow(node, rows[i], width)]
         tree.close()
-        return tree.draft(self.proposes, notes={"branching": self.branching})
+        return tree.draft(self.proposes, notes={"branching": self.knobs()["branching"]})

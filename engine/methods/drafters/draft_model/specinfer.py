@@ -15,7 +15,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft, Proposal
 from decodescope.engine.decoding.drafter import Drafter
 
-from ..shared.model_tree import ModelTree, unfit
+from ..shared.model_tree import MOST, ModelTree, unfit
 from ..shared.union import union
 
 
@@ -48,7 +48,9 @@ class SpecInfer(Drafter):
     }
 
     models: int = param(1, low=1, high=3, help="m, draft models; further ones have the roles draft2 and draft3")
-    branching: str = param("1,1,2,1", help="children of a node at each level of one tree, e.g. 3,2,1")
+    branching: tuple[int, ...] = param(
+        (1, 1, 2, 1), low=1, high=MOST, most=MOST, unit="children", help="of a node at each level of one tree, e.g. 3,2,1"
+    )
 
     @classmethod
     def roles(cls) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ class SpecInfer(Drafter):
 
     @property
     def branches(self) -> bool:
-        return self.models > 1 or any(word.strip() != "1" for word in self.branching.split(","))
+        return self.models > 1 or any(x > 1 for x in self.branching)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         return unfit(self.branching, "specinfer.branching", self.models)
@@ -92,7 +94,7 @@ class SpecInfer(Drafter):
     def _expand(self, ctx: Context, role: str) -> ModelTree:
         """The tree of one model."""
         tree, frontier = ModelTree(ctx, role), [ROOT]
-        for level, width in enumerate(map(int, self.branching.split(",")[: ctx.room])):
+        for level, width in enumerate(self.branching[: ctx.room]):
             rows = tree.read(frontier) if level else tree.root()
             frontier = [child for i, node in enumerate(frontier) for child in tree.grow(node, rows[i], width, again=True)]
         tree.close()

@@ -16,7 +16,7 @@ from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.heads.mlp_speculator import MLPSpeculator as Net
 
 from ..shared.head_tree import HeadState
-from ..shared.model_tree import unfit
+from ..shared.model_tree import MOST, unfit
 from ..shared.union import union
 
 
@@ -40,7 +40,9 @@ class MLPSpeculator(HeadState):
         "dropped": Note("series", "dropped", "paths"),
     }
 
-    branching: str = param("5,4,3", help="tokens that a path goes on with at each level, e.g. 5,4,3")
+    branching: tuple[int, ...] = param(
+        (5, 4, 3), low=1, high=MOST, most=MOST, unit="tokens", help="that a path goes on with at each level, e.g. 5,4,3"
+    )
     kept: int = param(5, low=1, high=32, unit="paths", help="likeliest paths that are drafted")
 
     @property
@@ -54,7 +56,7 @@ class MLPSpeculator(HeadState):
         if self._state is None or ctx.room == 0:
             return Draft()
         net, decoder = cast(Net, self._heads), ctx.target.decoder
-        widths = [int(x) for x in self.branching.split(",")][: min(net.shape["heads"], ctx.room)]
+        widths = self.branching[: min(net.shape["heads"], ctx.room)]
         state = net.begin(self._state)[None]  # [R, d] for R paths
         paths = torch.empty(1, 0, dtype=torch.int64, device=decoder.device)  # [R, k]
         scores = state.new_zeros(1)

@@ -41,7 +41,7 @@ class LLMA(Drafter):
     length: int = param(19, low=1, high=255, unit="tokens", help="longest draft")
     ngram: int = param(5, low=1, high=8, unit="tokens", help="longest end of the answer to match")
     trigger: int = param(1, low=1, high=8, unit="tokens", help="shortest end of the answer to match")
-    reference: str = param("", help="text to copy from; empty for the prompt")
+    reference: str = param("", lines=True, most=LONGEST, help="text to copy from; empty for the prompt")
 
     @property
     def reads_text(self) -> bool:
@@ -50,8 +50,6 @@ class LLMA(Drafter):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.trigger > self.ngram:
             return f"llma.trigger = {self.trigger} is above llma.ngram = {self.ngram}, so nothing matches; lower the trigger."
-        if len(self.reference) > LONGEST:
-            return f"llma.reference has {len(self.reference):,} characters, above the limit of {LONGEST:,}; shorten it."
         return None
 
     def begin(self, ctx: Context) -> None:

@@ -37,7 +37,9 @@ class LayerSkip(Drafter):
     length: int = param(4, low=1, high=25, unit="tokens", help="longest draft")
     ratio: float = param(0.45, low=0.0, high=0.9, step=0.05, help="share of the inner sub-layers left out")
     stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
-    skip: str = param("", help="sub-layers to leave out, e.g. 'a2 f3 f5' (attention 2, feed-forward 3, 5); empty: by ratio")
+    skip: tuple[str, ...] = param(
+        (), least=0, help="sub-layers to leave out, e.g. a2,f3,f5 (attention 2, feed-forward 3, 5); empty: by ratio"
+    )
     siblings: bool = param(False, help="let alternatives to each chain token ride along (greedy)")
 
     @property
@@ -59,9 +61,9 @@ class LayerSkip(Drafter):
         """The sub-layers left out: those named, or spread evenly over the inner ones. Raises ValueError if one is not
         an inner sub-layer."""
         among = inner(spec)
-        if not self.skip.strip():
+        if not self.skip:
             return skip_of(spread(among, self.ratio))
-        return skip_of([_named(word, among, spec) for word in self.skip.replace(",", " ").split()])
+        return skip_of([_named(word, among, spec) for word in self.skip])
 
     def begin(self, ctx: Context) -> None:
         self._skip = self.skip_set(ctx.target.decoder.spec)

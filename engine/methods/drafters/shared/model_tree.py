@@ -149,15 +149,13 @@ def _drafted(tree: ModelTree, node: int, logits: Tensor) -> Drafted:
     return Drafted(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])
 
 
-def unfit(branching: str, knob: str, trees: int = 1) -> str | None:
-    """Why the text of a knob gives no number of children for each level, or `trees` such trees too many nodes; None if it is
-    as it should be, e.g. 3,2,1."""
-    words = [word.strip() for word in branching.split(",")]
-    if not all(word.isdecimal() and 0 < int(word) <= MOST for word in words):
-        return f"{knob} = {branching!r}: write one whole number of at least 1 for each level, e.g. 3,2,1."
-    nodes = trees * sum(accumulate(map(int, words), mul))
+def unfit(branching: Sequence[int], knob: str, trees: int = 1) -> str | None:
+    """Why `trees` trees with these numbers of children at each level have too many nodes, in a sentence; None if they have
+    not. knob: by its full name."""
+    nodes = trees * sum(accumulate(branching, mul))
     if nodes > MOST:
-        return f"{knob} = {branching!r} makes {nodes} nodes; {MOST} are the limit, e.g. 3,2,1 makes {15 * trees}."
+        said = ",".join(map(str, branching))
+        return f"{knob} = {said!r} makes {nodes} nodes; {MOST} are the limit, e.g. 3,2,1 makes {15 * trees}."
     return None
 
 

@@ -1,0 +1,31 @@
+"""Texts: files of text that the command line is given."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from decodescope.engine.core.refusal import Refusal
+
+from .output import size
+
+LARGEST = 16 << 20  # bytes of a file
+
+
+def read_text(name: str, what: str = "prompt file") -> str:
+    """The text of a file; `-` is standard input. what: the file, in messages."""
+    try:
+        data = sys.stdin.buffer.read(LARGEST + 1) if name == "-" else _head(Path(name))
+    except (OSError, ValueError) as error:
+        raise Refusal(f"The {what} {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if len(data) > LARGEST:
+        raise Refusal(f"The {what} {name} is larger than {size(LARGEST)}, the limit: give a shorter one.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal(f"The {what} {name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+
+
+def _head(path: Path) -> bytes:
+    with path.expanduser().open("rb") as file:
+        return file.read(LARGEST + 1)
