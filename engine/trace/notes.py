@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from decodescope.engine.core.note import Note
 
 from .events import Exit, Header, Step
 from .forks import method_at
@@ -50,6 +52,20 @@ def value_of(values: Mapping[str, Any], name: str) -> Any:
     first, _, rest = name.partition(".")
     inner = values.get(first)
     return inner if not rest else value_of(inner, rest) if isinstance(inner, dict) else None
+
+
+def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
+    """The single values of a note's value in a step of so many drafted nodes, each with the node (-1: the root) or the row of a
+    grid that it is of, where there are several."""
+    if note.kind == "node":
+        yield from enumerate(value, nodes - len(value) if len(value) > nodes else 0)
+    elif note.kind == "grid":
+        rows = value.items() if isinstance(value, dict) else zip(note.rows or range(len(value)), value, strict=False)
+        yield from rows
+    elif note.kind == "set" or (note.kind == "span" and isinstance(value[0], list)):
+        yield from ((None, one) for one in ([value] if isinstance(value, str) else value))
+    else:
+        yield None, value
 
 
 def _name(part: Any) -> str:

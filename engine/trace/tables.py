@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from decodescope.engine.core.note import Note
-
-from .notes import told
+from .notes import singles, told
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -73,21 +71,8 @@ def _notes(trace: Trace) -> Iterator[tuple[Any, ...]]:
         for part, values in told(trace.header, s).items():
             for name, value in values.items():
                 note = (trace.header.tells or {})[part][name]
-                for at, one in _values(note, value, nodes):
+                for at, one in singles(note, value, nodes):
                     yield s.step, part, name, note.word, at, one, note.unit
-
-
-def _values(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
-    """The single values of a note, with the node or row that each is of, where there are several."""
-    if note.kind == "node":
-        yield from enumerate(value, nodes - len(value) if len(value) > nodes else 0)
-    elif note.kind == "grid":
-        rows = value.items() if isinstance(value, dict) else zip(note.rows or range(len(value)), value, strict=False)
-        yield from rows
-    elif note.kind == "set" or (note.kind == "span" and isinstance(value[0], list)):
-        yield from ((None, one) for one in ([value] if isinstance(value, str) else value))
-    else:
-        yield None, value
 
 
 _STEPS = (

@@ -18,16 +18,19 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.decided import decided, telling_at
 from decodescope.engine.trace.events import CacheChange, End, Header, Piece, Prefill, Step
 from decodescope.engine.trace.forks import method_at
+from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
 from decodescope.lab.cost.passes import Passes, machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
+from . import notes
 from .told import told
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 LONGEST = 4096  # characters of one token
 LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
+NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not asked for, and of one without its tree
 MASS = 1 << 16  # bytes of a map of attention mass
 
 
@@ -50,6 +53,8 @@ class Wire:
     another method than the head's, before the run was forked. What a rule says of itself stands in the head, `telling`, its
     formulas worked into lists (`lab/wire/told.py`); a step of a rule that says something else has its own.
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
+    tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
+    of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 
@@ -100,6 +105,7 @@ class Wire:
             "called": called(h),
             "parts": {kind: said(h, kind) for kind in h.method} | {"zones": [zone.record() for zone in zones(h)]},
             "telling": None if self._telling is None else told(self._telling),
+            "tells": notes.declarations(h),
             "lossless": h.lossless,
             "seed": h.seed,
             "max_new": h.max_new_tokens,
@@ -120,8 +126,7 @@ class Wire:
         """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
         (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
         one place, where a reader looks first, and "few" says so; evictions in large numbers are "lost"."""
-        made = self.brief(step)
-        del made["brief"]
+        made = self._plain(step)
         made["passes"] = self._passes.rows(step.passes, step.draft)
         made["nodes"] = self.nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
@@ -158,9 +163,8 @@ class Wire:
         if step.beams is not None:
             b = step.beams
             made["beams"] = {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens)}
-        if step.sampler is not None:
-            made["sampler"] = step.sampler
         self._laws(made, step, whole)
+        self._notes(made, step, whole)
         if whole:
             for change, row in zip(step.cache, made["kv"], strict=True):
                 if change.mass is not None and change.mass.size <= MASS:
@@ -192,12 +196,34 @@ class Wire:
         if len(shown) < len(places):
             made["few"] = True
 
+    def _notes(self, made: dict[str, Any], step: Step, whole: bool) -> None:
+        """Put what the parts noted into a step: all of it, or as much as there is room for, what was noted of nodes last."""
+        if not (values := self._noted(step)):
+            return
+        kept = values
+        if not whole:
+            kept = notes.fitting(self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(made)))), nodes=True)
+        if kept:
+            made["notes"] = kept
+        if kept != values:
+            made["few"] = True
+
+    def _noted(self, step: Step) -> notes.Values:
+        values = noted(self.header, step)
+        nodes = 0 if step.draft is None else len(step.draft.tokens)
+        return notes.valued(self.header, values, nodes, self.text) if values else {}
+
     def brief(self, step: Step) -> dict[str, Any]:
-        """One step without its tree: enough for the text, the clock and the counters."""
+        """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
+        made = {**self._plain(step), "brief": True}
+        if kept := notes.fitting(self.header, self._noted(step), BRIEF):
+            made["notes"] = kept
+        return made
+
+    def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
         return {
             "kind": "step",
-            "brief": True,
             "i": step.step,
             "n": step.n,
             "t0": step.t_us / 1e6,

@@ -32,7 +32,7 @@ class Aggressive(Drafter):
     source = "Ge et al. 2022, arXiv:2205.10350, input-guided; microsoft/unilm, decoding/IAD/inference.py"
     tells: ClassVar[dict[str, Note]] = {
         "mode": Note("set", "mode", what="copy: the cursor has its place"),
-        "cursor": Note("series", "cursor", "token", "place in the prompt from which is copied"),
+        "cursor": Note("series", "cursor", "position", "in the prompt, from which is copied"),
         "suffix": Note("series", "j", "tokens", "length of the end of the answer that found the cursor's place", line="ngram"),
     }
 

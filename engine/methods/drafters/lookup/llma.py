@@ -33,7 +33,7 @@ class LLMA(Drafter):
     source = "Yang et al. 2023, arXiv:2304.04487; microsoft/LMOps, llma/src/decode.py"
     tells: ClassVar[dict[str, Note]] = {
         "document": Note("set", "copied from", what="the text given, or the prompt"),
-        "offset": Note("series", "from", "token", "place in that text"),
+        "offset": Note("series", "from", "position", "in that text"),
         "ngram": Note("series", "n", "tokens", "length of the end of the answer that stands there", line="ngram"),
         "matches": Note("series", "matches", "places", "where it stands"),
     }

@@ -41,7 +41,7 @@ class Rest(Drafter):
     tells: ClassVar[dict[str, Note]] = {
         "suffix": Note("series", "suffix", "tokens", "length of the text's end that is in the datastore", line="longest"),
         "hits": Note("series", "hits", "places", "where it stands"),
-        "offsets": Note("set", "places", "token", "the first of them, in the order of the suffix array"),
+        "offsets": Note("set", "places", "position", "the first of them, in the order of the suffix array"),
         "counts": Note("node", "count", "places", "that begin with the path to the node"),
     }
 

@@ -40,7 +40,7 @@ class ProPD(Drafter):
     source = "Zhong et al. 2024, arXiv:2402.13485, early pruning"
     tells: ClassVar[dict[str, Note]] = {
         "proposed": Note("series", "proposed", "nodes", "of the whole tree"),
-        "nodes": Note("node", "was", what="number of the node in the whole tree"),
+        "nodes": Note("node", "was", "node", "its number in the whole tree"),
         "dropped.reason": Note("set", "dropped by"),
         "dropped.layer": Note("series", "pruned after", "layers"),
         "dropped.nodes": Note("series", "dropped", "nodes"),

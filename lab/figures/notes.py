@@ -1,0 +1,162 @@
+"""Notes: what the parts of a method told over the steps of a run, drawn by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any
+
+import plotly.graph_objects as go
+
+from decodescope.engine.core.note import Kind, Note
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.notes import singles, told
+from decodescope.lab.words.tokens import escaped
+
+from .chart import ACCEPT, INK, MUTED, TARGET, chart, plain
+
+LONGEST = 200  # characters of a part's words
+MOST = 16  # members of a set that have a row of their own; those that are in it most often
+
+_Singles = list[tuple[int, Any, Any]]  # (step, the node or row that it is of, value)
+
+
+def figure(trace: Trace, name: str, part: str | None = None) -> go.Figure:
+    """What a part told under `name`, over the steps, with what it is held against. part: its kind, where two parts of the
+    method use the name. All clocks of a part are in one figure. Raises ValueError for what no part of the run declares."""
+    part = _part(trace, name, part)
+    note = (trace.header.tells or {})[part][name]
+    marks = _MARKS[note.kind](trace, part, name)
+    word, unit = ("time", "ms") if note.kind == "clock" else (_said(note.word), _said(note.unit))
+    title = f"{word}, {_said(note.what)}" if note.what and note.kind != "clock" else word
+    axis = "row" if note.kind == "grid" else "" if note.kind == "set" else unit or word
+    made = chart(title, "step", axis, *marks, height=320)
+    return made.update_yaxes(type="category") if note.kind in ("set", "grid") else made
+
+
+def _part(trace: Trace, name: str, part: str | None) -> str:
+    declared = {kind: list(notes) for kind, notes in (trace.header.tells or {}).items()}
+    kinds = [kind for kind, names in declared.items() if name in names and part in (None, kind)]
+    if len(kinds) == 1:
+        return kinds[0]
+    if kinds:
+        raise ValueError(f"{' and '.join(kinds)} both tell {name!r}: say which, figure(trace, {name!r}, part={kinds[0]!r}).")
+    known = ", ".join(f"{x} ({kind})" for kind, names in declared.items() for x in names)
+    raise ValueError(f"No part of this run tells {name!r}; " + (f"told are {known}." if known else "none tells anything."))
+
+
+def _told(trace: Trace, part: str, name: str) -> tuple[Note, _Singles]:
+    """The note, and all that was told under its name."""
+    note, rows = (trace.header.tells or {})[part][name], _Singles()
+    for step in trace.steps:
+        if (value := told(trace.header, step).get(part, {}).get(name)) is not None:
+            nodes = 0 if step.draft is None else len(step.draft.tokens)
+            rows += [(step.step, at, one) for at, one in singles(note, value, nodes) if one is not None]
+    return note, rows
+
+
+def _held(trace: Trace, part: str, note: Note) -> Iterator[go.Scatter]:
+    """What a note is held against: a number, or another note's line."""
+    dashed: dict[str, Any] = dict(mode="lines", line=dict(color=MUTED, dash="dash", shape="hv"))
+    if note.at is not None:
+        x = [0, max(len(trace.steps) - 1, 0)]
+        yield go.Scatter(x=x, y=[note.at, note.at], name=f"{_said(note.line.replace('_', ' '))} {note.at:g}", **dashed)
+    elif (other := (trace.header.tells or {})[part].get(note.line)) is not None and other.kind == "series":
+        yield _line(_told(trace, part, note.line)[1], name=_said(other.word), **dashed)
+
+
+def _line(rows: _Singles, *, scale: float = 1.0, **look: Any) -> go.Scatter:
+    return go.Scatter(x=[step for step, _, _ in rows], y=[value * scale for _, _, value in rows], **look)
+
+
+def _series(trace: Trace, part: str, name: str) -> list[Any]:
+    note, rows = _told(trace, part, name)
+    return [_line(rows, name=_said(note.word), mode="lines", line=dict(color=INK, shape="hv")), *_held(trace, part, note)]
+
+
+def _nodes(trace: Trace, part: str, name: str) -> list[Any]:
+    note, rows = _told(trace, part, name)
+    words = any(isinstance(one, str | list) for _, _, one in rows)
+    y = [_word(trace, note, one) if words else one * 1.0 for _, _, one in rows]
+    dots = dict(mode="markers", marker=dict(size=6, color=ACCEPT, opacity=0.6))
+    name_of = f"{_said(note.word)}, a node each"
+    return [go.Scatter(x=[step for step, _, _ in rows], y=y, name=name_of, **dots), *_held(trace, part, note)]
+
+
+def _spans(trace: Trace, part: str, name: str) -> list[Any]:
+    note, rows = _told(trace, part, name)
+    x, base, high = [step for step, _, _ in rows], [a for _, _, (a, _) in rows], [b - a for _, _, (a, b) in rows]
+    ends = [f"{a:g} to {b:g}" for _, _, (a, b) in rows]
+    outline = dict(color=INK, line=dict(color=INK, width=1))  # a span of no length is seen too
+    look = dict(marker=outline, customdata=ends, hovertemplate="step %{x}: %{customdata}<extra></extra>")
+    return [go.Bar(x=x, y=high, base=base, name=_said(note.word), **look)]
+
+
+def _members(trace: Trace, part: str, name: str) -> list[Any]:
+    note, rows = _told(trace, part, name)
+    steps: dict[str, dict[int, None]] = {}
+    for step, _, one in rows:
+        steps.setdefault(_word(trace, note, one), {})[step] = None
+    often = sorted(steps, key=lambda one: -len(steps[one]))
+    shown = sorted(often[:MOST], key=_order)
+    more = f"{len(often) - MOST} more are not shown" if len(often) > MOST else ""
+    x, y = [step for one in shown for step in steps[one]], [one for one in shown for _ in steps[one]]
+    squares = dict(mode="markers", marker=dict(symbol="square", size=9, color=INK))
+    return [go.Scatter(x=x, y=y, name=more or _said(note.word), showlegend=bool(more), **squares)]
+
+
+def _clocks(trace: Trace, part: str, name: str) -> list[Any]:
+    clocks = [x for x, note in (trace.header.tells or {})[part].items() if note.kind == "clock"]
+    lanes = zip(cycle([INK, ACCEPT, TARGET, MUTED]), (_told(trace, part, x) for x in clocks), strict=False)
+    return [
+        _line(rows, scale=1e-3, name=_said(note.word), mode="lines", line=dict(color=colour, shape="hv"))
+        for colour, (note, rows) in lanes
+    ]
+
+
+def _rows(trace: Trace, part: str, name: str) -> list[Any]:
+    note, rows = _told(trace, part, name)
+    steps = sorted({step for step, _, _ in rows})
+    held: dict[str, dict[int, float]] = {}
+    for step, row, value in rows:
+        held.setdefault(str(row), {})[step] = value * 1.0
+    shades = [[row.get(step) for step in steps] for row in held.values()]
+    bar = dict(title=_said(note.unit or note.word))
+    return [go.Heatmap(x=steps, y=[_said(row) for row in held], z=shades, colorscale="Cividis", colorbar=bar)]
+
+
+_MARKS: dict[Kind, Callable[[Trace, str, str], list[Any]]] = {
+    "node": _nodes,
+    "series": _series,
+    "span": _spans,
+    "set": _members,
+    "clock": _clocks,
+    "grid": _rows,
+}
+
+
+def _word(trace: Trace, note: Note, x: Any) -> str:
+    """A member as it is written: tokens as their text, lists with the unit of each place."""
+    units = note.unit.split(", ")
+
+    def one(y: Any, unit: str) -> str:
+        if unit == "token" and type(y) is int:
+            return plain(trace.pieces.get(y, f"<#{y}>"))
+        return _said(f"{y:g}" if type(y) is float else str(y))
+
+    if isinstance(x, list):
+        return " ".join(one(y, units[min(k, len(units) - 1)]) for k, y in enumerate(x))
+    return one(x, units[0])
+
+
+def _said(words: str) -> str:
+    """A part's own words for a chart."""
+    return escaped(words[:LONGEST])
+
+
+def _order(word: str) -> tuple[float, str]:
+    """Numbers in their order, then words in theirs."""
+    try:
+        return float(word), ""
+    except ValueError:
+        return float("inf"), word

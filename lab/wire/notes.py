@@ -1,0 +1,95 @@
+"""Notes on the wire: what the parts of a method tell, declared once in the head, the values in each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from decodescope.engine.core.note import Kind, Note
+from decodescope.engine.trace.events import Header, Piece
+from decodescope.engine.trace.notes import singles
+
+MOST = 64  # notes of one part
+WORD, SENTENCE = 64, 400  # characters of a note's words
+ORDER: tuple[Kind, ...] = ("series", "clock", "span", "set", "grid", "node")  # in which the values of a step find room
+assert set(ORDER) == set(get_args(Kind))
+
+Values = dict[str, dict[str, Any]]  # kind of part -> name -> value
+Text = Callable[[int], Piece]
+
+
+def declarations(header: Header) -> dict[str, dict[str, dict[str, Any]]]:
+    """kind of part -> name -> note, without what is empty. `at`: the number that a note is held against, or the name of the
+    note of the same part, and `line` its word. A clock counts seconds."""
+    return {part: _declared(notes) for part, notes in (header.tells or {}).items() if notes}
+
+
+def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for name, note in list(notes.items())[:MOST]:
+        other = notes.get(note.line) if note.at is None and note.line != name else None
+        line, at = (note.line.replace("_", " "), note.at) if other is None else (other.word, note.line)
+        row = {
+            "kind": note.kind,
+            "word": note.word[:WORD],
+            "unit": ("s" if note.kind == "clock" else note.unit)[:WORD],
+            "what": note.what[:SENTENCE],
+            "line": "" if at is None else line[:WORD],
+            "at": at,
+            "summed": note.summed,
+        }
+        rows[name] = {key: value for key, value in row.items() if value is not None and value is not False and value != ""}
+    return rows
+
+
+def valued(header: Header, values: Values, nodes: int, text: Text) -> Values:
+    """The values of a step as a page reads them, all of one kind in one shape. node: a list by node of the wire, null where
+    nothing is said; set: a list of members; span: a list of [from, to]; grid: row -> number; clock: seconds; series: as it
+    is. Numbers of nodes are one higher than in the trace, and a token is {"token": id, "text": its text}."""
+    notes = header.tells or {}
+    return {
+        part: {name: _shaped(notes[part][name], value, nodes, text) for name, value in one.items()}
+        for part, one in values.items()
+    }
+
+
+def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> Values:
+    """As many of a step's values as have room in `most` bytes, each whole or not at all, in the ORDER of their kinds; those of
+    nodes only if asked for."""
+    notes = header.tells or {}
+    rows = [(ORDER.index(notes[part][name].kind), part, name) for part, one in values.items() for name in one]
+    kept: Values = {}
+    for kind, part, name in sorted(rows, key=lambda row: row[0]):
+        most -= (size := len(json.dumps({name: values[part][name]}, ensure_ascii=False, separators=(",", ":")).encode()))
+        if most < 0:
+            most += size
+        elif nodes or ORDER[kind] != "node":
+            kept.setdefault(part, {})[name] = values[part][name]
+    return kept
+
+
+def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
+    if note.kind == "clock":
+        return value / 1e6
+    units = note.unit.split(", ") if note.kind == "set" else [note.unit]
+    rows = [(at, _read(one, units, text)) for at, one in singles(note, value, nodes)]
+    if note.kind == "series":
+        return rows[0][1]
+    if note.kind == "grid":
+        return {str(row)[:WORD]: one for row, one in rows if one is not None}
+    root = [] if note.kind != "node" or (rows and rows[0][0] == -1) else [None]
+    return [*root, *(one for _, one in rows)]
+
+
+def _read(x: Any, units: list[str], text: Text) -> Any:
+    """A value with its numbers of nodes and its tokens as the wire has them; the last unit is that of all further places."""
+    if isinstance(x, list):
+        return [_read(y, units[min(k, len(units) - 1) :], text) for k, y in enumerate(x)]
+    if isinstance(x, str):
+        return x[:SENTENCE]
+    if type(x) is int and units[0] == "node":
+        return x + 1
+    if type(x) is int and units[0] == "token":
+        return {"token": x, "text": text(x)}
+    return x

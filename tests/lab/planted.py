@@ -1,0 +1,55 @@
+"""A run in which a part that there is not tells one note of each kind, as any part may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.core.note import Note
+from decodescope.engine.trace import Header, Step, Trace
+from decodescope.engine.trace.events import DraftTree
+
+NOTES = {
+    "sure": Note("node", "sureness", "nats", "how sure it was of the node", line="bar"),
+    "before": Note("node", "hung on", "node", "the node before"),
+    "bar": Note("series", "bar", "nats", "what the sureness must reach", line="floor", at=1.5),
+    "level": Note("series", "level", "points", "of what is planted", line="bar"),
+    "on": Note("series", "planted", what="whether it is on"),
+    "reach": Note("span", "reach", "positions", "from where to where it looks"),
+    "crew": Note("set", "crew", "layer", "who is in it"),
+    "seen": Note("set", "seen", "token", "what was looked up"),
+    "sowing": Note("clock", "sowing", "µs", "time to sow"),
+    "reaping": Note("clock", "reaping", "µs", "time to reap"),
+    "beds": Note("grid", "beds", "plants", "how many stand in each", rows=["left", "right"]),
+}
+MODEL = {"name": "toy", "vocab": 50, "params": 1234, "rope": {}}
+METHOD = {"strategy": {"name": "draft_verify"}, "drafter": {"name": "planter"}, "acceptance": {"name": "lossless"}}
+
+
+def values(k: int) -> dict[str, Any]:
+    """What is told in step k: nothing of some kinds in every seventh."""
+    told: dict[str, Any] = {
+        "sure": [2.25, 1.0 + k / 8, 0.5],  # the root's first
+        "before": [-1, 0],
+        "bar": 1.5 if k < 6 else 2.0,
+        "level": 10.0 + 3 * (k % 4),
+        "on": k % 3 == 0,
+        "reach": [k, k + 4] if k % 2 else [[k, k + 1], [k + 6, k + 9]],
+        "crew": [k % 5, 7, 11],
+        "seen": [8, 9],
+        "sowing": 1500.0 + 100 * k,
+        "reaping": 500.0,
+        "beds": [k, 2.5],
+    }
+    return {name: None if k % 7 == 6 and name in ("level", "reach", "crew", "beds") else x for name, x in told.items()}
+
+
+def planted(count: int = 20) -> Trace:
+    """A run of so many steps, one token each from a draft of two nodes."""
+    pieces: dict[str, Any] = {"1": "a", "2": " b", "8": "x", "9": ["e2", "96"]}
+    trace = Trace([Header(MODEL, METHOD, np.array([1, 2], "<i4"), 7, run="cd" * 8, pieces=pieces, tells={"drafter": NOTES})])
+    for k in range(count):
+        draft = DraftTree([8, 9], [-1, 0], [0.5, 0.25], "iid", notes=values(k))
+        trace.write(Step(k, 2 + k, 1e4 * k, 9e3, [8], ["accepted"], drafted=2, accepted=1, draft=draft, path=[0]))
+    return trace
