@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -66,8 +66,7 @@ class Method:
                 built = [build("sampler", stage, {**knobs, **settings.pop(stage, {})}) for stage in stages]
                 parts[kind] = chained(cast(list[Sampler], built))
             elif chosen is not None or kind in settings:
-                default = getattr(cls(), kind).name
-                parts[kind] = build(kind, str(chosen or default), settings.pop(kind, {}))
+                parts[kind] = build(kind, str(chosen or usual(kind).name), settings.pop(kind, {}))
         if names:
             odd = next(iter(names))
             raise MethodError(f"there is no part {odd!r}.{nearest(odd, KINDS)} Parts are: {', '.join(KINDS)}.")
@@ -91,8 +90,7 @@ class Method:
 
     def said(self) -> dict[str, dict[str, Any]]:
         """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
-        usual = Method().parts()
-        return {kind: {"usual": x.name == usual[kind].name, **x.says()} for kind, x in self.parts().items()}
+        return {kind: {"usual": x.name == usual(kind).name, **x.says()} for kind, x in self.parts().items()}
 
     def parts(self) -> dict[str, Component]:
         """kind -> part."""
@@ -127,7 +125,7 @@ class Method:
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""
         for kind, part in self.parts().items():
-            if kind not in self.used and not _is_default(kind, part):
+            if kind not in self.used and part != usual(kind):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
                     f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out, or choose "
@@ -187,5 +185,7 @@ class Method:
             )
 
 
-def _is_default(kind: str, part: Component) -> bool:
-    return part == getattr(Method(), kind)
+def usual(kind: str) -> Component:
+    """The part of this kind that a method has where none is named."""
+    factory = next(f.default_factory for f in fields(Method) if f.name == kind)
+    return cast(Callable[[], Component], factory)()

@@ -14,7 +14,7 @@ from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, Component, registry
 from decodescope.engine.core.params import Param, ParamError
-from decodescope.engine.method import Method
+from decodescope.engine.method import usual
 
 SLIDER = 2000  # positions of a slider; a longer range gets a number box
 # what the page begins with, where it is no component's default
@@ -133,7 +133,7 @@ def build(*, draft: bool) -> Controls:
     made = Controls()
     for kind in KINDS:
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
-        first: Any = FIRST.get(kind, getattr(Method(), kind).name)
+        first: Any = FIRST.get(kind, usual(kind).name)
         if first == "draft_model" and not draft:
             first = "prompt_lookup"
         choices = [(cls.title or name, name) for name, cls in shelf.items()]

@@ -10,7 +10,7 @@ import gradio as gr
 
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.play import MOST_NEW, Choice, Play
-from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.presets import PRESETS, preset_of
 from decodescope.app.runs.recipe import WAYS, as_json, from_json, opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import roles
@@ -184,11 +184,12 @@ def _settings(
 
     def checked(*values: Any) -> list[Any]:
         choice = table.choice(*values)
-        why = play.check(choice)
-        told = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **({"refused": why} if why else {})}
-        wanted = {*play.wants(choice), *play.names}
+        composed = play.compose(choice)
+        refused = {"refused": composed.why} if composed.why else {}
+        said_of = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **refused}
+        wanted = {*composed.wants, *play.names}
         shown = [gr.update(visible=role in wanted) for role in further]
-        return [told, matching(choice) or OWN, *shown]
+        return [said_of, preset_of(composed.method) or OWN, *shown]
 
     def chosen(*values: Any) -> list[Any]:
         return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
@@ -203,11 +204,11 @@ def _settings(
         try:
             choice = wanted(text[:MOST_KEPT], *values) if text else None
         except Refused as no:
-            return [gr.skip()] * (len(first) + len(knobs) + 1) + [{"refused": str(no), "at": time.monotonic()}]
+            return [gr.skip()] * (len(first) + len(knobs)) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
-            return [gr.skip()] * (len(first) + len(knobs) + 2)
+            return [gr.skip()] * (len(first) + len(knobs) + 1)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
-        return [choice.prompt, *numbers, *table.put(choice), matching(choice) or OWN, gr.skip()]
+        return [choice.prompt, *numbers, *table.put(choice), gr.skip()]
 
     def wanted(text: str, *values: Any) -> Choice:
         """The settings of a text, or the present ones with one part in the place of another: "use KIND NAME"."""
@@ -218,14 +219,14 @@ def _settings(
         return using(table.choice(*values), kind, name, play.check)
 
     knobs = [*table.shown, *table.knobs.values()]
-    everything, begun = [*first, *table.inputs], [preset, started]
+    everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
     for part in table.parts.values():
         part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
     for box in (*first, *table.knobs.values()):
         box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
     preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    demo.load(restored, kept, [*first, *knobs, *begun], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    given.input(restored, [given, *everything], [*first, *knobs, *begun], **PRIVATE).then(checked, everything, said, **PRIVATE)
+    demo.load(restored, kept, [*first, *knobs, started], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    given.input(restored, [given, *everything], [*first, *knobs, started], **PRIVATE).then(checked, everything, said, **PRIVATE)
 
 
 def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:

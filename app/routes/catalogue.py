@@ -15,7 +15,6 @@ from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.roles import DRAFTS
-from decodescope.engine.method import Method
 
 TITLES = {
     "strategy": "Strategy",
@@ -70,7 +69,9 @@ def presets(play: Play) -> list[dict[str, Any]]:
             for one in [chosen] if isinstance(chosen, str) else chosen:
                 more, word = knobs.get(one if kind == "sampler" else kind, ""), registry(kind)[str(one)].title or str(one)
                 said += [f"{word} ({more})" if more else word] * (one != "none")
-        method = Method.named(x.names, x.settings)
+        composed = play.compose(choice)
+        method = composed.method
+        assert method is not None, "a preset makes a method"
         trained = sorted({word for part in method.parts().values() for word in heads(part)})
         row: dict[str, Any] = {
             "kind": "preset",
@@ -83,7 +84,7 @@ def presets(play: Play) -> list[dict[str, Any]]:
             "headline": "",
             "measured": None,
             "needs": models(method.lanes) + [f"trained heads ({word})" for word in trained],
-            "why": play.check(choice),
+            "why": composed.why,
             "link": recipe(choice, play.names, "link"),
         }
         made.append(row)

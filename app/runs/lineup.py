@@ -59,13 +59,15 @@ def _sampled(choice: Choice, sampler: str, warm: float) -> Choice:
 
 def begin_all(play: Play, asked: Sequence[Choice]) -> list[Channel]:
     """Queue runs one behind the other; raises Refused, and then none of them is queued."""
+    composed = []
     for letter, choice in zip(LETTERS, asked, strict=False):
-        if why := play.check(choice):
-            raise Refused(f"Method {letter}: {why}")
+        composed.append(play.compose(choice))
+        if composed[-1].why:
+            raise Refused(f"Method {letter}: {composed[-1].why}")
     begun: list[Channel] = []
     try:
-        for choice in asked:
-            begun += [play.start(choice)]
+        for one in composed:
+            begun += [play.start(one.choice, method=one.method)]
     except Refused:
         for channel in begun:
             play.act(channel, "stop")

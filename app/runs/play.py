@@ -6,8 +6,7 @@ import re
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import DRAFTS, TARGET, words
 
 from .channel import Channel
+from .composed import Choice, Composed
 from .examples import examples
 from .memory import BYTES_A_TOKEN, Estimate, short
 from .shelf import Shelf, title
@@ -33,17 +33,6 @@ PROMPT = 1 << 20  # characters of a prompt
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
-
-
-@dataclass
-class Choice:
-    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes."""
-
-    prompt: str
-    names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    seed: int = 0
-    max_new: int = 64
 
 
 class Play(Shelf):
@@ -71,17 +60,24 @@ class Play(Shelf):
 
     # ---- runs
 
-    def check(self, choice: Choice) -> str:
-        """Why this combination cannot run, as a sentence; empty if it can, or if no model is there to ask."""
+    def compose(self, choice: Choice) -> Composed:
+        """The method of a choice, and why it cannot run, if it cannot and there are models to ask."""
+        from decodescope.engine.method import Method
         from decodescope.engine.pairing import paired
 
+        method = None
         try:
-            method = self.method(choice)
+            method = Method.named(choice.names, choice.settings)
+            self._allow(method)
             if self.models:
                 paired(method, self.models[TARGET], self.models)
         except ValueError as error:
-            return told(error)
-        return ""
+            return Composed(choice, method, told(error))
+        return Composed(choice, method, "")
+
+    def check(self, choice: Choice) -> str:
+        """Why this combination cannot run, as a sentence; empty if it can, or if no model is there to ask."""
+        return self.compose(choice).why
 
     def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
         """What a run of this choice will take, with these models (role -> key) or the present ones."""
@@ -98,16 +94,20 @@ class Play(Shelf):
         """The method that the controls describe; raises ParamError or MethodError."""
         from decodescope.engine.method import Method
 
-        made = Method.named(choice.names, choice.settings)
-        for part in made.parts().values():
+        method = Method.named(choice.names, choice.settings)
+        self._allow(method)
+        return method
+
+    def _allow(self, method: Method) -> None:
+        """Raise Refused for a method that opens a file, or that reads more models than the page has."""
+        for part in method.parts().values():
             for knob in part.params():
                 if knob.file and getattr(part, knob.name):
                     raise Refused(
                         f"{part.name}.{knob.name} names a file, and the page opens none: leave it empty, or use the command "
                         "line or Python."
                     )
-        self._has_roles(made)
-        return made
+        self._has_roles(method)
 
     def _has_roles(self, method: Method) -> None:
         """Raise Refused where the page has too few models for a method; without any, `Method.check` says what is needed."""
@@ -128,15 +128,10 @@ class Play(Shelf):
 
     def wants(self, choice: Choice) -> tuple[str, ...]:
         """The roles of further models that a choice asks for; none, where it makes no method."""
-        from decodescope.engine.method import Method
+        return self.compose(choice).wants
 
-        try:
-            return Method.named(choice.names, choice.settings).lanes
-        except ValueError:
-            return ()
-
-    def start(self, choice: Choice, visitor: str = "") -> Channel:
-        """Queue a run; raises Refused. A visitor has one run at a time."""
+    def start(self, choice: Choice, visitor: str = "", method: Method | None = None) -> Channel:
+        """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, where it is made already."""
         if not choice.prompt.strip():
             raise Refused("Write a prompt first: the text that the model goes on with.")
         if len(choice.prompt) > PROMPT:
@@ -154,25 +149,25 @@ class Play(Shelf):
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
             if going is not None and going.going:
                 raise Refused(f"Your run is still going (step {going.count}): stop it first.")
-            return self._start(choice, visitor)
+            return self._start(choice, visitor, method)
 
     def start_two(self, choice: Choice, other: Choice, visitor: str = "") -> tuple[Channel, Channel]:
         """Queue two runs, one behind the other; raises Refused, and then neither is queued."""
-        why = self.check(other)
-        if why:
-            raise Refused(f"The method to compare with: {why}")
+        second = self.compose(other)
+        if second.why:
+            raise Refused(f"The method to compare with: {second.why}")
         beside = visitor and visitor + "+"
         going = self._channels.get(self._own.get(beside, ""))
         if going is not None and going.going:
             raise Refused(f"The run beside yours is still going (step {going.count}): stop it first.")
         first = self.start(choice, visitor)
         try:
-            return first, self.start(other, beside)
+            return first, self.start(other, beside, second.method)
         except Refused:
             self.act(first, "stop")
             raise
 
-    def _start(self, choice: Choice, visitor: str) -> Channel:
+    def _start(self, choice: Choice, visitor: str, method: Method | None) -> Channel:
         from decodescope.engine.run import encode
         from decodescope.engine.session import Session
 
@@ -182,7 +177,7 @@ class Play(Shelf):
         def session() -> Session:
             return Session(
                 target,
-                self.method(choice),
+                method or self.method(choice),
                 encode(target, choice.prompt),
                 models=others,
                 max_new_tokens=choice.max_new,

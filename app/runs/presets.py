@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from decodescope.engine.method import Method
@@ -95,7 +96,18 @@ PRESETS: dict[str, Preset] = {
 def matching(choice: Choice) -> str | None:
     """The preset whose method these settings make, if there is one."""
     try:
-        wanted = Method.named(choice.names, choice.settings)
+        method = Method.named(choice.names, choice.settings)
     except ValueError:
         return None
-    return next((name for name, x in PRESETS.items() if Method.named(x.names, x.settings) == wanted), None)
+    return preset_of(method)
+
+
+def preset_of(method: Method | None) -> str | None:
+    """The preset that makes this method, if there is one."""
+    return next((name for name, other in _methods().items() if other == method), None)
+
+
+@cache
+def _methods() -> dict[str, Method]:
+    """preset -> its method, to compare with."""
+    return {name: Method.named(x.names, x.settings) for name, x in PRESETS.items()}

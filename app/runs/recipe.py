@@ -15,7 +15,7 @@ from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import Param
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.method import Method
+from decodescope.engine.method import Method, usual
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Header
 from decodescope.engine.trace.limits import TraceError
@@ -79,13 +79,12 @@ def _python(
 
 def _chosen(choice: Choice) -> dict[str, Any]:
     """The parts that are not the usual ones, and those of which a knob is set."""
-    usual = Method()
-    made: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for kind in KINDS:
         name = choice.names.get(kind)
-        if name and name not in (getattr(usual, kind).name, [getattr(usual, kind).name]):
-            made[kind] = name if isinstance(name, str) else list(name)
-    return made
+        if name and name not in (usual(kind).name, [usual(kind).name]):
+            chosen[kind] = name if isinstance(name, str) else list(name)
+    return chosen
 
 
 def _set(choice: Choice) -> dict[str, list[tuple[Param, Any]]]:
@@ -128,15 +127,14 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
         return replace(choice, names=PRESETS[name].names, settings=PRESETS[name].settings)
     if kind not in KINDS or name not in registry(kind) or not registry(kind)[name].listed:
         raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
-    usual = {x: part.name for x, part in Method().parts().items()}
-    names: dict[str, Any] = {**usual, **choice.names}
+    names: dict[str, Any] = {**{x: usual(x).name for x in KINDS}, **choice.names}
     if kind == "sampler":
         before = [names[kind]] if isinstance(names[kind], str) else names[kind]
         names[kind] = [name] if name == "greedy" else [*(x for x in before if x not in ("greedy", name)), name]
     else:
         names[kind] = name
     if kind not in kinds_of(names) and kind != "schedule":
-        names["strategy"] = usual["strategy"]
+        names["strategy"] = usual("strategy").name
     names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
     still = {*names, *names.get("sampler", ())} - {kind, name}
     made = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
@@ -189,13 +187,13 @@ def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
     knobs = policy.knobs()
     if not knobs.get("share"):
         return knobs
-    usual = type(policy)(**{"share": knobs["share"]})
-    asked = usual.knobs()
+    plain = type(policy)(**{"share": knobs["share"]})
+    asked = plain.knobs()
     try:
-        usual.begin(spec_of(header.model), len(header.prompt))
+        plain.begin(spec_of(header.model), len(header.prompt))
     except ValueError:  # a header from elsewhere, of no model or of a share that none can have
         return knobs
-    return asked if usual == policy else knobs
+    return asked if plain == policy else knobs
 
 
 def smaller(header: Header) -> list[dict[str, str]]:
@@ -205,13 +203,11 @@ def smaller(header: Header) -> list[dict[str, str]]:
         choice = recorded(header)
     except Refusal:
         return []
-    found = []
-    for name in SMALLER:
-        names, settings = PRESETS[name].names, PRESETS[name].settings
-        if matching(choice) != name:
-            lesser = as_json(replace(choice, names=names, settings=settings))
-            found.append({"title": PRESETS[name].title, "settings": lesser})
-    return found
+    own, offers = matching(choice), []
+    for name in (x for x in SMALLER if x != own):
+        lesser = replace(choice, names=PRESETS[name].names, settings=PRESETS[name].settings)
+        offers.append({"title": PRESETS[name].title, "settings": as_json(lesser)})
+    return offers
 
 
 def as_json(choice: Choice) -> str:

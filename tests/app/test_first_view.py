@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from browser import STEP, Lab, served
 from toylab import speculative
 
 from decodescope.app.http.guard import Guard
+from decodescope.app.runs.composed import Composed
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS
@@ -244,10 +246,15 @@ def test_a_method_that_cannot_be_compared_starts_nothing(lab: Lab) -> None:
     before = len(lab.play._jobs)
     option(page, "#ds-other", PRESETS["h2o"].title)
     page.get_by_label("New tokens").fill("20")
-    lab.play.check, kept = (lambda choice: "It does not fit." if choice.names.get("policy") == "h2o" else ""), lab.play.check  # type: ignore[method-assign]
+    kept = lab.play.compose
+
+    def refusing(choice: Choice) -> Composed:
+        return replace(kept(choice), why="It does not fit." if choice.names.get("policy") == "h2o" else "")
+
+    lab.play.compose = refusing  # type: ignore[method-assign]
     try:
         page.click("#ds-run")
         page.wait_for_selector("#ds-answer .ds-refusal >> text=The method to compare with: It does not fit.")
     finally:
-        lab.play.check = kept  # type: ignore[method-assign]
+        lab.play.compose = kept  # type: ignore[method-assign]
     assert len(lab.play._jobs) == before

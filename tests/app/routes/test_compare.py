@@ -315,10 +315,10 @@ def test_a_refused_line_up_is_stopped_again(play: Any, monkeypatch: pytest.Monke
     started = []
     real = play.start
 
-    def start(choice: Choice, visitor: str = "") -> Any:
+    def start(choice: Choice, **more: Any) -> Any:
         if started:
             raise Refused("16 runs are waiting.")
-        started.append(real(choice, visitor))
+        started.append(real(choice, **more))
         return started[0]
 
     monkeypatch.setattr(play, "start", start)

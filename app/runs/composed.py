@@ -1,0 +1,36 @@
+"""Composed: a choice with the method that it makes. It is made once for a change of the page, or a run, and handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from decodescope.engine.method import Method
+
+
+@dataclass
+class Choice:
+    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes."""
+
+    prompt: str
+    names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    seed: int = 0
+    max_new: int = 64
+
+
+@dataclass(frozen=True)
+class Composed:
+    """method: what the choice makes, None where it makes none;  why: what stands against a run of it, as a sentence; empty
+    if nothing does"""
+
+    choice: Choice
+    method: Method | None
+    why: str
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """The roles of further models that it asks for; none, where there is no method."""
+        return () if self.method is None else self.method.lanes

@@ -1,0 +1,66 @@
+"""A change of the page, and a run, make their method once, and hand it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from toylab import speculative
+
+from decodescope.app.page import layout
+from decodescope.app.runs.lineup import begin_all
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.presets import PRESETS, preset_of
+from decodescope.engine.method import Method
+
+
+@pytest.fixture
+def composed(monkeypatch: pytest.MonkeyPatch) -> list[Method]:
+    """The methods that were made since, in order; those of the presets are there already."""
+    preset_of(None)
+    methods: list[Method] = []
+    begin = Method.__init__
+
+    def counted(self: Method, *parts: Any, **named: Any) -> None:
+        begin(self, *parts, **named)
+        methods.append(self)
+
+    monkeypatch.setattr(Method, "__init__", counted)
+    return methods
+
+
+def handler(play: Play, name: str) -> tuple[Callable[..., Any], list[Any]]:
+    """What the page calls, and what its inputs hold when it opens."""
+    with layout.page(play) as page:
+        event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == name)
+    return event.fn, [getattr(x, "value", None) for x in event.inputs]
+
+
+@pytest.mark.parametrize("name", ["checked", "chosen"])
+def test_a_change_of_the_page_makes_one_method(name: str, play: Play, composed: list[Method]) -> None:
+    changed, values = handler(play, name)
+    composed.clear()
+    answers = changed(*values)
+    assert len(composed) == 1
+    assert layout.FIRST in answers, "the preset that the page opens with is known again by it"
+
+
+def test_a_run_makes_one_method_and_a_comparison_one_each(play: Play, composed: list[Method]) -> None:
+    run, (_, *values) = handler(play, "start")  # the first says what to compare with
+    composed.clear()
+    assert "run" in run(SimpleNamespace(session_hash="one"), "", *values) and len(composed) == 1
+    composed.clear()
+    assert "with" in run(SimpleNamespace(session_hash="two"), "plain", *values) and len(composed) == 2
+    composed.clear()
+    begin_all(play, [speculative(), speculative(), Choice("hello", PRESETS["plain"].names)])
+    assert len(composed) == 3
+
+
+def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(play: Play) -> None:
+    odd = Choice("x", {"drafter": "nothing"})
+    refused = play.compose(odd)
+    assert refused.method is None and refused.wants == () and "no drafter is called 'nothing'" in refused.why
+    with pytest.raises(ValueError, match="no drafter is called 'nothing'"):
+        play.start(odd)
