@@ -16,6 +16,7 @@ from decodescope.engine.checkpoint.config import spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.checkpoint.weights import Weights, files
+from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
@@ -78,6 +79,15 @@ def load(
     return Model(name, folder, spec, decoder, tokenizer, fingerprint(folder), sorted(x for x in stops if x < spec.vocab))
 
 
+def loaded(model: Model | str | Path, name: str = "model") -> Model:
+    """The model itself, or the one that a name or a folder stands for; `name` of the argument. Raises LoadError."""
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | Path):
+        raise LoadError(f"{name} is {shown(model)}: give a model that was loaded, or what load takes; {_ways()}")
+    return load(model)
+
+
 def models() -> list[dict[str, Any]]:
     """The shipped models, largest first: name, path, params, context. No weights are read."""
     found = []
@@ -95,6 +105,8 @@ def _shipped() -> list[Path]:
 
 def find(name_or_path: str | Path) -> tuple[str, Path]:
     """The model's name and its folder, fetched from the hub if it is neither shipped nor a folder."""
+    if not isinstance(name_or_path, str | Path):
+        raise LoadError(f"A model is {shown(name_or_path)}; {_ways()}")
     name = str(name_or_path)
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
         return name, SHIPPED / name

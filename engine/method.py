@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-from decodescope.engine.core.component import KINDS, Component, build, recorded
+from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
 from decodescope.engine.core.params import nearest
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.refusal import Refusal
@@ -45,18 +46,45 @@ class Method:
     depth: Depth = field(default_factory=AllLayers)
     sampler: Sampler = field(default_factory=Greedy)
 
+    def __post_init__(self) -> None:
+        for kind, part in self.parts().items():
+            if getattr(part, "kind", None) != kind:
+                way = f"Method.of({part!r})" if isinstance(part, str) else "what the family's files define"
+                raise MethodError(f"{kind} = {shown(part)}: must be a part of that kind; use {way}, or Method.named.")
+
+    @classmethod
+    def of(cls, given: Method | str | Mapping[str, str | Iterable[str]] | None) -> Method:
+        """The method itself; that of a part's name, "prompt_lookup" or "h2o", with the usual ones beside it; that of a mapping
+        from kinds to names; plain greedy decoding for None. Raises ParamError or MethodError."""
+        if isinstance(given, Method):
+            return given
+        if given is None or isinstance(given, Mapping):
+            return cls.named(given)
+        if not isinstance(given, str):
+            raise MethodError(f"method is {shown(given)}: give a Method, or the name of one of its parts.")
+        shelves = {kind: [name for name, part in registry(kind).items() if part.listed] for kind in KINDS}
+        homes = [kind for kind, names in shelves.items() if given in names]
+        if len(homes) == 1:
+            return cls.named({homes[0]: given})
+        if not homes:
+            close = nearest(given, [name for names in shelves.values() for name in names])
+            raise MethodError(f"no part is called {shown(given)}.{close} The command `decodescope methods` lists them.")
+        kinds = " and ".join(f"a {kind}" for kind in homes)
+        raise MethodError(f"{given} is the name of {kinds}: say which, such as {{{homes[0]!r}: {given!r}}}.")
+
     @classmethod
     def named(
         cls,
         names: Mapping[str, str | Iterable[str]] | None = None,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Method:
         """Compose by name: names maps a kind to a component's name; for "sampler" a list of names makes a chain.
 
-        settings maps a kind, or the name of a chained sampler, to knobs; values may be text as typed on a command line.
+        settings maps a kind, or the name of a chained sampler, to knobs; values may be text as typed on a command line, and
+        {"drafter.length": 6} is {"drafter": {"length": 6}}.
         Raises ParamError for names, knobs or values that do not exist, MethodError for settings of a part not chosen.
         """
-        names, settings = dict(names or {}), {key: dict(x) for key, x in (settings or {}).items()}
+        names, settings = dict(names or {}), _knobs(settings or {})
         parts: dict[str, Any] = {}
         for kind in KINDS:
             chosen = names.pop(kind, None)
@@ -189,3 +217,14 @@ def usual(kind: str) -> Component:
     """The part of this kind that a method has where none is named."""
     factory = next(f.default_factory for f in fields(Method) if f.name == kind)
     return cast(Callable[[], Component], factory)()
+
+
+def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Part -> knob -> value, of settings by part or by part and knob."""
+    knobs: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        part, dot, knob = str(key).partition(".")
+        if not dot and not isinstance(value, Mapping):
+            raise MethodError(f"settings of {part} are {shown(value)}: give its knobs, such as {{'length': 6}}.")
+        knobs.setdefault(part, {}).update({knob: value} if dot else value)
+    return knobs

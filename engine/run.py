@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from decodescope.engine.core.arguments import ids, shown, texts
 from decodescope.engine.trace import Trace, TraceWriter
 from decodescope.engine.trace.events import Level, Step
 from decodescope.engine.trace.summary import Summary, summarise
 
+from .load import Model, loaded
 from .method import Method, MethodError
 from .session import Session
-
-if TYPE_CHECKING:
-    from .load import Model
 
 
 class Run:
@@ -48,9 +47,10 @@ class Run:
 
 
 def encode(model: Model, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
-    """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat."""
+    """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat. Raises ParamError
+    for what is neither, MethodError for a text where there is no tokenizer."""
     if not isinstance(text_or_ids, str):
-        return list(text_or_ids)
+        return ids(text_or_ids, "the prompt")
     if model.tokenizer is None:
         raise MethodError(f"{model.name} has no tokenizer: give the prompt as token ids.")
     if chat:
@@ -78,16 +78,16 @@ class Tee:
 
 
 def run(
-    model: Model,
-    method: Method | None = None,
+    model: Model | str | Path,
+    method: Method | str | Mapping[str, str] | None = None,
     text_or_ids: str | Sequence[int] = "",
     *,
-    models: Mapping[str, Model] | None = None,
-    draft: Model | None = None,
+    models: Mapping[str, Model | str | Path] | None = None,
+    draft: Model | str | Path | None = None,
     max_new_tokens: int = 64,
     seed: int = 0,
     chat: bool = False,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] = (),
     level: Level = "decisions",
     layers: Sequence[int] | None = None,
     path: str | Path | None = None,
@@ -95,21 +95,24 @@ def run(
 ) -> Run:
     """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
 
-    draft is short for models={"draft": draft}. With a `path` the trace is also written there while the run goes.
-    Raises MethodError or ParamError for what cannot be run; what fails on the way ends the run with a reason in its trace
-    and raises EngineFault.
+    A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
+    short for models={"draft": draft}; `stop` is one text or several. With a `path` the trace is also written there while the
+    run goes. Raises LoadError, MethodError or ParamError for what cannot be run; what fails on the way ends the run with a
+    reason in its trace and raises EngineFault.
     """
-    roles = dict(models or {})
-    if draft is not None:
-        roles["draft"] = draft
+    given = {**(models or {}), **({} if draft is None else {"draft": draft})}
+    composed, stops = Method.of(method), texts(stop, "stop")
+    if path is not None and not isinstance(path, str | Path):
+        raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")
+    model, roles = loaded(model), {role: loaded(x, role) for role, x in given.items()}
     session = Session(
         model,
-        method or Method(),
+        composed,
         encode(model, text_or_ids, chat),
         models=roles,
         max_new_tokens=max_new_tokens,
         seed=seed,
-        stop_texts=stop,
+        stop_texts=stops,
         chat=chat,
         level=level,
         layers=layers,

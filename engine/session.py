@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from decodescope.engine.core.arguments import SEEDS, choice, ids, texts, whole
 from decodescope.engine.core.component import declared
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.hardware import load_profile
@@ -21,7 +22,7 @@ from decodescope.engine.decoding.state import State, Stop
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.timing.measure import profile_key
-from decodescope.engine.trace.events import End, EndReason, Header, Level, Prefill, Step
+from decodescope.engine.trace.events import LEVELS, End, EndReason, Header, Level, Prefill, Step
 
 from .method import Method, MethodError
 from .pairing import context, paired, vocabulary
@@ -66,6 +67,10 @@ class Session(State):
         layers: Sequence[int] | None = None,
         asked: int | None = None,
     ):
+        prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
+        max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
+        choice(level, "level", LEVELS)
+        layers = layers if layers is None else ids(layers, "layers")
         self.method = m = copy.deepcopy(method)
         spec = model.spec
         self._models = used = paired(m, model, models or {})
@@ -79,11 +84,11 @@ class Session(State):
         if stop_texts and pieces is None:
             raise MethodError(f"{spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
         super().__init__(
-            tokens=list(prompt),
+            tokens=prompt,
             prompt=len(prompt),
             max_new=max_new_tokens,
             limit=limit,
-            stop=Stop(frozenset(stops), tuple(t.encode() for t in stop_texts if t), pieces),
+            stop=Stop(frozenset(stops), tuple(t.encode() for t in stop_texts), pieces),
             target=Lane(
                 "target",
                 model.decoder.limited(vocab),
@@ -111,7 +116,7 @@ class Session(State):
         self.end: End | None = None
         self.steps = 0
         self.prefilled: Prefill | None = None
-        self._seed, self._chat, self._stop_texts = seed, chat, list(stop_texts)
+        self._seed, self._chat, self._stop_texts = seed, chat, stop_texts
         self._parent: dict[str, Any] | None = None
         self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
         self._opened = False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
+from decodescope.engine.core.arguments import whole
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.trace import SUFFIX, Trace, TraceError, frame
-from decodescope.engine.trace import open_trace as open_file
+from decodescope.engine.trace import frame
+from decodescope.engine.trace.given import open_named as open_trace
+from decodescope.engine.trace.given import trace_of
 from decodescope.lab.decision.explain import Explanation, decisions, explain
 from decodescope.lab.reports.report import Report
 from decodescope.lab.reports.shown import report
@@ -31,25 +33,17 @@ __all__ = [
     "report",
     "show",
 ]
-EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "traces"
 
 
-def show(trace: Trace, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None) -> Scope:
-    """The trace step by step; begins at `step`, else at its last one. With the `profile` of the machine that ran it there
-    is a roofline."""
-    made = Scope(trace, views, profile)
+def show(given: Any, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None) -> Scope:
+    """A run step by step: a trace, what `run` returned, a path, or the name of an example. Begins at `step`, counted from the
+    end where it is negative, else at its last one. With the `profile` of the machine that ran it there is a roofline.
+
+    Raises TraceError for what is no trace, ParamError for a step that it does not have.
+    """
+    trace = trace_of(given)
+    scope = Scope(trace, views, profile)
     if step is not None:
-        made.step = range(len(trace.steps))[step]
-    return made
-
-
-def open_trace(name: str | Path) -> Trace:
-    """A trace by path, or one of the shipped examples by name."""
-    path = Path(name).expanduser()
-    if path.suffix == SUFFIX or path.exists():
-        return open_file(path)
-    example = EXAMPLES / f"{name}{SUFFIX}"
-    if not example.is_file():
-        known = ", ".join(sorted(p.stem for p in EXAMPLES.glob(f"*{SUFFIX}"))) or "none here"
-        raise TraceError(f"There is no file {name}, and no example of that name; examples: {known}.")
-    return open_file(example)
+        count = len(trace.steps)
+        scope.step = range(count)[whole(step, "step", -count, count - 1)]
+    return scope

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from .given import trace_of
 from .notes import singles, told
 from .trace import Trace
 
@@ -14,14 +15,15 @@ if TYPE_CHECKING:
 Table = Literal["steps", "decisions", "cache", "passes", "notes"]
 
 
-def frame(trace: Trace, table: Table = "steps") -> DataFrame:
-    """One table of `trace`: a row per step, per decision (trial), per lane and step of its cache, per pass, or per value that
-    a part told; of those `at` is the node (-1: the root) or the row of a grid that it is of.
+def frame(given: Any, table: Table = "steps") -> DataFrame:
+    """One table of a trace, of what `run` returned, or of a file: a row per step, per decision (trial), per lane and step of
+    its cache, per pass, or per value that a part told; of those `at` is the node (-1: the root) or the row of a grid.
 
     Units stand in the columns' names. Step -1 is the reading of the prompt; a field that was not recorded is missing.
     """
     import pandas
 
+    trace = trace_of(given)
     if table not in _ROWS:
         raise ValueError(f"There is no table {table!r}; choose one of {', '.join(_ROWS)}.")
     columns, rows = _ROWS[table]

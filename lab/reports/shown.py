@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from decodescope.engine.trace import Trace
+from decodescope.engine.trace.given import trace_of
 from decodescope.lab.views.export import Frozen
 
 from .page import page
@@ -21,7 +22,8 @@ class Shown(Report):
         return Frozen(page(self), HIGH)._repr_html_()
 
 
-def report(traces: Trace | Iterable[Trace]) -> Shown:
-    """Where the drafts of these runs died, and what to try next. Raises TraceError where they were not made by one method on
-    one model, do not hold decisions, or hold no draft."""
-    return Shown(**vars(counted(traces)))
+def report(given: Any) -> Shown:
+    """Where the drafts of these runs died, and what to try next: one or several traces, runs, or paths. Raises TraceError where
+    they were not made by one method on one model, do not hold decisions, or hold no draft."""
+    several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+    return Shown(**vars(counted([trace_of(x) for x in given] if several else trace_of(given))))

@@ -10,6 +10,7 @@ import anywidget
 import traitlets
 
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.given import trace_of
 from decodescope.engine.trace.summary import summarise
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import Wire
@@ -69,9 +70,10 @@ class Comparison(anywidget.AnyWidget):
         self.send({"which": which, "messages": [wire.step(step, whole=True) for step in steps]})
 
 
-def compare(a: Trace, b: Trace, views: Sequence[str] = VIEWS) -> Comparison:
-    """Show two traces side by side; A is what B is measured against."""
-    return Comparison(a, b, views)
+def compare(a: Any, b: Any, views: Sequence[str] = VIEWS) -> Comparison:
+    """Show two runs side by side; A is what B is measured against. Each is a trace, what `run` returned, or a path. Raises
+    TraceError for anything else."""
+    return Comparison(trace_of(a), trace_of(b), views)
 
 
 def differences(a: Trace, b: Trace) -> list[Difference]:

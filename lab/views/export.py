@@ -7,6 +7,7 @@ from typing import Any
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.given import trace_of
 from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.summary import summarise
 from decodescope.lab.wire.messages import PLENTY, messages
@@ -24,7 +25,7 @@ _AS_CODES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def export_html(
-    trace: Trace,
+    given: Any,
     path: str | Path | None = None,
     *,
     first: int | None = None,
@@ -33,15 +34,18 @@ def export_html(
     views: tuple[str, ...] = VIEWS,
     step: int | None = None,
     profile: HardwareProfile | None = None,
-    beside: Trace | None = None,
+    beside: Any = None,
 ) -> str:
-    """One HTML file with module, styles and steps inside; written to `path` if given, and returned.
+    """One HTML file with module, styles and steps inside; written to `path` if given, and returned. `given` and `beside` are
+    traces, what `run` returned, or paths.
 
     Steps `first` to `last` have their trees; those before are there without, so that the text is whole, those after are
     left out. Without `text` it holds token ids only, which the model's tokenizer can still turn back into text. It opens
     at `step`, by default the first one with a tree. With the `profile` of the machine that ran it, it draws the roofline.
     With another run `beside` it shows both under one scrubber, all steps of them; the table is that of `trace`.
     """
+    trace = trace_of(given)
+    beside = None if beside is None else trace_of(beside)
     if beside is not None and (first, last, step) != (None, None, None):
         raise ValueError("A file of two runs holds all their steps: leave first, last and step out, or export one run.")
     first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)

@@ -6,17 +6,19 @@ from typing import Any
 
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.given import trace_of
 
 PHASES = ("draft", "verify", "commit", "policy")
 _STEPS, _PHASES, _LANES = 1, 2, 3  # threads; each lane of the cache has one more
 
 
-def export_perfetto(trace: Trace) -> dict[str, Any]:
-    """Steps, their phases, and the passes of every lane, as {"traceEvents": [...]}; times in microseconds.
+def export_perfetto(given: Any) -> dict[str, Any]:
+    """Steps, their phases, and the passes of every lane, as {"traceEvents": [...]}; times in microseconds. `given` is a trace,
+    what `run` returned, or a path.
 
     A trace records how long a pass took, not when it began: passes stand one behind the other in their phase.
     """
-    lanes: dict[str, int] = {}
+    trace, lanes = trace_of(given), dict[str, int]()
     events: list[dict[str, Any]] = []
     if trace.prefill is not None:
         events += _slice("prefill", 0.0, trace.prefill.wall_us, _STEPS, tokens=trace.prefill.n)
