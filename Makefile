@@ -14,7 +14,7 @@ help:
 	@echo 'make lint       ruff and mypy only'
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
-	@echo 'make nightly    long statistical tests of the sampling law'
+	@echo 'make nightly    the tests at their full size: an hour'
 	@echo 'make release    the same with a million texts of each case'
 	@echo 'make identity   greedy text equals plain decoding, all prompts'
 	@echo 'make soak       hours of runs, stops and faults'

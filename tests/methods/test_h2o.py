@@ -8,6 +8,7 @@ import pytest
 import torch
 import toys
 from masked import Keep, Masked
+from sizes import sizes
 from torch import Tensor
 
 from decodescope.engine.core.component import build
@@ -59,11 +60,12 @@ def step(lane: Lane, root: int, path: list[int], wrong: int) -> Tensor:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("heavy", "recent"), [(0, 1), (2, 1), (1, 3), (4, 4), (30, 30)])
+@sizes("seeds, lengths", usual=(1, (2, 24)), full=(2, (2, 9, 24)))
 @torch.inference_mode()
-def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str) -> None:
+def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str, seeds: int, lengths: tuple[int, ...]) -> None:
     """Token by token and in drafted blocks with refused nodes: same sets, same logits, at the same commits."""
     late = 0
-    for seed, length, blocks in product(range(2), (2, 9, 24), (False, True)):
+    for seed, length, blocks in product(range(seeds), lengths, (False, True)):
         decoder = model(LAYOUTS[layout], seed)
         lane, reference = h2o(decoder, heavy, recent), Masked(decoder, rule(heavy, recent))
         text = toys.prompts(1, length + 14, seed)[0]

@@ -7,6 +7,7 @@ from itertools import chain, combinations
 import pytest
 import torch
 import toys
+from sizes import sizes
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build
@@ -26,10 +27,11 @@ def skipping(count: int = 40, sampler: str = "greedy", **settings):
 
 
 @pytest.mark.parametrize("skip", SETS, ids=" ".join)
-def test_any_skip_set_leaves_the_text_and_the_cache_alone(skip: tuple[str, ...]) -> None:
-    due = toys.greedy(DEEP.decoder, toys.PROMPT, 40)
+@sizes("count", usual=15, full=40)
+def test_any_skip_set_leaves_the_text_and_the_cache_alone(skip: tuple[str, ...], count: int) -> None:
+    due = toys.greedy(DEEP.decoder, toys.PROMPT, count)
     for siblings in (False, True):
-        session = skipping(skip=", ".join(skip), stop=0.0, siblings=siblings)
+        session = skipping(count, skip=", ".join(skip), stop=0.0, siblings=siblings)
         assert session.end.tokens == due and toys.same_as_fresh(session.target)
         draft = next(p for p in session.sink.steps[0].passes if p.phase == "draft")
         assert (draft.attn, draft.ffn) == tuple(4 - sum(word[0] == kind for word in skip) for kind in "af")

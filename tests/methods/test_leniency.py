@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 from torch import Tensor
 
+from decodescope.engine import Session
 from decodescope.engine.decoding.acceptance import Cursor
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.leniency import Leniency
@@ -20,6 +23,11 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.trace import check
 
 FORMS = ("linear", "square", "exponential")
+DRAFTERS: dict[str, Any] = {
+    "chain": ("draft_model", {"length": 3}),
+    "tree": ("draft_model", {"length": 3, "width": 3}),
+    "lookup": "prompt_lookup",
+}
 
 
 def first_token(rule: Leniency, p: Tensor, q: Tensor, siblings: int = 1) -> tuple[Tensor, float]:
@@ -84,15 +92,20 @@ def test_acceptance_grows_and_the_law_moves_away_as_epsilon_falls(form: str) -> 
     assert moved > 10, "the rule is labelled lossy and should be seen to be"
 
 
-@pytest.mark.parametrize(
-    "drafter", [("draft_model", {"length": 3}), ("draft_model", {"length": 3, "width": 3}), "prompt_lookup"]
-)
+def drawn(drafter: str, **rule: Any) -> Session:
+    """A sampled run of one of DRAFTERS."""
+    return toys.decode(toys.method(drafter=DRAFTERS[drafter], sampler="temperature", **rule), count=40, seed=4)
+
+
+drawn_losslessly = cache(drawn)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("form", FORMS)
-def test_epsilon_one_is_the_lossless_rule(form: str, drafter) -> None:
+def test_epsilon_one_is_the_lossless_rule(form: str, drafter: str) -> None:
     """Same seed, same uniforms: the same verdicts, tests and text."""
-    parts = dict(drafter=drafter, sampler=("temperature", {"temperature": 1.0}))
-    plain = toys.decode(toys.method(**parts), count=60, seed=4)
-    kind = toys.decode(toys.method(acceptance=("leniency", {"form": form, "epsilon": 1.0}), **parts), count=60, seed=4)
+    plain = drawn_losslessly(drafter)
+    kind = drawn(drafter, acceptance=("leniency", {"form": form, "epsilon": 1.0}))
     assert kind.tokens == plain.tokens
     for a, b in zip(kind.sink.steps, plain.sink.steps, strict=True):
         assert a.path == b.path and (a.trials and replace(a.trials, num=None)) == b.trials

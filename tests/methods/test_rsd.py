@@ -10,6 +10,7 @@ import torch
 import toys
 from law.forking import outcomes
 from law.tables import PROMPT, constant, model, table
+from sizes import sizes
 
 from decodescope.engine import Session
 from decodescope.engine.core.refusal import Refusal
@@ -90,9 +91,10 @@ def test_without_branches_it_is_a_draft_model_chain(made: Drafter) -> None:
     assert texts[0].tokens == texts[1].tokens
 
 
-def test_rsd_s_levels_are_sequences_drawn_without_replacement() -> None:
+@sizes("runs", usual=2000, full=6000)
+def test_rsd_s_levels_are_sequences_drawn_without_replacement(runs: int) -> None:
     """Of 9 sequences of 2 tokens, 2 are drawn without replacement: how often each is among them, and first."""
-    logits, runs = table(3, seed=5, scale=1.0), 6000
+    logits = table(3, seed=5, scale=1.0)
     session = started(RSDS(width=2, length=2), model(logits, 3))
     start = tuple(enumerate(PROMPT))
     law = {}

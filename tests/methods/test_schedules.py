@@ -14,6 +14,7 @@ from law.cases import SAMPLERS, worlds
 from law.reference import text_law
 from law.tables import TableDecoder, model
 from law.walk import Walk, distance
+from sizes import thinned
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build, registry
@@ -38,6 +39,7 @@ DRAFTERS = {
     "early_exit": dict(length=4, layers=1),
     "layer_skip": dict(length=4, ratio=0.5, stop=0.0),
 }
+DRAWING = ["greedy", ("temperature", {"temperature": 0.9})]
 MODELS_ONLY = ("specdec_pp", "goodput")  # they ask for a draft model
 
 
@@ -62,9 +64,7 @@ def asked(room: int = 99) -> Context:
 # ---- every schedule
 
 
-@pytest.mark.parametrize("sampler", ["greedy", ("temperature", {"temperature": 0.9})], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule, drafter, sampler", thinned(2, SCHEDULES, DRAFTERS, DRAWING))
 def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(schedule: Any, drafter: str, sampler: Any) -> None:
     if schedule[0] in MODELS_ONLY and drafter != "draft_model":
         with pytest.raises(MethodError, match=rf"^{schedule[0]} .* {drafter} drafts without one; choose the .*\.$"):
