@@ -11,7 +11,7 @@ from typing import Literal
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.trace.events import End, EndReason, Step
 
-from .session import Session
+from .session import Session, Stopped
 
 Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace
@@ -65,7 +65,8 @@ class Job:
         self._changed.notify_all()
 
     def cancel(self) -> None:
-        """End the run between two steps; the steps so far stay. One that still waits ends at once."""
+        """End the run between two steps, or between two chunks of its prompt; the steps so far stay. One that still waits ends
+        at once."""
         with self._changed:
             self._cancelled = True
             self._changed.notify_all()
@@ -221,13 +222,17 @@ class Runner:
 
     def _serve(self, job: Job) -> None:
         session, spent = job.session, 0.0  # seconds of computing: a run that is paused may stand as long as it likes
+        session.halted = lambda: job._cancelled or self._closing
         try:
             while session.end is None:
                 if not job._allowed(lambda: self._closing, self._aside):
                     session.finish("stopped_by_user")
                     break
                 began = time.perf_counter()
-                step = session.step()
+                try:
+                    step = session.step()
+                except Stopped:
+                    break
                 spent += time.perf_counter() - began
                 job._made(step)
                 if self.longest_s is not None and session.end is None and spent > self.longest_s:

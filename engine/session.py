@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,11 +43,17 @@ class Sink(Protocol):
         ...
 
 
+class Stopped(Exception):
+    """The prompt was not read to its end, because the run was stopped meanwhile; the session has ended."""
+
+
 class Session(State):
     """Decodes one prompt with one method.
 
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
+    halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
+    reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     asked:  how many tokens of `prompt` a policy takes its share of, where the others were written by a run; None: all
     """
 
@@ -113,6 +119,8 @@ class Session(State):
         self.recorder.attach(self.target)
         m.policy.begin(spec, len(prompt) if asked is None else asked)
         self.sink: Sink | None = None
+        self.halted: Callable[[], bool] | None = None
+        self.reading: tuple[str, int, int] | None = None
         self.end: End | None = None
         self.steps = 0
         self.prefilled: Prefill | None = None
@@ -190,16 +198,17 @@ class Session(State):
 
     @torch.inference_mode()
     def start(self) -> Prefill:
-        """Read the prompt up to the root; done by the first step if nobody did it before."""
+        """Read the prompt up to the root; done by the first step if nobody did it before. Raises Stopped if it was stopped
+        between two chunks."""
         if self.prefilled is not None:
             return self.prefilled
         self._started = time.perf_counter()
         with _Faults(self):
             if self.prompt > 1:
-                self.target.read(self.tokens[:-1], "prefill")
+                self.target.read(self.tokens[:-1], "prefill", self._between(TARGET))
             passes = self.target.take_passes()
-            for lane in self.lanes.values():
-                lane.read(self.tokens[:-1] or self.tokens, "prefill")
+            for role, lane in self.lanes.items():
+                lane.read(self.tokens[:-1] or self.tokens, "prefill", self._between(role))
                 passes += lane.take_passes()
             prefill_us = (time.perf_counter() - self._started) * 1e6
             self.method.strategy.begin(self)
@@ -208,6 +217,16 @@ class Session(State):
             self.prefilled = Prefill(self.prompt - 1, passes, change, round(prefill_us, 1))
             self._keep(self.prefilled)
         return self.prefilled
+
+    def _between(self, role: str) -> Callable[[int, int], None]:
+        """What is done between two chunks of the prompt that the lane of `role` reads."""
+
+        def between(read: int, of: int) -> None:
+            self.reading = (role, read, of)
+            if self.halted is not None and self.halted():
+                raise Stopped
+
+        return between
 
     @torch.inference_mode()
     def step(self) -> Step:
@@ -267,7 +286,8 @@ class Session(State):
         shared = [self._models, self.target.executor, *self._models.values()]
         shared += [x.tokenizer for x in self._models.values()]
         memo = {id(x): x for x in shared if x is not None}
-        memo[id(self.sink)] = None  # type: ignore[assignment] # the branch has its own sink, or none
+        for own in (self.sink, self.halted):  # the branch has its own, or none
+            memo[id(own)] = None  # type: ignore[assignment]
         made = copy.deepcopy(self, memo)
         made.sink, made.run_id = None, secrets.token_hex(8)
         made._parent = {"run": self.run_id, "step": self.steps}
@@ -299,7 +319,7 @@ class _Faults:
         del s.tokens[self.told :]  # of a step that has no record nothing counts
         if isinstance(error, EngineFault):
             s.finish(error.reason, str(error))
-        elif isinstance(error, KeyboardInterrupt):
+        elif isinstance(error, KeyboardInterrupt | Stopped):
             s.finish("stopped_by_user")
         elif isinstance(error, Exception):
             from decodescope.engine.trace import StorageFull

@@ -88,10 +88,13 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
 
 
 def follow(session: Session, model: Model, live: Live | None) -> None:
-    """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, a
-    second one at once."""
+    """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, or after
+    the chunk of the prompt that is being read, a second one at once."""
+    from decodescope.engine.session import Stopped
+
     assert model.tokenizer is not None
     with interrupts() as seen:
+        session.halted = lambda: bool(seen)
         try:
             session.start()
             while session.end is None:
@@ -101,7 +104,7 @@ def follow(session: Session, model: Model, live: Live | None) -> None:
                 step = session.step()
                 if live is not None:
                     live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Stopped):
             session.finish("stopped_by_user")
         except BrokenPipeError:
             session.finish("stopped_by_user")

@@ -161,11 +161,14 @@ class Lane:
         """Drop what is pending."""
         self.cache.rollback()
 
-    def read(self, tokens: list[int], phase: str = "catch_up") -> Tensor:
+    def read(
+        self, tokens: list[int], phase: str = "catch_up", between: Callable[[int, int], None] | None = None
+    ) -> Tensor:
         """Be at exactly `tokens` and return the logits float [V] after the last of them.
 
         What was read beyond the common prefix is forgotten, so a drafter may call this freely. At least the last token is
-        read anew. The probe is left with the states of all that was read anew.
+        read anew. The probe is left with the states of all that was read anew. between: told before each chunk how many of
+        the tokens have been read, and of how many; what it raises ends the reading, with all chunks so far committed.
         """
         same = self.common(tokens)
         same = min(same, len(tokens) - 1)
@@ -173,6 +176,8 @@ class Lane:
         logits = None
         hidden: list[dict[int | str, Tensor]] = []
         for at in range(same, len(tokens), CHUNK):
+            if between is not None:
+                between(at, len(tokens))
             chunk = tokens[at : at + CHUNK]
             feed = Feed.causal(chunk, at, self.decoder.device, logits="last")
             logits = self.forward(feed, phase)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 
 import plotly.graph_objects as go
 
 from decodescope.engine.trace.events import Piece
 from decodescope.lab.words.style import LIGHT, SANS
-from decodescope.lab.words.tokens import escaped, shown
+from decodescope.lab.words.tokens import shown
 
 INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (LIGHT[x] for x in ("ink", "muted", "line", "accept", "reject", "target"))
 
@@ -33,5 +34,6 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
 
 
 def plain(text: Piece, most: int = 24) -> str:
-    """A model's text for a chart: white space visible, and nothing that plotly reads as a tag."""
-    return escaped(shown(text, most))
+    """A model's text for a chart: white space visible, and nothing that plotly reads as a tag. Quotes stay as they are: plotly
+    decodes no entity of theirs."""
+    return html.escape(shown(text, most), quote=False)

@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import eventually
 
 from decodescope.app.cli import main
 from decodescope.app.parser import Parser, parser
+from decodescope.engine.decoding import lane
+from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -410,6 +413,26 @@ def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
     assert b"ended: stopped_by_user" in out
     trace = open_trace(place)
     assert trace.end is not None and trace.end.reason == "stopped_by_user" and 0 < len(trace.steps) < 2000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send")
+def test_the_first_interrupt_ends_the_reading_of_a_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lane, "CHUNK", 2)
+    place, forward, passes = tmp_path / "run.dstrace", Lane.forward, []
+
+    def interrupted(*args: Any) -> Any:
+        passes.append(len(passes))
+        if len(passes) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return forward(*args)
+
+    monkeypatch.setattr(Lane, "forward", interrupted)
+    assert main([*RUN, "--trace", str(place)]) == 130
+    assert "ended: stopped_by_user" in capsys.readouterr().out and passes == [0, 1]
+    trace = open_trace(place)
+    assert trace.end is not None and trace.end.reason == "stopped_by_user" and len(trace.steps) == 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes close differently there")

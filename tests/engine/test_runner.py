@@ -9,6 +9,7 @@ import torch
 import toys
 
 from decodescope.engine import Session
+from decodescope.engine.decoding import lane
 from decodescope.engine.runner import Job, QueueFull, Runner
 from decodescope.engine.trace import Trace, check
 
@@ -79,6 +80,24 @@ def test_cancelled_run_keeps_its_steps(runner: Runner) -> None:
     assert len(job.end.tokens) == 2 and check(job.session.sink).ok
     job.cancel(), job.pause(), job.resume(), job.step()
     assert job.status == "cancelled" and job.count == 2
+
+
+def test_a_run_is_cancelled_while_its_prompt_is_read(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "CHUNK", 4)
+    begun = session()
+    forward, passes = begun.target.decoder.forward, []
+
+    def slow(*args):
+        passes.append(len(passes))
+        if len(passes) == 2:
+            next(iter(runner.jobs.values())).cancel()
+        return forward(*args)
+
+    monkeypatch.setattr(begun.target.decoder, "forward", slow)
+    job = runner.submit(begun)
+    assert job.wait(60) and job.status == "cancelled" and job.end.reason == "stopped_by_user"
+    assert passes == [0, 1] and job.count == 0
+    assert runner.submit(session(3)).wait(60), "the next one runs"
 
 
 def test_runs_are_served_in_order_and_the_queue_is_bounded(runner: Runner) -> None:

@@ -9,9 +9,11 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session, run
+from decodescope.engine.decoding import lane
 from decodescope.engine.load import Model
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.session import Stopped
 from decodescope.engine.trace import Trace, TraceError, check
 
 METHODS = {
@@ -215,6 +217,23 @@ def test_refusals_come_before_anything_is_computed() -> None:
         started({}, [13])
     with pytest.raises(MethodError, match="no tokenizer"):
         started({}, stop_texts=["x"])
+
+
+def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "CHUNK", 4)
+    session, places = started(METHODS["draft_model"], toys.PROMPT[:11]), []
+
+    def halted() -> bool:
+        places.append(session.reading)
+        return len(places) == 5
+
+    session.halted = halted
+    branch = session.branch()
+    with pytest.raises(Stopped):
+        session.start()
+    assert places == [("target", 0, 10), ("target", 4, 10), ("target", 8, 10), ("draft", 0, 10), ("draft", 4, 10)]
+    assert session.end.reason == "stopped_by_user" and session.sink.end is session.end and not session.sink.steps
+    assert branch.halted is None and branch.start().n == 10
 
 
 def test_padded_vocabularies_are_cut_to_the_smaller_and_models_stay_as_they_were() -> None:

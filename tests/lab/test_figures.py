@@ -64,6 +64,8 @@ def test_hostile_texts_are_no_tags_for_plotly() -> None:
     law = {text: 1 / len(HOSTILE) for text in HOSTILE}
     names = laws.figure({"a": law}).data[0].customdata
     assert not [name for name in names if "<" in name or ">" in name]
+    assert not [name for name in names if "&quot;" in name or "&#x27;" in name], "plotly would show these as they stand"
+    assert any('"' in name or "'" in name for name in names)
     assert not set("".join(names)) & set("\0\x1b\x7f\u202e\n")
 
 

@@ -11,6 +11,7 @@ import toys
 from torch import Tensor
 
 from decodescope.engine.core.component import build, registry
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.sampler import softmax
 from decodescope.engine.methods.samplers.chain import Chain
@@ -95,6 +96,15 @@ def test_limits_are_greedy_and_identity() -> None:
         for sampler in (made("temperature"), made("top_k", k=V), made("top_p", p=1.0), made("min_p", share=0.0), Chain()):
             assert torch.equal(sampler.warp(z, []), z)
         assert torch.equal(made("repetition_penalty", penalty=1.0).warp(z, frozenset({1, 2})), z)
+
+
+@pytest.mark.parametrize("temperature", [1e-31, 5e-39, 5e-324])
+def test_a_temperature_too_small_for_single_precision_is_refused(temperature: float) -> None:
+    with pytest.raises(ParamError, match=r"must be 0, which is greedy, or at least 1e-30\.$"):
+        made("temperature", temperature=temperature)
+    for seed in range(10):
+        p = softmax(made("temperature", temperature=1e-30).warp(logits(seed), None))
+        assert torch.isfinite(p).all() and Chance(seed).draw(p, 0).token == int(logits(seed).argmax())
 
 
 def test_ties_at_the_cut() -> None:

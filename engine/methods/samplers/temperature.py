@@ -8,7 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.sampler import Sampler, one_token
+
+LEAST = 1e-30  # below it logits leave the range of single precision
 
 
 @component
@@ -19,6 +22,12 @@ class Temperature(Sampler):
     source = "Ackley, Hinton, Sejnowski 1985"
 
     temperature: float = param(1.0, low=0.0, high=5.0, step=0.05, help="0 is greedy, below 1 sharpens, above 1 flattens")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 < self.temperature < LEAST:
+            where = f"{self.name}.temperature = {self.temperature:g}"
+            raise ParamError(f"{where}: must be 0, which is greedy, or at least {LEAST:g}.")
 
     @property
     def greedy(self) -> bool:
