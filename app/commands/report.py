@@ -90,7 +90,7 @@ class Decoded:
         self.folder = None if args.traces is None else _folder(args.traces)
         self.prompts = prompts(args.prompts, args.short)
         method = compose(args)
-        if "drafter" not in method.strategy.uses or method.drafter.name == "none":
+        if "drafter" not in method.strategy.uses or not method.drafter.drafts:
             raise Refusal("This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M.")
         self.method = method
         self.model, self.drafts = models(args, method)

@@ -11,19 +11,15 @@ import gradio as gr
 
 from decodescope.app.routes.catalogue import TITLES
 from decodescope.app.runs.play import Choice
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, Component, registry
 from decodescope.engine.core.params import Param, ParamError
 from decodescope.engine.method import usual
 
 SLIDER = 2000  # positions of a slider; a longer range gets a number box
-# what the page begins with, where it is no component's default
-FIRST = {"drafter": "draft_model", "sampler": ["temperature"]}
-FIRST_KNOBS: dict[tuple[str, str], Any] = {
-    ("draft_model", "length"): 5,
-    ("draft_model", "width"): 3,
-    ("temperature", "temperature"): 0.8,
-}
+# the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
+FIRST, ALONE = "tree", "lookup"
 
 
 def control(knob: Param, value: Any = None) -> gr.components.Component:
@@ -133,9 +129,9 @@ def build(*, draft: bool) -> Controls:
     made = Controls()
     for kind in KINDS:
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
-        first: Any = FIRST.get(kind, usual(kind).name)
-        if first == "draft_model" and not draft:
-            first = "prompt_lookup"
+        first: Any = PRESETS[FIRST].names.get(kind, usual(kind).name)
+        if kind == "drafter" and not draft:
+            first = PRESETS[ALONE].names[kind]
         choices = [(cls.title or name, name) for name, cls in shelf.items()]
         with gr.Column(elem_classes=["ds-part"]):
             made.parts[kind] = gr.Dropdown(
@@ -155,14 +151,15 @@ def build(*, draft: bool) -> Controls:
 
 def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visible: bool) -> None:
     """The column of one component's knobs; nothing for a component that has none."""
-    knobs = cls.params()
+    knobs, first = cls.params(), PRESETS[FIRST]
+    begin = first.settings.get(name if kind == "sampler" else kind, {}) if name in _listed(first.names.get(kind)) else {}
     if not knobs:
         return
     with gr.Column(visible=visible, elem_classes=["ds-knobs"]) as column:
         if kind == "sampler":
             gr.Markdown(plain(cls.title), elem_classes=["ds-stage"])
         for knob in knobs:
-            made.knobs[kind, name, knob.name] = control(knob, FIRST_KNOBS.get((name, knob.name)))
+            made.knobs[kind, name, knob.name] = control(knob, begin.get(knob.name))
     made.groups[kind, name] = column
 
 

@@ -57,7 +57,6 @@ watch('value', tell);
 """
 KEPT = "() => window.decodescope((page) => page.settings())"
 EMPTY = "<div></div>"
-FIRST = "tree"  # the preset that the controls begin with
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
 SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them
 COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
@@ -79,7 +78,7 @@ def page(play: Play) -> gr.Blocks:
                     with gr.Row(elem_id="ds-presets"):
                         preset = gr.Dropdown(
                             [*presets, ("Own settings", OWN)],
-                            value=FIRST if "draft" in play.names else OWN,
+                            value=controls.FIRST if "draft" in play.names else OWN,
                             label="Method",
                             filterable=False,
                             interactive=True,

@@ -15,6 +15,7 @@ from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.roles import DRAFTS
+from decodescope.engine.method import usual
 
 TITLES = {
     "strategy": "Strategy",
@@ -60,7 +61,7 @@ def models(roles: Iterable[str]) -> list[str]:
 
 def presets(play: Play) -> list[dict[str, Any]]:
     """The compositions with a name: what they are made of, and the part of a link behind the address."""
-    begin, made = opening(), []
+    begin, nothing, made = opening(), usual("drafter").name, []
     for name, x in PRESETS.items():
         choice = Choice(begin.prompt, x.names, x.settings, begin.seed, begin.max_new)
         knobs = {part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()}
@@ -68,7 +69,7 @@ def presets(play: Play) -> list[dict[str, Any]]:
         for kind, chosen in x.names.items():
             for one in [chosen] if isinstance(chosen, str) else chosen:
                 more, word = knobs.get(one if kind == "sampler" else kind, ""), registry(kind)[str(one)].title or str(one)
-                said += [f"{word} ({more})" if more else word] * (one != "none")
+                said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
         composed = play.compose(choice)
         method = composed.method
         assert method is not None, "a preset makes a method"

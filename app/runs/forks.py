@@ -16,6 +16,7 @@ from decodescope.lab.wire.wire import drafted
 
 from .channel import Channel
 from .play import MOST_NEW, Choice, Play
+from .presets import GREEDY, WARMED, at
 from .recipe import recorded
 
 if TYPE_CHECKING:
@@ -130,13 +131,13 @@ def merged(before: Choice, change: Mapping[str, Any]) -> Choice:
 
 def _heat(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperature: Any) -> None:
     """Sample at this temperature: in its stage of the samplers, which is added where there is none."""
-    stages = names.get("sampler", ["greedy"])
+    stages = names.get("sampler", [GREEDY])
     stages = [stages] if isinstance(stages, str) else [*stages]
-    if "temperature" not in stages:
-        stages = [*(x for x in stages if x != "greedy"), "temperature"]
+    if WARMED not in stages:
+        stages = [*(x for x in stages if x != GREEDY), WARMED]
     names["sampler"] = stages
-    settings.pop("greedy", None)
-    settings["temperature"] = {"temperature": temperature}
+    settings.pop(GREEDY, None)
+    settings |= at(temperature)
 
 
 def _mapping(change: Mapping[str, Any], key: str) -> dict[str, Any]:

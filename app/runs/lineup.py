@@ -10,12 +10,12 @@ from decodescope.app.refusal import Refused
 
 from .channel import Channel
 from .play import Choice, Play
-from .presets import PRESETS
+from .presets import GREEDY, PRESETS, WARMED, at
 from .recipe import from_json
 
 LETTERS = "ABCD"
 FEWEST_RUNS, MOST_RUNS = 2, 4
-SAMPLERS = ("", "greedy", "temperature")  # of all methods: their own, or one of these
+SAMPLERS = ("", GREEDY, WARMED)  # of all methods: their own, or one of these
 HOTTEST = 5.0
 
 
@@ -52,8 +52,8 @@ def _sampled(choice: Choice, sampler: str, warm: float) -> Choice:
     own = choice.names.get("sampler", ())
     gone = {"sampler", *([own] if isinstance(own, str) else own)}
     settings = {part: knobs for part, knobs in choice.settings.items() if part not in gone}
-    if sampler == "temperature":
-        settings["temperature"] = {"temperature": warm}
+    if sampler == WARMED:
+        settings |= at(warm)
     return replace(choice, names={**choice.names, "sampler": [sampler]}, settings=settings)
 
 

@@ -21,7 +21,15 @@ class Preset:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-WARM = {"temperature": {"temperature": 0.8}}
+GREEDY, WARMED = "greedy", "temperature"  # samplers that the page offers by themselves
+
+
+def at(temperature: Any) -> dict[str, dict[str, Any]]:
+    """The settings of sampling at this temperature."""
+    return {WARMED: {"temperature": temperature}}
+
+
+WARM = at(0.8)
 PRESETS: dict[str, Preset] = {
     "plain": Preset("Plain greedy", {"drafter": "none", "sampler": ["greedy"]}),
     "chain": Preset(
@@ -91,6 +99,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "jacobi": Preset("Jacobi", {"strategy": "jacobi", "sampler": ["greedy"]}),
 }
+SMALLER = ("plain", "h2o", "streaming")  # those that hold less: no draft's tree, or a cache with a bound
 
 
 def matching(choice: Choice) -> str | None:

@@ -24,9 +24,8 @@ from decodescope.lab.cost.passes import spec_of
 
 from .examples import examples
 from .play import Choice
-from .presets import PRESETS, matching
+from .presets import GREEDY, PRESETS, SMALLER, matching
 
-SMALLER = ("plain", "h2o", "streaming")  # presets that hold less: no draft's tree, or a cache with a bound
 WAYS = ("command", "python", "link")
 LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
 
@@ -130,7 +129,7 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     names: dict[str, Any] = {**{x: usual(x).name for x in KINDS}, **choice.names}
     if kind == "sampler":
         before = [names[kind]] if isinstance(names[kind], str) else names[kind]
-        names[kind] = [name] if name == "greedy" else [*(x for x in before if x not in ("greedy", name)), name]
+        names[kind] = [name] if name == GREEDY else [*(x for x in before if x not in (GREEDY, name)), name]
     else:
         names[kind] = name
     if kind not in kinds_of(names) and kind != "schedule":

@@ -196,7 +196,7 @@ class Bench:
     def answer(self, method: Method, prompt: list[int], longest: int) -> Answer:
         """Decode one answer of at most `longest` tokens."""
         made = Answer(prompt)
-        level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.name != "none" else "counts"
+        level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "counts"
         try:
             models = self.models(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)

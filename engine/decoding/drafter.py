@@ -21,12 +21,15 @@ class Drafter(Component):
     drafts:   whether it ever proposes anything
     speaks:   the role of the model whose own tokens, one after another, are the draft, so that a page may show that model in
               its place; empty: something else makes it, or a model that is no longer what it was
+    copies:   whether a draft is what followed the last tokens at their last occurrence in the text, and nothing else, so that
+              a report has no need to say what that would give
     """
 
     kind = "drafter"
     proposes: ClassVar[Proposal] = "onehot"
     drafts: ClassVar[bool] = True
     speaks: ClassVar[str] = ""
+    copies: ClassVar[bool] = False
 
     @property
     def branches(self) -> bool:
@@ -44,7 +47,7 @@ class Drafter(Component):
         return False
 
     def says(self) -> dict[str, Any]:
-        return {"drafts": self.drafts, "speaks": self.speaks}
+        return {"drafts": self.drafts, "speaks": self.speaks, **({"copies": True} if self.copies else {})}
 
     def asks(self, spec: ModelSpec) -> Needs:
         """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
@@ -263,17 +263,16 @@ def _rule(change: Change, own: AcceptanceRule, step: Step) -> AcceptanceRule:
     """The rule that is asked for. Raises ParamError, NeedsRun."""
     name = change.rule or own.name
     knobs = {**(own.knobs() if name == own.name else {}), **change.settings}
-    made = build("acceptance", name, knobs)
-    assert isinstance(made, AcceptanceRule)
-    if made.needs.hidden and (made.name != own.name or step.rule is None):
-        raise NeedsRun(f"The {made.name} looks at the target's features, which no record holds: fork with this rule.")
+    rule = cast(AcceptanceRule, build("acceptance", name, knobs))
+    if rule.needs.hidden and (rule.name != own.name or step.rule is None):
+        raise NeedsRun(f"The {rule.name} looks at the target's features, which no record holds: fork with this rule.")
     proposal, chain = ("onehot", True) if step.draft is None else (step.draft.proposal, _is_chain(step.draft.parents))
-    if made.chain_only and not chain:
-        raise ParamError(f"{made.name} reads chains only, and this step drafted a tree: choose another rule, or fork.")
+    if rule.chain_only and not chain:
+        raise ParamError(f"{rule.name} reads chains only, and this step drafted a tree: choose another rule, or fork.")
     drawn = step.trials is not None and any(u is not None for u in step.trials.u)
-    if drawn and proposal not in made.exact_for:
-        raise ParamError(f"{made.name} is exact for drafts that are {', '.join(sorted(made.exact_for))}, not {proposal}.")
-    return made
+    if drawn and proposal not in rule.exact_for:
+        raise ParamError(f"{rule.name} is exact for drafts that are {', '.join(sorted(rule.exact_for))}, not {proposal}.")
+    return rule
 
 
 def _is_chain(parents: Sequence[int]) -> bool:

@@ -32,7 +32,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
 
     usual:    it is the one that a method has where nothing is chosen
-    uses, verdicts: of a strategy;  drafts, speaks: of a drafter;  exact: of a depth rule;  greedy: of a sampler
+    uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule;  greedy: of a sampler
     does, column: of a policy
     """
     whole = header.parts.get(kind, _older(header, kind))
@@ -81,7 +81,7 @@ def _is_zone(row: Any) -> bool:
 
 
 _WORDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("usual", "verdicts", "drafts", "exact", "greedy"), _is_switch),
+    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy"), _is_switch),
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column"), _is_word),
 }
@@ -96,7 +96,11 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
         "jacobi": {"uses": ["policy", "sampler"]},
         "beam": {"uses": ["policy"]},
     },
-    "drafter": {"none": {"usual": True, "drafts": False}, "draft_model": {"speaks": "draft"}},
+    "drafter": {
+        "none": {"usual": True, "drafts": False},
+        "draft_model": {"speaks": "draft"},
+        "prompt_lookup": {"copies": True},
+    },
     "schedule": {"fixed": {"usual": True}},
     "acceptance": {"lossless": {"usual": True}},
     "policy": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decodescope.engine.trace import Step, Trace, TraceError
+from decodescope.engine.trace import Step, Trace, TraceError, parts
 from decodescope.engine.trace.decided import Decided, decided, rule_at, telling_at
 from decodescope.engine.trace.events import Trials
 from decodescope.engine.trace.telling import Also, Telling, is_given
@@ -392,7 +392,9 @@ class Case:
         if self.trace.header.levels == ["counts"]:
             return ': it was recorded at the level "counts". Record with level="decisions".'
         if self.step.extra is None and self.step.draft is not None:
-            whole = "pearl" in (self.step.draft.notes or {}) and len(self.step.path or []) == len(self.step.draft.tokens)
+            uses = parts.said(self.trace.header, "strategy").get("uses", ())
+            ahead = "drafter" in uses and "acceptance" not in uses  # it judges itself, while the draft goes on
+            whole = ahead and len(self.step.path or []) == len(self.step.draft.tokens)
             return ": all was accepted, the draft had gone on already." if whole else ": the text ended before it was drawn."
         return "."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -218,15 +218,10 @@ def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[
         made += _greedy(seen, now) if rest and chance else []
     else:
         made += _first_only(seen, clock, now, plain)
-    if _named(header.method, "drafter") != "prompt_lookup":
+    if not said(header, "drafter").get("copies"):
         made += _lookup(seen, clock, now)
     made.sort(key=lambda x: -x.gain)
     return [*made, *_limits(seen, clock, now)], curve, notes
-
-
-def _named(method: Mapping[str, object], kind: str) -> str:
-    part = method.get(kind)
-    return str(part.get("name", "")) if isinstance(part, dict) else ""
 
 
 def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from toylab import speculative
 
-from decodescope.app.page import layout
+from decodescope.app.page import controls, layout
 from decodescope.app.runs.lineup import begin_all
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS, preset_of
@@ -44,7 +44,7 @@ def test_a_change_of_the_page_makes_one_method(name: str, play: Play, composed: 
     composed.clear()
     answers = changed(*values)
     assert len(composed) == 1
-    assert layout.FIRST in answers, "the preset that the page opens with is known again by it"
+    assert controls.FIRST in answers, "the preset that the page opens with is known again by it"
 
 
 def test_a_run_makes_one_method_and_a_comparison_one_each(play: Play, composed: list[Method]) -> None:

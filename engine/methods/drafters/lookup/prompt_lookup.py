@@ -24,6 +24,7 @@ class PromptLookup(Drafter):
 
     title = "Prompt lookup"
     source = "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding"
+    copies = True
     tells: ClassVar[dict[str, Note]] = {
         "span": Note("span", "matched", "positions", "the earlier occurrence; what follows it is drafted"),
         "ngram": Note("series", "n", "tokens", "length of the suffix that stood before", line="ngram"),
