@@ -7,10 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from decodescope.engine.core.component import declared
 from decodescope.engine.trace import Trace, TraceError, open_trace
 from decodescope.engine.trace.events import End, Header, Record, Step
 from decodescope.lab.wire.wire import Wire, encode, end_message
@@ -110,7 +112,9 @@ class Channel:
         """Append one record; the header comes first."""
         with self._lock:
             if isinstance(record, Header):
-                self.wire = Wire(record)
+                # a trace from before parts declared what they note has the declarations of those that there are
+                known = record if record.tells is not None else replace(record, tells=declared(record.method))
+                self.wire = Wire(known)
             elif isinstance(record, End):
                 self.end = record
             else:

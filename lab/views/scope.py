@@ -20,7 +20,7 @@ from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
 from .bundle import WEB, bundle
 from .export import Frozen, export_html
 
-VIEWS = ("strip", "tree", "card", "text", "time")
+VIEWS = ("strip", "tree", "card", "text", "notes", "time")
 EVERY = 0.1  # s between two messages to the browser, at least
 MOST = 50_000  # bytes of one message: with EVERY at most 500 kB a second
 

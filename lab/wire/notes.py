@@ -37,9 +37,8 @@ def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
             "what": note.what[:SENTENCE],
             "line": "" if at is None else line[:WORD],
             "at": at,
-            "summed": note.summed,
         }
-        rows[name] = {key: value for key, value in row.items() if value is not None and value is not False and value != ""}
+        rows[name] = {key: value for key, value in row.items() if value is not None and value != ""}
     return rows
 
 
@@ -73,7 +72,8 @@ def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
     if note.kind == "clock":
         return value / 1e6
     units = note.unit.split(", ") if note.kind == "set" else [note.unit]
-    rows = [(at, _read(one, units, text)) for at, one in singles(note, value, nodes)]
+    spoken = text if note.kind in ("node", "set") else None
+    rows = [(at, _read(one, units, spoken)) for at, one in singles(note, value, nodes)]
     if note.kind == "series":
         return rows[0][1]
     if note.kind == "grid":
@@ -82,14 +82,14 @@ def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
     return [*root, *(one for _, one in rows)]
 
 
-def _read(x: Any, units: list[str], text: Text) -> Any:
-    """A value with its numbers of nodes and its tokens as the wire has them; the last unit is that of all further places."""
+def _read(x: Any, units: list[str], text: Text | None) -> Any:
+    """A value with its numbers of nodes, and its tokens, as the wire has them; the last unit is that of all further places."""
     if isinstance(x, list):
         return [_read(y, units[min(k, len(units) - 1) :], text) for k, y in enumerate(x)]
     if isinstance(x, str):
         return x[:SENTENCE]
     if type(x) is int and units[0] == "node":
         return x + 1
-    if type(x) is int and units[0] == "token":
+    if type(x) is int and units[0] == "token" and text is not None:
         return {"token": x, "text": text(x)}
     return x

@@ -1,19 +1,24 @@
-"""A run in which a part that there is not tells one note of each kind, as any part may."""
+"""A part that no file of the package knows, which tells notes of each kind; and a run of it, written by hand."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
+from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.trace import Header, Step, Trace
 from decodescope.engine.trace.events import DraftTree
 
 NOTES = {
     "sure": Note("node", "sureness", "nats", "how sure it was of the node", line="bar"),
     "before": Note("node", "hung on", "node", "the node before"),
-    "bar": Note("series", "bar", "nats", "what the sureness must reach", line="floor", at=1.5),
+    "bar": Note("series", "bar", "nats", "what the sureness must reach", line="floor"),
     "level": Note("series", "level", "points", "of what is planted", line="bar"),
     "on": Note("series", "planted", what="whether it is on"),
     "reach": Note("span", "reach", "positions", "from where to where it looks"),
@@ -23,6 +28,7 @@ NOTES = {
     "reaping": Note("clock", "reaping", "µs", "time to reap"),
     "beds": Note("grid", "beds", "plants", "how many stand in each", rows=["left", "right"]),
 }
+HELD = {**NOTES, "bar": replace(NOTES["bar"], at=1.5)}  # as a header has them
 MODEL = {"name": "toy", "vocab": 50, "params": 1234, "rope": {}}
 METHOD = {"strategy": {"name": "draft_verify"}, "drafter": {"name": "planter"}, "acceptance": {"name": "lossless"}}
 
@@ -45,10 +51,31 @@ def values(k: int) -> dict[str, Any]:
     return {name: None if k % 7 == 6 and name in ("level", "reach", "crew", "beds") else x for name, x in told.items()}
 
 
+@component
+class Planter(Drafter):
+    """Draft the last two tokens again, and tell of each step what `values` says."""
+
+    title = "Planter"
+    source = "made up for a test"
+    tells: ClassVar[dict[str, Note]] = NOTES
+
+    floor: float = param(1.5, low=0.0, high=9.0, help="what the bar is held against")
+
+    def begin(self, ctx: Context) -> None:
+        self._steps = 0
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room < 2:
+            return Draft()
+        self._steps += 1
+        return Draft.chain(ctx.tokens[-2:], source="planted", notes=values(self._steps - 1))
+
+
 def planted(count: int = 20) -> Trace:
     """A run of so many steps, one token each from a draft of two nodes."""
     pieces: dict[str, Any] = {"1": "a", "2": " b", "8": "x", "9": ["e2", "96"]}
-    trace = Trace([Header(MODEL, METHOD, np.array([1, 2], "<i4"), 7, run="cd" * 8, pieces=pieces, tells={"drafter": NOTES})])
+    more: dict[str, Any] = dict(run="cd" * 8, levels=["counts", "decisions"], pieces=pieces, tells={"drafter": dict(HELD)})
+    trace = Trace([Header(MODEL, METHOD, np.array([1, 2], "<i4"), 7, **more)])
     for k in range(count):
         draft = DraftTree([8, 9], [-1, 0], [0.5, 0.25], "iid", notes=values(k))
         trace.write(Step(k, 2 + k, 1e4 * k, 9e3, [8], ["accepted"], drafted=2, accepted=1, draft=draft, path=[0]))

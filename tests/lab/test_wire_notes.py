@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import toys
 
+from decodescope.engine import Method
+from decodescope.engine.core.component import registry
 from decodescope.engine.core.note import Note
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.notes import told
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import BRIEF, BUDGET, NOTES, encode
 
-from .planted import planted
+from .planted import Planter, planted
 from .runs import known
 
 
@@ -96,6 +98,22 @@ def test_notes_keep_a_step_within_its_budget() -> None:
         sizes.append(len(encode(wire.step(step))))
         assert sizes[-1] <= BUDGET
     assert max(sizes) > 1500, "the test needs notes"
+
+
+def test_a_part_from_outside_is_heard_with_no_other_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry("drafter"), Planter().name, Planter)
+    method = Method(drafter=Planter(floor=1.25))
+    trace = toys.decode(method, count=12).sink
+    head, *steps = [x for x in json.loads(encode(list(messages(trace)))) if x["kind"] != "end"]
+    by_hand = json.loads(encode(list(messages(planted()))))
+    declared = by_hand[0]["tells"]["drafter"]
+    assert head["tells"]["drafter"] == {**declared, "bar": {**declared["bar"], "at": 1.25}}
+    assert len(steps) > 6, "the test needs steps"
+    for step, other in zip(steps, by_hand[1:], strict=False):
+        heard = step["notes"]["drafter"] if step["drafted"] else {}
+        assert {x: y for x, y in heard.items() if x != "seen"} == {
+            x: y for x, y in other["notes"]["drafter"].items() if x != "seen" and step["drafted"]
+        }
 
 
 FIRST = {  # what has to be seen from the beginning

@@ -4,6 +4,7 @@ import { decision, OWN } from "./decision.js";
 import { h, s, say, see, set } from "./elements.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, WORDS } from "./marks.js";
+import { notedOf } from "./noted.js";
 import { apart, prob } from "./numbers.js";
 
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
@@ -70,7 +71,7 @@ export function cardView(context) {
         : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`),
           h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
       made.numbers?.length ? numbersTable(made.numbers, test) : null, made.table ? wholeTable(made) : null,
-      made.lines.map((line) => h("p", { class: "line" }, line))];
+      made.lines.map((line) => h("p", { class: "line" }, line)), noted(store.head, step, made.id ?? 0)];
     const right = [];
     if (made.laws) {
       const residual = made.laws.left, chance = step.proposal === "onehot" || made.form === "greedy";
@@ -99,6 +100,10 @@ export function cardView(context) {
       );
     }
     return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
+  }
+  function noted(head, step, id) {
+    const rows = notedOf(head, step, id);
+    return rows.length ? [h("h3", null, "Noted"), numbersTable(rows)] : null;
   }
   function iteration(step, at) {
     const { before, after, fixed } = step.iteration, agrees = rederives(step, null),

@@ -6,6 +6,7 @@ import { h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
 import { never, soon } from "./frame.js";
 import { headline } from "./headline.js";
+import { notesView } from "./notes.js";
 import { plural } from "./numbers.js";
 import { player } from "./player.js";
 import { roofView } from "./roof.js";
@@ -16,7 +17,7 @@ import { themed } from "./theme.js";
 import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
 
-const VIEWS = ["strip", "tree", "card", "text", "cache", "time", "roof"];
+const VIEWS = ["strip", "tree", "card", "text", "cache", "notes", "time", "roof"];
 const KEYS = [
   ["← →", "step back, on; with Shift ten"],
   ["Home End", "first, last step"],
@@ -108,6 +109,7 @@ export function mount(element, options = {}) {
   if (chosen.includes("card")) card = add(cardView(context));
   if (chosen.includes("text")) add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
+  if (chosen.includes("notes")) add(notesView(context));
   if (chosen.includes("time")) add(timeView(context));
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));

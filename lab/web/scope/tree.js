@@ -5,6 +5,7 @@ import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { glyph, outline, radius, tokenOf, WORDS } from "./marks.js";
+import { notedUnder } from "./noted.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
 import { spoken } from "./tokens.js";
@@ -154,7 +155,8 @@ export function treeView(context) {
     }
     if (!nodes) return;
     if (tabled) return table(nodes, step);
-    const telling = tellingOf(step, store.head), sub = (n) => under(n, telling), narrow = width < 560;
+    const telling = tellingOf(step, store.head), narrow = width < 560;
+    const sub = (n) => under(n, telling) || notedUnder(store.head, step, n.id);
     const chosen = context.chosen(store, i), folded = narrow || nodes.length > 128 ? fold(nodes, chosen) : nodes;
     let laid = narrow ? null : layLying(folded, { width, measure, small, sub });
     if (!laid) laid = layStanding(folded === nodes ? fold(nodes, chosen) : folded, { width, measure });

@@ -1,0 +1,51 @@
+/* What the parts of the method noted, in words: of a step, and of one node. */
+import { milli } from "./numbers.js";
+import { spoken } from "./tokens.js";
+
+const FEW = 6; // members or rows that are said; the others are withUnit
+
+/** A single value in words. */
+export function wordOf(x) {
+  if (x === null || x === undefined) return "–";
+  if (typeof x === "boolean") return x ? "yes" : "no";
+  if (typeof x === "number") return Number.isInteger(x) ? String(x) : String(+x.toPrecision(3));
+  if (Array.isArray(x)) return x.map(wordOf).join(" ");
+  return typeof x === "object" ? spoken(x.text) : x;
+}
+const withUnit = (unit, x) => (unit && typeof x === "number" ? `${wordOf(x)} ${unit}` : wordOf(x));
+const several = (words) =>
+  words.slice(0, FEW).join(", ") + (words.length > FEW ? ` and ${words.length - FEW} more` : "");
+
+const SAID = {
+  series: (note, x) => withUnit(note.unit, x),
+  clock: (note, x) => `${note.word} ${milli(x)}`,
+  span: (note, x) => `${several(x.map(([from, to]) => `${wordOf(from)} to ${wordOf(to)}`))} ${note.unit ?? ""}`.trim(),
+  set: (note, x) => (x.length ? several(x.map(wordOf)) : "nothing"),
+  grid: (note, x) => several(Object.entries(x).map(([row, one]) => `${row}: ${wordOf(one)}`)),
+};
+/** The values of a step in words, by the kind of their notes; "" where nothing was noted. */
+export const saidOf = (notes, values) =>
+  notes.map((note, k) => (values[k] === undefined ? "" : SAID[note.kind](note, values[k]))).filter(Boolean).join(", ");
+
+/** What a note is held against in a step, in words; "" where it is nothing. values: those of its part. */
+export function heldAgainst(note, values) {
+  const at = typeof note.at === "string" ? values?.[note.at] : note.at;
+  return typeof at === "number" ? `${note.line} ${wordOf(at)}` : "";
+}
+
+/** What was noted of one node: [[word, what it is held against, value], ...]. */
+export function notedOf(head, step, id) {
+  const rows = [];
+  for (const [part, values] of Object.entries(step.notes ?? {}))
+    for (const [name, note] of Object.entries(head?.tells[part] ?? {})) {
+      const x = note.kind === "node" ? values[name]?.[id] : null;
+      if (x !== null && x !== undefined) rows.push([note.word, heldAgainst(note, values), withUnit(note.unit, x)]);
+    }
+  return rows;
+}
+
+/** The first of these that is held against something, for the tree: "sure 0.42". */
+export function notedUnder(head, step, id) {
+  const [name, , x] = notedOf(head, step, id).find(([, against]) => against) ?? [];
+  return name ? `${name} ${x}` : "";
+}
