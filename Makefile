@@ -14,7 +14,7 @@ help:
 	@echo 'make lint       ruff and mypy only'
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
-	@echo 'make nightly    the tests at their full size: an hour'
+	@echo 'make nightly    the tests at their full size: an hour on two cores'
 	@echo 'make release    the same with a million texts of each case'
 	@echo 'make identity   greedy text equals plain decoding, all prompts'
 	@echo 'make soak       hours of runs, stops and faults'
@@ -37,12 +37,12 @@ notebooks:
 bench:
 	@$(IN) -m decodescope bench $(ARGS)
 
-nightly identity soak gpu:
+identity soak gpu:
 	@$(IN) -m pytest --timeout 0 -m $@ $(ARGS)
 
 release: export DECODESCOPE_TEXTS = 1000000
-release:
-	@$(IN) -m pytest --timeout 0 -m nightly $(ARGS)
+nightly release:
+	@$(IN) -m pytest --timeout 0 -n auto --dist loadgroup -m nightly $(ARGS)
 
 # from nothing; ARGS="--tokens 8 --cooldown 3" is a run that two cores finish in a few hours, without ARGS it takes a day
 models: TRAIN = $(IN) assets/training/train.py

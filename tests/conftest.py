@@ -1,7 +1,7 @@
 """What a run of the tests says at its end, also where several processes share it: every test that was skipped and why, how
-many were left to other commands, what tests over a product counted, and which tests of the app failed at first and why: a
-browser, a server and the device's worker share two cores there, so they get a second and a third try, in the open. A skip
-whose reason is not written here fails."""
+many were left to other commands, what tests over a product counted, the largest of what they measured, and which tests of the
+app failed at first and why: a browser, a server and the device's worker share two cores there, so they get a second and a third
+try, in the open. A skip whose reason is not written here fails."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Closing:
     """Gathers what is said at the end.
 
     skipped: reason -> tests;  counted: test function -> outcome -> how often;  left: marker -> tests that it left out
+    largest: what was measured -> the largest value
     again: tests of the app that were tried once more, each with its failure
     """
 
@@ -40,6 +41,7 @@ class Closing:
         self.skipped: dict[str, list[str]] = defaultdict(list)
         self.counted: dict[str, Counter[str]] = defaultdict(Counter)
         self.left: Counter[str] = Counter()
+        self.largest: dict[str, float] = {}
         self.again: list[tuple[str, str]] = []
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,6 +66,8 @@ class Closing:
         if report.when == "call":
             function = report.nodeid.split("[")[0].split("::")[-1]
             self.counted[function].update(str(value) for name, value in report.user_properties if name == "counted")
+            for what, value in (measured for name, measured in report.user_properties if name == "largest"):
+                self.largest[what] = max(value, self.largest.get(what, value))
 
     def _skip(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -92,6 +96,10 @@ class Closing:
         for function, outcomes in sorted(self.counted.items()):
             for outcome, count in outcomes.most_common():
                 say(f"{count:6} {function}: {outcome}")
+        if self.largest:
+            terminalreporter.section("largest")
+        for what, value in self.largest.items():
+            say(f"{value:.2g} {what}")
         if self.again:
             terminalreporter.section("tried again")
         for test, failure in self.again:

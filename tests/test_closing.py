@@ -19,6 +19,7 @@ import pytest
 @pytest.mark.parametrize("number", range(3))
 def test_counted(number, record_property):
     record_property("counted", "even" if number % 2 == 0 else "odd")
+    record_property("largest", ["distance", number * 1e-4])
 
 @pytest.mark.skipif(True, reason="no judge is shipped")
 def test_skipped():
@@ -31,6 +32,7 @@ def test_left():
 SAID = [
     "     2 test_counted: even",
     "     1 test_counted: odd",
+    "0.0002 distance",
     "     1 skipped, no judge is shipped; run where assets/models/lab/heads/judge lies: assets/training/heads.py trains it",
     "       test_these.py::test_skipped",
     "     1 gpu: pytest -m gpu",

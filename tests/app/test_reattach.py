@@ -95,7 +95,7 @@ def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
     second.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
-@pytest.mark.parametrize("clicks", [2, 100])
+@pytest.mark.parametrize("clicks", [2, 12, pytest.param(100, marks=pytest.mark.nightly)])
 def test_many_clicks_make_one_run(paused: Lab, clicks: int) -> None:
     page = paused.open()
     before = len(paused.play._jobs)

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toys
+from sizes import sizes
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.component import KINDS
@@ -68,14 +70,24 @@ def tried(parts: dict, tell: Tell, count: int = 12, **more) -> Session | None:
     return None if said else toys.decode(toys.method(**whole(parts)), count=count, **more)
 
 
-@pytest.mark.parametrize("parts", PAIRS, ids=name)
+def runs() -> Iterator[Any]:
+    """Every pair as it comes, which is greedy, and with a temperature where it leaves that open. A commit takes one of the two,
+    in turns."""
+    for turn, parts in enumerate(PAIRS):
+        either = "sampler" not in parts and parts.get("strategy", ("",))[0] not in GREEDY_ONLY
+        marks = [pytest.mark.nightly if either and turn % 2 != way else () for way in (0, 1)]
+        yield pytest.param(parts, id=name(parts), marks=marks[0])
+        if either:
+            yield pytest.param({**parts, **SAMPLED}, id=name(parts) + "-drawn", marks=marks[1])
+
+
+@pytest.mark.parametrize("parts", runs())
 def test_pair_runs_or_says_why_not(parts: dict, tell: Tell) -> None:
-    draws = "sampler" not in parts and parts.get("strategy", ("",))[0] not in GREEDY_ONLY
-    for run in (tried(parts, tell), tried({**parts, **SAMPLED}, lambda outcome: None) if draws else None):
-        if run is not None:
-            assert len(run.end.tokens) == 12 and run.end.reason == "max_new_tokens"
-            report = check(run.sink)
-            assert report.ok, str(report)
+    run = tried(parts, tell)
+    if run is not None:
+        assert len(run.end.tokens) == 12 and run.end.reason == "max_new_tokens"
+        report = check(run.sink)
+        assert report.ok, str(report)
 
 
 def test_most_pairs_run_and_every_part_is_in_one_of_them() -> None:
@@ -101,9 +113,10 @@ def test_level_changes_the_cost_and_never_the_text(parts: dict, tell: Tell) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_seed_same_trace(kind: str, tell: Tell) -> None:
+@sizes("times", usual=2, full=5)
+def test_same_seed_same_trace(kind: str, times: int, tell: Tell) -> None:
     for part in toys.representatives(kind):
         parts = {kind: part} if kind in ("sampler", "strategy") else {kind: part, **SAMPLED}
-        runs = [tried(parts, tell, seed=11) for _ in range(5)]
+        runs = [tried(parts, tell, seed=11) for _ in range(times)]
         if runs[0] is not None:
             assert len({run.end.content_hash for run in runs}) == 1, part

@@ -109,28 +109,38 @@ CASES: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@pytest.fixture(scope="module", params=CASES)
+def strangers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model, str]:
+    """A target and a draft model whose tokenizers differ, and what is said of it."""
+    (ours, theirs, match), folder = CASES[request.param], tmp_path_factory.mktemp("strangers")
+    return made(folder / "big", IDS + 1, edit=ours), made(folder / "small", IDS + 1, 1, edit=theirs), match
+
+
 @pytest.mark.parametrize("drafter", DRAFTING)
-@pytest.mark.parametrize(("ours", "theirs", "match"), CASES.values(), ids=CASES)
-def test_different_tokenizers_are_refused_with_the_first_id_that_differs(
-    ours: Any, theirs: Any, match: str, drafter: str, tmp_path: Path
-) -> None:
-    target, draft = made(tmp_path / "big", IDS + 1, edit=ours), made(tmp_path / "small", IDS + 1, 1, edit=theirs)
+def test_different_tokenizers_are_refused_with_the_first_id_that_differs(strangers: Any, drafter: str) -> None:
+    target, draft, match = strangers
     with pytest.raises(MethodError, match=r"small cannot be the draft model of big: their tokenizers " + match) as error:
         session(target, draft, drafter)
     assert str(error.value).endswith("Use a model with the same tokenizer.")
 
 
-@pytest.mark.parametrize("drafter", DRAFTING)
-@pytest.mark.parametrize("sizes", [(IDS, IDS + 128), (IDS + 128, IDS), (IDS + 64, IDS + 128), (IDS, IDS)], ids=str)
-def test_padding_is_accepted_and_never_chosen(sizes: tuple[int, int], drafter: str, tmp_path: Path) -> None:
-    """Greedy and sampled; the padded rows would win every time if they were not masked before the softmax."""
-    target, draft = made(tmp_path / "big", sizes[0], 3), made(tmp_path / "small", sizes[1], 3 if sizes[0] == sizes[1] else 4)
+@pytest.fixture(scope="module", params=[(IDS, IDS + 128), (IDS + 128, IDS), (IDS + 64, IDS + 128), (IDS, IDS)], ids=str)
+def padded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model, list[int]]:
+    """A target and a draft model with so many rows, padding among them, and the target's greedy text."""
+    (big, small), folder = request.param, tmp_path_factory.mktemp("padded")
+    target, draft = made(folder / "big", big, 3), made(folder / "small", small, 3 if big == small else 4)
     for model in (target, draft):
         if model.spec.vocab > IDS:
             bare = load(model.path, dtype="float64", device="cpu").decoder
             bare.usable = None
             assert int(bare.forward(Feed.causal(PROMPT, 0), None)[0, -1].argmax()) >= IDS, "the guard: padding would win"
-    plain = run(target, None, PROMPT, max_new_tokens=24).tokens
+    return target, draft, run(target, None, PROMPT, max_new_tokens=24).tokens
+
+
+@pytest.mark.parametrize("drafter", DRAFTING)
+def test_padding_is_accepted_and_never_chosen(padded: tuple[Model, Model, list[int]], drafter: str) -> None:
+    """Greedy and sampled; the padded rows would win every time if they were not masked before the softmax."""
+    target, draft, plain = padded
     assert finished(session(target, draft, drafter)) == plain
     warm = session(target, draft, drafter, names={"sampler": "temperature"}, settings={"sampler": {"temperature": 2.0}})
     told = finished(warm)

@@ -6,6 +6,7 @@ import math
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -28,9 +29,9 @@ TABLES = [
     "token recycling", "trie", "drafter that is taught",
 ]  # fmt: skip
 TURNS = ["T=1", "T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"]
-CASES = [(name, TURNS[(i + turn) % 4]) for turn in (0, 2) for i, name in enumerate(TABLES[:12])]  # of every commit
+CASES = [(name, TURNS[i % 4]) for i, name in enumerate(TABLES[:12])]  # of every commit
 LAYERS = [name for name, x in PROPOSALS.items() if x.on == "layers"]
-TEXTS = int(os.environ.get("DECODESCOPE_TEXTS", 200_000))  # per case of a nightly run
+TEXTS = int(os.environ.get("DECODESCOPE_TEXTS", 20_000))  # per case of a nightly run
 CERTAIN = 1e-6
 
 
@@ -69,8 +70,8 @@ def sample(name: str, sampler: str, seed: int, n: int, memoised: bool = True) ->
     return texts, kept
 
 
-def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> list[str]:
-    """Alarms of n samples, in words."""
+def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> tuple[list[str], float]:
+    """Alarms of n samples, in words; and how far the counts are from the law, in total variation."""
     texts, kept = sample(name, sampler, seed, n, memoised)
     if PROPOSALS[name].on == "layers":
         logits, vocab = layered(PROPOSALS[name].vocab, "independent")[1], PROPOSALS[name].vocab
@@ -85,26 +86,34 @@ def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> 
             found.append(f"{kept} of {n} first tokens were accepted, {n * p:.0f} expected: z = {z:.1f}")
     far, beyond = total_variation(texts, law), math.sqrt(math.log(1 / CERTAIN) / (2 * n))
     print(f"{name}, {sampler}: N = {n}, seed {seed}, TV = {far:.4f}, surely below {far + beyond:.4f} {found}")
-    return found
+    return found, far
 
 
-def holds(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> None:
-    """No alarm; or one that a fresh sample four times as large does not repeat."""
-    first = check(name, sampler, seed, n, memoised)
-    if first:
-        second = check(name, sampler, seed + 1, 4 * n, memoised)
-        assert not second, f"twice: {first}, then {second}"
+@pytest.fixture
+def holds(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """No alarm; or one that a fresh sample four times as large does not repeat. The largest distance of each proposal's counts
+    stands at the end of the tests' output."""
+
+    def judge(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> None:
+        first, far = check(name, sampler, seed, n, memoised)
+        record_property("largest", [f"distance of counts, {n} texts, {name}", far])
+        record_property("counted", "an alarm" if first else "no alarm")
+        if first:
+            second, _ = check(name, sampler, seed + 1, 4 * n, memoised)
+            assert not second, f"twice: {first}, then {second}"
+
+    return judge
 
 
 @pytest.mark.parametrize("name, sampler", CASES)
-def test_20_000_texts_have_the_transformers_law(name, sampler):
-    holds(name, sampler, seed=1 + CASES.index((name, sampler)), n=20_000)
+def test_6_000_texts_have_the_transformers_law(name, sampler, holds):
+    holds(name, sampler, seed=1 + CASES.index((name, sampler)), n=6_000)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("sampler", TURNS)
 @pytest.mark.parametrize("name", TABLES)
-def test_200_000_texts_have_the_transformers_law(name, sampler):
+def test_texts_of_every_case_have_the_transformers_law(name, sampler, holds):
     """A million of each for a release: DECODESCOPE_TEXTS says how many."""
     holds(name, sampler, random.SystemRandom().randrange(1 << 20), n=TEXTS)
 
@@ -113,8 +122,8 @@ def test_200_000_texts_have_the_transformers_law(name, sampler):
 @pytest.mark.parametrize(
     "name", ["chain", "chain, block", "2 without replacement, 2 deep", "one-hot tree", "token recycling", *LAYERS]
 )
-def test_20_000_texts_with_nothing_memoised(name):
-    holds(name, "T=1", random.SystemRandom().randrange(1 << 20), n=20_000, memoised=False)
+def test_texts_with_nothing_memoised(name, holds):
+    holds(name, "T=1", random.SystemRandom().randrange(1 << 20), n=TEXTS // 10, memoised=False)
 
 
 @pytest.mark.parametrize("name", ["chain", "one-hot tree", "2 without replacement, 2 deep"])
