@@ -34,6 +34,7 @@ from decodescope.app.routes import (
 from decodescope.app.routes import (
     debugger as debugging,
 )
+from decodescope.app.routes import files as knob_files
 from decodescope.app.routes import (
     hardware as pricing,
 )
@@ -173,6 +174,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         return answer(channel.state())
 
     files.add(made, play, refused)
+    knob_files.add(made, play, refused)
     pricing.add(made, play, refused)
     comparing.add(made, play, refused)
     methods.add(made, play, refused)

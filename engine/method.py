@@ -163,7 +163,7 @@ class Method:
                 why = part.conflicts.get(other.name)
                 if why:
                     raise MethodError(f"{part.name} does not go with {other.name}: {why}")
-            reason = part.refuse(self, spec)
+            reason = part.unreadable() or part.refuse(self, spec)
             if reason:
                 raise MethodError(reason)
         self._check_schedule()

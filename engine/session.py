@@ -80,6 +80,8 @@ class Session(State):
         self.method = m = copy.deepcopy(method)
         spec = model.spec
         self._models = used = paired(m, model, models or {})
+        for part in m.parts().values():
+            part.mark_files()
         vocab = vocabulary(used)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
         limit = self._limit(prompt, max_new_tokens, vocab)

@@ -15,6 +15,7 @@ import pytest
 FRAMES = 12  # that a page which has settled stays as it is
 LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
 STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
+KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"  # the settings that the page keeps
 # a refusal, which the page answers; and what the page library says when a page is left or reloaded while it asks: its
 # stream breaks off, and its queue has forgotten the visitor
 EXPECTED = ("Failed to load resource", "AbortError", "Connection errored out", "Unexpected error 404", "network error")
@@ -120,6 +121,12 @@ class Lab:
         page.wait_for_selector(".ds-button.stop", state="attached")
         page.wait_for_selector("#ds-view .ds", state="attached")
         page.wait_for_selector("#ds-run")
+
+
+def option(page: Any, box: str, name: str) -> None:
+    """Choose from a list."""
+    page.click(f"{box} input")
+    page.get_by_role("option", name=name, exact=True).click()
 
 
 def settled(page: Any) -> None:

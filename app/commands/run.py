@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, words
 
 from .output import Live, note, say_json, size
-from .texts import read_text
+from .texts import LARGEST, read_text
 
 if TYPE_CHECKING:
     from decodescope.engine.load import Model
@@ -71,6 +71,8 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
     trace = Trace()
     session.sink = trace if target is None else Tee(trace, LazyWriter(target))
     code, told = 0, None
+    if target is not None:
+        keep_files(session)
     try:
         follow(session, model, None if as_json else Live())
         if session.end is not None and session.end.reason == "stopped_by_user":
@@ -85,6 +87,20 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
     if told:
         note(told)
     return code
+
+
+def keep_files(session: Session) -> None:
+    """Put the files that the method's knobs name beside the usual traces, where a repeated run looks for them."""
+    from decodescope.engine.core import files
+
+    for part in session.method.parts().values():
+        for value in part.files_named().values():
+            if (files.usual() / str(files.hash_of(value))).is_file():
+                continue
+            try:
+                files.keep(files.located(value, LARGEST).read_bytes(), value, files.usual(), LARGEST)
+            except OSError as error:
+                note(f"Note: no copy of {value} was kept ({error.strerror}); repeating this run will take its path.")
 
 
 def follow(session: Session, model: Model, live: Live | None) -> None:
@@ -185,8 +201,11 @@ def compose(args: argparse.Namespace) -> Method:
     return Method.named(*given(args, "drafter.length=6"))
 
 
-def given(args: argparse.Namespace, example: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
-    """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting."""
+def given(
+    args: argparse.Namespace, example: str, before: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting. before: the
+    parts that there are where none is named."""
     names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
     if args.sampler is not None:
         names["sampler"] = [x.strip() for x in args.sampler.split(",")]
@@ -195,18 +214,23 @@ def given(args: argparse.Namespace, example: str) -> tuple[dict[str, Any], dict[
         found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
         if found is None:
             raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
-        settings.setdefault(found[1], {})[found[2]] = _typed(names, found[1], found[2], found[3])
+        settings.setdefault(found[1], {})[found[2]] = _typed({**(before or {}), **names}, *found.groups())
     return names, settings
 
 
 def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> str:
-    """What was typed for a knob. Where it takes a text of several lines, @FILE stands for that of a file, and @@ for @."""
-    if not text.startswith("@"):
-        return text
+    """What was typed for a knob. Where it takes a file, its path becomes NAME@HASH; where it takes a text of several lines,
+    @FILE stands for that of a file, and @@ for @."""
     from decodescope.app.runs.recipe import declared
+    from decodescope.engine.core.files import FileRefusal, mark
 
     found = declared(names, part).get(knob)
-    if found is None or not found.lines:
+    if found is not None and found.file and text:
+        try:
+            return mark(text, found.most or 0)
+        except FileRefusal as no:
+            raise Refusal(f"{part}.{knob}: {no}") from None
+    if found is None or not found.lines or not text.startswith("@"):
         return text
     return text[1:] if text.startswith("@@") else read_text(text[1:], f"text for {part}.{knob},")
 

@@ -14,6 +14,7 @@ from .output import say_json
 from .run import carried_out, free_place, further, given
 
 if TYPE_CHECKING:
+    from decodescope.app.runs.composed import Choice
     from decodescope.engine.load import Model
     from decodescope.engine.method import Method
     from decodescope.engine.trace import Header
@@ -61,7 +62,7 @@ def fork(args: argparse.Namespace) -> int:
 
     with closing(open_trace(args.file)) as recorded:
         header, steps = recorded.header, list(recorded.steps[: args.step + 1])
-    change = _change(args)
+    change = _change(args, header)
     method = _method(header, args.step, change)
     model, drafts = _models(args, header, method)
     forced = {node - 1: ok for node, ok in args.force}
@@ -70,22 +71,28 @@ def fork(args: argparse.Namespace) -> int:
     return carried_out(session, model, target, args.json)
 
 
-def _change(args: argparse.Namespace) -> dict[str, Any]:
+def _change(args: argparse.Namespace, header: Header) -> dict[str, Any]:
     """The change as a page would send it."""
-    names, settings = given(args, "acceptance.epsilon=0.2")
+    names, settings = given(args, "acceptance.epsilon=0.2", _before(header, args.step).names)
     numbers = {"seed": args.seed, "new": args.max_new_tokens}
     made = {"names": names, "settings": settings, **numbers}
     return {key: value for key, value in made.items() if value not in (None, {})}
 
 
+def _before(header: Header, step: int) -> Choice:
+    """The settings of the run at that step."""
+    from decodescope.app.runs.recipe import recorded
+    from decodescope.engine.trace.forks import method_at
+
+    return recorded(replace(header, method=method_at(header, step)))
+
+
 def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
     """The method of the fork; None: that of the run."""
     from decodescope.app.runs.forks import merged
-    from decodescope.app.runs.recipe import recorded
     from decodescope.engine.method import Method
-    from decodescope.engine.trace.forks import method_at
 
-    before = recorded(replace(header, method=method_at(header, step)))
+    before = _before(header, step)
     made = merged(before, change)
     return None if made == before else Method.named(made.names, made.settings)
 

@@ -1,4 +1,4 @@
-"""Body: the JSON object that a request brings, read no further than its limit."""
+"""Body: what a request brings, bytes or a JSON object, read no further than its limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from fastapi import Request
 from decodescope.app.refusal import Refused
 
 
-async def body_of(request: Request, most: int) -> dict[str, Any]:
-    """The object of at most `most` bytes; an empty body is an empty one. Raises Refused."""
-    body = b""
+async def bytes_of(request: Request, most: int, what: str = "The request") -> bytes:
+    """The body of at most `most` bytes; `what` it is, in messages. Raises Refused."""
+    body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > most:
-            raise Refused(f"The request is larger than {most >> 10} KiB, which is the limit.")
+            limit = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+            raise Refused(f"{what} is larger than {limit}, which is the limit.")
+    return bytes(body)
+
+
+async def body_of(request: Request, most: int) -> dict[str, Any]:
+    """The object of at most `most` bytes; an empty body is an empty one. Raises Refused."""
+    body = await bytes_of(request, most)
     try:
         found = json.loads(body) if body else {}
     except (ValueError, RecursionError):

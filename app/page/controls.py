@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,22 @@ from decodescope.engine.method import usual
 SLIDER = 2000  # positions of a slider; a longer range gets a number box
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = "tree", "lookup"
+# a knob that takes a file; what of it is put in as JSON comes from the part's own file
+FILE = """
+const tell = () => window.decodescope((page) => page.file(element, %s, props.value, set));
+const set = (value) => {
+  props.value = value;
+  trigger('change');
+  tell();
+};
+tell();
+watch('value', tell);
+"""
 
 
-def control(knob: Param, value: Any = None) -> gr.components.Component:
+def control(knob: Param, value: Any = None, place: str = "") -> gr.components.Component:
     """The input of one knob: bounded number -> slider, choices -> dropdown, bool -> checkbox; list and text -> text box, of
-    several lines if the text may have them."""
+    several lines if the text may have them; file -> a button that brings it to `place`, the knob's address on the page."""
     value = knob.record(knob.default if value is None else value)
     named: dict[str, Any] = dict(label=_words(knob.name, knob.unit), info=plain(knob.help) or None, interactive=True)
     if knob.choices:
@@ -32,8 +44,9 @@ def control(knob: Param, value: Any = None) -> gr.components.Component:
     if knob.type is bool:
         return gr.Checkbox(value=value, **named)
     if knob.file:
-        away = "on the command line and in Python only"
-        return gr.Textbox(value="", max_lines=1, placeholder=away, **named | {"interactive": False})
+        of = {"path": f"/ds/files/{place}", "label": _words(knob.name, ""), "help": knob.help, "most": knob.most}
+        js = FILE % json.dumps({**of, "usual": "No file chosen"})
+        return gr.HTML(value, html_template="<div></div>", js_on_load=js, apply_default_css=False)
     if knob.type not in (int, float):
         # without the library's own limit, which would cut off what is pasted: the check says what is too long
         return gr.Textbox(value=value, lines=3 if knob.lines else 1, max_lines=8 if knob.lines else 1, **named)
@@ -159,7 +172,7 @@ def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visibl
         if kind == "sampler":
             gr.Markdown(plain(cls.title), elem_classes=["ds-stage"])
         for knob in knobs:
-            made.knobs[kind, name, knob.name] = control(knob, begin.get(knob.name))
+            made.knobs[kind, name, knob.name] = control(knob, begin.get(knob.name), f"{kind}/{name}/{knob.name}")
     made.groups[kind, name] = column
 
 

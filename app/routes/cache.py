@@ -18,7 +18,7 @@ from fastapi.responses import Response
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.alike import Headers
 from decodescope.app.runs.channel import BATCH, Channel
-from decodescope.app.runs.forks import no_files
+from decodescope.app.runs.forks import admit_files
 from decodescope.app.runs.play import GONE, MOST_NEW, Play
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import open_trace
@@ -333,7 +333,7 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
         raise Refused("The models are still being loaded; try again in a moment.")
     if header.fork is not None:
         raise Refused("This run was forked off another one: record that one, or fork it with the command line or Python.")
-    no_files(header)
+    admit_files(play, header)
     method = Method.from_record(header.method)
     others = {role: model for role, model in models.items() if role != "target"}
     same_models(header, models, method.lanes)

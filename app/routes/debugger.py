@@ -135,7 +135,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
     @made.post("/ds/run/{run}/whatif")
     async def what(run: str, request: Request) -> Response:
         body = await body_of(request, BODY)
-        return await of(run, lambda channel: whatif(channel, body))
+        return await of(run, lambda channel: whatif(play, channel, body))
 
     branches = Branches(play)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.forks import no_files
+from decodescope.app.runs.forks import admit_files
+from decodescope.app.runs.play import Play
 from decodescope.engine.trace.events import Step
 from decodescope.lab.wire.wire import Wire
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 PAST = 512  # steps before one in which its positions may have been drawn at already
 
 
-def whatif(channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
+def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
     """A verdict derived again with something changed, or why that takes a run."""
     from decodescope.engine.replay.whatif import Change, NeedsRun, derive
 
@@ -38,7 +39,7 @@ def whatif(channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
     count = (0 if step.draft is None else len(step.draft.tokens)) + (step.extra is not None)
     if node > count:
         raise Refused(f"node = {node}: step {number} has {count} nodes beside the root.")
-    no_files(channel.wire.header)
+    admit_files(play, channel.wire.header)
     try:
         found = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties))
     except NeedsRun as needs:

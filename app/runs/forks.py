@@ -40,7 +40,7 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
     if wire is None or len(steps) != number + 1:
         raise Refused("The steps before this one are not in the record any more: nothing can be forked off it.")
     header, forced = wire.header, forced_nodes(steps[number], body.get("force") or [])
-    no_files(header)
+    admit_files(play, header)
     told = {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
     method, numbers = changed(play, header, number, change), _numbers(change)
     target, others = play.models["target"], {role: x for role, x in play.models.items() if role != "target"}
@@ -74,17 +74,12 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
     return made
 
 
-def no_files(header: Header) -> None:
-    """Raise Refused if the recorded method reads a file: a trace may come from anywhere."""
+def admit_files(play: Play, header: Header) -> None:
+    """Raise Refused if the recorded method reads a file that was not brought here: a trace may come from anywhere."""
     from decodescope.engine.method import Method
 
     for leg in legs(header):
-        for part in Method.from_record(leg.method).parts().values():
-            for knob in part.params():
-                if knob.file and getattr(part, knob.name):
-                    raise Refused(
-                        f"The run's {part.name}.{knob.name} names a file, and the page opens none: use decodescope trace fork."
-                    )
+        play.files.admit(Method.from_record(leg.method).parts().values())
 
 
 def changed(play: Play, header: Header, step: int, change: Any) -> Method | None:

@@ -18,6 +18,7 @@ from decodescope.engine.core.roles import DRAFTS, TARGET, words
 from .channel import Channel
 from .composed import Choice, Composed
 from .examples import examples
+from .files import Files
 from .memory import BYTES_A_TOKEN, Estimate, short
 from .shelf import Shelf, title
 
@@ -51,7 +52,7 @@ class Play(Shelf):
         further: Mapping[str, str] | None = None,
     ):
         super().__init__(target, draft, more, further)
-        self.folder, self.limits = folder, limits or Limits()
+        self.folder, self.files, self.limits = folder, Files(folder / "files"), limits or Limits()
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, Channel] = OrderedDict()
         self._jobs: dict[str, Job] = {}
@@ -99,14 +100,9 @@ class Play(Shelf):
         return method
 
     def _allow(self, method: Method) -> None:
-        """Raise Refused for a method that opens a file, or that reads more models than the page has."""
-        for part in method.parts().values():
-            for knob in part.params():
-                if knob.file and getattr(part, knob.name):
-                    raise Refused(
-                        f"{part.name}.{knob.name} names a file, and the page opens none: leave it empty, or use the command "
-                        "line or Python."
-                    )
+        """Raise Refused for a method that opens a file which was not brought here, or that reads more models than the page
+        has."""
+        self.files.admit(method.parts().values())
         self._has_roles(method)
 
     def _has_roles(self, method: Method) -> None:

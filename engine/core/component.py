@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
+from . import files
 from .company import Company
 from .note import Note
 from .params import TYPES, Param, ParamError, nearest, param
@@ -90,6 +91,24 @@ class Component:
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
         """Why a model of shape `spec` cannot have this role, one of `lanes`; None if it can."""
+        return None
+
+    def files_named(self) -> dict[str, str]:
+        """knob -> path, or NAME@HASH, of the knobs that name a file."""
+        return {p.name: getattr(self, p.name) for p in self.params() if p.file and getattr(self, p.name)}
+
+    def mark_files(self) -> None:
+        """Let every knob that names a file hold NAME@HASH in the place of its path, as a record does. Raises FileRefusal for a
+        file that cannot be used."""
+        for p in self.params():
+            if p.file and (value := getattr(self, p.name)):
+                setattr(self, p.name, files.mark(value, p.most or 0))
+
+    def unreadable(self) -> str | None:
+        """Why a file that a knob names cannot be used; None if all can."""
+        for p in self.params():
+            if p.file and (value := getattr(self, p.name)) and (why := files.unfit(value, p.most or 0)):
+                return f"{self.name}.{p.name}: {why}"
         return None
 
     def record(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 /* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
 import { panel } from "./address.js";
+import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
 import { copying, forms, saving, viewsOf } from "./save.js";
 import { h, icon } from "./scope.js";
@@ -191,6 +192,11 @@ export function answer(element, value) {
   refuse({ host, settings: value?.refused || "" });
   if (value?.keep) keep(KEPT, value.keep);
   if (value?.memory) needs(value.memory);
+}
+
+/** A knob that takes a file; see fileKnob. */
+export function file(element, of, value, set) {
+  fileKnob(place(element), of, value, set);
 }
 
 /** Run's answer: an id to follow, or the sentence why not. */

@@ -17,6 +17,7 @@ from waiting import eventually
 
 from decodescope.app.cli import main
 from decodescope.app.parser import Parser, parser
+from decodescope.engine.core import files
 from decodescope.engine.decoding import lane
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.trace import open_trace
@@ -126,6 +127,32 @@ def test_a_text_comes_from_a_file_or_as_it_is_typed(asked, said, tmp_path: Path)
         assert code == 2 and out == "" and re.fullmatch(rf"{why}.*\.\n", err)
     assert asked(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=first")["tokens"] == asked(*RUN)["tokens"]
     assert "choose one of latest, first" in said(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=@x")[2]
+
+
+def test_a_file_is_named_by_its_hash_kept_with_a_recorded_run_and_found_again(asked, said, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "usual", lambda: tmp_path / "kept")
+    monkeypatch.setattr(files, "KNOWN", {})
+    file, place, branch = tmp_path / "notes.txt", str(tmp_path / "run.dstrace"), str(tmp_path / "fork.dstrace")
+    file.write_text("def add(a, b):" + asked(*RUN)["text"], encoding="utf-8")
+    rest = [*RUN, "--drafter", "rest", "--set", "drafter.length=1", "--set"]
+    asked(*rest, f"drafter.datastore={file}")
+    assert not (tmp_path / "kept").exists(), "a run that is not recorded leaves nothing"
+    found = asked(*rest, f"drafter.datastore={file}", "--trace", place)
+    value = open_trace(place).header.method["drafter"]["datastore"]
+    assert value == files.mark(str(file), 1 << 24) and found["accepted"] > 0
+    file.unlink()
+    files.KNOWN.clear()
+    assert asked(*rest, f"drafter.datastore={value}")["tokens"] == found["tokens"]
+    (tmp_path / "other.txt").write_text("def add(a, b): return b + a", encoding="utf-8")
+    other = f"drafter.datastore={tmp_path / 'other.txt'}"
+    asked("trace", "fork", place, "--step", "2", "--trace", branch, "--set", other)
+    header = open_trace(branch).header
+    assert header.method["drafter"]["datastore"].startswith("other.txt@")
+    assert str(tmp_path) not in json.dumps([header.method, header.fork]), "no path of this machine is recorded"
+    (tmp_path / "kept" / str(files.hash_of(value))).unlink()
+    for wrong, why in (value, "is not on this machine"), (f"{tmp_path}/none", "there is no file"), (tmp_path, "there is no"):
+        code, out, err = said(*rest, f"drafter.datastore={wrong}")
+        assert code == 2 and out == "" and why in err and err.count("\n") == 1 and err.endswith(".\n")
 
 
 def test_a_draft_that_is_not_needed_is_ignored_with_a_note(said) -> None:

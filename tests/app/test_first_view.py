@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import STEP, Lab, served
+from browser import KEPT, STEP, Lab, option, served
 from toylab import speculative
 
 from decodescope.app.http.guard import Guard
@@ -26,7 +26,6 @@ from decodescope.engine.load import SHIPPED
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
 ENDS = "[...document.querySelectorAll('.ds-places .outcome')]"
-KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +42,6 @@ def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
         yield made
         play.close()
     assert not made.troubles, made.troubles
-
-
-def option(page: Any, box: str, name: str) -> None:
-    """Choose from a list."""
-    page.click(f"{box} input")
-    page.get_by_role("option", name=name, exact=True).click()
 
 
 def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: Lab) -> None:

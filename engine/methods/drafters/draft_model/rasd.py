@@ -16,7 +16,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import Drafter
 
-from ..shared.datastore import datastore, unfit
+from ..shared.datastore import HELP, LARGEST, datastore
 from ..shared.model_tree import ModelTree
 from ..shared.ngrams import SuffixIndex
 from ..shared.trees import Beam
@@ -61,7 +61,7 @@ class RASD(Drafter):
     first: int = param(8, low=1, high=64, unit="tokens", help="likeliest by the draft model, of which one must come first")
     longest: int = param(6, low=1, high=8, unit="tokens", help="longest suffix that is looked for")
     shortest: int = param(2, low=1, high=8, unit="tokens", help="shortest suffix that is looked for")
-    datastore: str = param("", file=True, help="path of a text file, at most 16 MiB; empty: the one that is shipped")
+    datastore: str = param("", file=True, most=LARGEST, help=HELP)
 
     @property
     def branches(self) -> bool:
@@ -70,8 +70,7 @@ class RASD(Drafter):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.shortest > self.longest:
             return f"rasd.shortest = {self.shortest}: must not be above rasd.longest, which is {self.longest}."
-        reason = unfit(self.datastore) if self.datastore else None
-        return reason and f"rasd.datastore: {reason}"
+        return None
 
     def begin(self, ctx: Context) -> None:
         self._store = datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)

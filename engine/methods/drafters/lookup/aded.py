@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import Drafter
 
-from ..shared.datastore import datastore, unfit
+from ..shared.datastore import HELP, LARGEST, datastore
 from ..shared.tree_search import Place, Weights, places, search, trigrams
 
 NODES = 64
@@ -41,7 +39,7 @@ class Aded(Drafter):
         "prior": Note("node", "weight", what="of the trigram that leads to the node"),
     }
 
-    datastore: str = param("", file=True, help="path of a text file, at most 16 MiB; empty: the one that is shipped")
+    datastore: str = param("", file=True, most=LARGEST, help=HELP)
     iterations: int = param(150, low=1, high=2000, help="searches before a draft")
     depth: int = param(3, low=1, high=16, unit="tokens", help="how far a search goes; drafts have one token more")
     kept: int = param(24, low=1, high=64, unit="paths", help="most visited paths that are drafted")
@@ -49,10 +47,6 @@ class Aded(Drafter):
     @property
     def branches(self) -> bool:
         return True
-
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        reason = unfit(self.datastore) if self.datastore else None
-        return reason and f"aded.datastore: {reason}"
 
     def begin(self, ctx: Context) -> None:
         self._weights = Weights(trigrams(datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)))

@@ -14,7 +14,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
 
-from ..shared.datastore import datastore, unfit
+from ..shared.datastore import HELP, LARGEST, datastore
 from ..shared.union import frequent_prefixes
 
 HITS = 5000  # places that are counted
@@ -45,7 +45,7 @@ class Rest(Drafter):
         "counts": Note("node", "count", "places", "that begin with the path to the node"),
     }
 
-    datastore: str = param("", file=True, help="path of a text file, at most 16 MiB; empty: the one that is shipped")
+    datastore: str = param("", file=True, most=LARGEST, help=HELP)
     length: int = param(10, low=1, high=32, unit="tokens", help="taken from each place")
     nodes: int = param(64, low=1, high=256, unit="nodes", help="size of the tree")
     longest: int = param(16, low=1, high=32, unit="tokens", help="longest suffix that is looked for")
@@ -58,8 +58,7 @@ class Rest(Drafter):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.shortest > self.longest:
             return f"rest.shortest = {self.shortest}: must not be above rest.longest, which is {self.longest}."
-        reason = unfit(self.datastore) if self.datastore else None
-        return reason and f"rest.datastore: {reason}"
+        return None
 
     def begin(self, ctx: Context) -> None:
         self._store = datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)

@@ -77,7 +77,7 @@ class ProPD(Drafter):
                 f"propd.tree = {self.tree!r}: {tree.name}, as set, makes no tree that is chosen without chance and without a "
                 "draft model; choose token_recycling, trie, rest, medusa or hydra."
             )
-        if any(p.file and getattr(tree, p.name) for p in tree.params()):
+        if tree.files_named():
             return f"propd.tree = {self.tree!r}: a file cannot be named here; leave it out, or use {tree.name} alone."
         if not method.depth.exact:
             return (

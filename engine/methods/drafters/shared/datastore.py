@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from decodescope.engine.core.files import located
 from decodescope.engine.core.params import ParamError
 
 from .suffix_array import SuffixArray
@@ -17,36 +18,18 @@ from .suffix_array import SuffixArray
 SHIPPED = Path(__file__).resolve().parents[4] / "assets" / "datastore.txt"
 BETWEEN = "\n\f\n"  # between its documents
 LARGEST = 16 << 20  # bytes of a file
-
-
-def unfit(path: str) -> str | None:
-    """Why the file cannot be a datastore, in a sentence; None if it can."""
-    try:
-        file = Path(path).expanduser()
-        if not file.is_file():
-            return f"there is no file {path[:200]!r}; give the path of a text file, or leave it empty."
-        size = file.stat().st_size
-        with file.open("rb"):
-            pass
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have, a home that nobody has
-        return f"the file {path[:200]!r} cannot be read; give the path of a text file, or leave it empty."
-    if not 0 < size <= LARGEST:
-        return f"the file {path!r} has {size} bytes; a datastore must have 1 to {LARGEST}: cut the file."
-    return None
+HELP = "a text file of at most 16 MiB; empty: the one that is shipped"
 
 
 def datastore(path: str, encode: Callable[[str], list[int]] | None, vocab: int) -> SuffixArray:
-    """The suffix array of the text file at `path`, of SHIPPED if that is empty; the last few are kept.
+    """The suffix array of the text file that `path` names, of SHIPPED if that is empty; the last few are kept.
 
     encode: text -> ids; None: the file holds ids, and without a file there are none. What the model has no id for (vocab and
-    above) parts the text there. Raises ParamError if the file cannot serve.
+    above) parts the text there. Raises FileRefusal if there is no such file, ParamError if it cannot serve.
     """
     if not path:
         return SuffixArray([]) if encode is None else _built(None, 0, 0, encode, vocab)
-    reason = unfit(path)
-    if reason:
-        raise ParamError(reason)
-    file = Path(path).expanduser().resolve()
+    file = located(path, LARGEST)
     stat = file.stat()
     return _built(file, stat.st_size, stat.st_mtime_ns, encode, vocab)
 
@@ -55,7 +38,7 @@ def datastore(path: str, encode: Callable[[str], list[int]] | None, vocab: int) 
 def _built(file: Path | None, size: int, changed: int, encode: Callable[[str], list[int]] | None, vocab: int) -> SuffixArray:
     """The suffix array of `file` (None: the shipped text); `size` and `changed` key the cache."""
     parts: list[np.ndarray] = []
-    for text in [file.read_text("utf-8", "replace")] if file else shipped_texts():
+    for text in [file.read_text("utf-8")] if file else shipped_texts():
         ids = _numbers(text, str(file)) if encode is None else np.array(encode(text), dtype=np.int64)
         parts += [np.where((ids >= 0) & (ids < vocab), ids, -1), np.array([-1])]
     return SuffixArray(np.concatenate(parts))

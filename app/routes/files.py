@@ -1,0 +1,32 @@
+"""Files: the route by which the page brings a file for a knob that takes one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from decodescope.app.http.body import bytes_of
+from decodescope.app.runs.files import knob_of
+from decodescope.app.runs.play import Play
+from decodescope.engine.core.files import FileRefusal
+
+
+def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the route to the application; refused(status, sentence) makes a refusal."""
+
+    @made.post("/ds/files/{kind}/{name}/{knob}")
+    async def taken(kind: str, name: str, knob: str, request: Request) -> Response:
+        """Keep the body, a text file that is called ?name=..., and answer with what the knob holds from now on."""
+        declared, called = knob_of(kind, name, knob), request.query_params.get("name", "")[:200] or "file"
+        try:
+            await asyncio.to_thread(play.has_disk)
+            text = await bytes_of(request, declared.most or 0, f"{name}.{knob}: the file")
+            value = await asyncio.to_thread(play.files.take, text, called, declared.most or 0)
+        except FileRefusal as no:
+            return refused(422, f"{name}.{knob}: {no}")
+        except OSError as error:
+            return refused(422, f"{name}.{knob}: the file was not taken: {error.strerror or type(error).__name__}.")
+        return JSONResponse({"value": value}, headers={"cache-control": "no-store"})

@@ -1,0 +1,137 @@
+"""Files: the values of knobs that are files. A record names a file by its name and hash, never by its place on a machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from functools import lru_cache
+from pathlib import Path
+
+from .refusal import Refusal
+
+MARK = re.compile(r"([\w.()+ -]{1,80})@([0-9a-f]{16})")  # NAME@HASH: what stands for a file in a record
+WANTED = "give the path of a text file, or leave it empty"
+KNOWN: dict[str, Path] = {}  # hash -> file of those that this process has read
+
+
+class FileRefusal(Refusal):
+    """A file that a knob names cannot be used. One sentence."""
+
+
+def usual() -> Path:
+    """The folder of the files that were brought to the page, or whose recorded runs name them: beside the traces."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "traces" / "files"
+
+
+def hash_of(value: str) -> str | None:
+    """The hash, if the value of a knob is NAME@HASH; None if it is a path."""
+    found = MARK.fullmatch(value)
+    return found[2] if found else None
+
+
+def mark(value: str, most: int) -> str:
+    """NAME@HASH of the file that a knob's value names: by its path, or that already. From now on this process knows where it
+    lies. most: its largest size in bytes. Raises FileRefusal if it cannot be read, is empty, too large, or no text."""
+    if MARK.fullmatch(value):
+        located(value, most)
+        return value
+    path = _path(value)
+    digest, wrong = _look(path, most)
+    if wrong:
+        raise FileRefusal(wrong)
+    KNOWN[digest] = path
+    return f"{named(path.name)}@{digest}"
+
+
+def located(value: str, most: int) -> Path:
+    """Where the file lies that a knob's value names. Raises FileRefusal if it cannot be read, or is not what it was."""
+    digest = hash_of(value)
+    if digest is None:
+        path = _path(value)
+        mark(value, most)
+        return path
+    for place in (KNOWN.get(digest), usual() / digest):
+        if place is not None and place.is_file() and _look(place, most)[0] == digest:
+            return place
+    raise FileRefusal(f"the file {value} is not on this machine, or is not what it was; give its path, or upload it again.")
+
+
+def unfit(value: str, most: int) -> str | None:
+    """Why the file that a knob's value names cannot be used, in a sentence; None if it can."""
+    try:
+        located(value, most)
+    except FileRefusal as no:
+        return str(no)
+    return None
+
+
+def named(name: str) -> str:
+    """A file's name as it stands in a mark: without what separates folders or cannot be shown."""
+    return re.sub(r"[^\w.()+ -]", "_", name)[-80:] or "file"
+
+
+def keep(text: bytes, name: str, folder: Path, most: int) -> str:
+    """NAME@HASH of these bytes, which are written to `folder` under their hash. Raises FileRefusal if they are no text of at
+    most `most` bytes, OSError."""
+    wrong = _wrong(text, name, most, "choose a text file")
+    if wrong:
+        raise FileRefusal(wrong)
+    digest = _hash(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    target, part = folder / digest, folder / f".{secrets.token_hex(8)}.upload"
+    try:
+        part.write_bytes(text)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    KNOWN[digest] = target
+    return f"{named(name)}@{digest}"
+
+
+def _path(value: str) -> Path:
+    try:
+        return Path(value).expanduser().absolute()
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have, a home that nobody has
+        raise FileRefusal(f"the file {value[:200]!r} cannot be read; {WANTED}.") from None
+
+
+def _look(path: Path, most: int) -> tuple[str, str]:
+    """The hash of a file, and what is wrong with it; read again when it changed."""
+    name = str(path)[:200]
+    try:
+        if not path.is_file():
+            return "", f"there is no file {name!r}; {WANTED}."
+        state = path.stat()
+        if state.st_size > most:
+            return "", _large(name, state.st_size, most)
+        return _read(path, state.st_size, state.st_mtime_ns, most)
+    except (OSError, ValueError):
+        return "", f"the file {name!r} cannot be read; {WANTED}."
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, size: int, changed: int, most: int) -> tuple[str, str]:
+    text = path.read_bytes()
+    return _hash(text), _wrong(text, str(path)[:200], most, WANTED)
+
+
+def _hash(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _large(name: str, size: int, most: int) -> str:
+    return f"the file {name!r} has {size} bytes; it must have 1 to {most}: cut the file."
+
+
+def _wrong(text: bytes, name: str, most: int, wanted: str) -> str:
+    if not 0 < len(text) <= most:
+        return _large(name, len(text), most)
+    try:
+        odd = text.decode("utf-8").find("\0")
+    except UnicodeDecodeError as error:
+        return f"the file {name!r} is not UTF-8 text (byte {error.start}): save it as UTF-8, or {wanted}."
+    return f"the file {name!r} is no text, it holds a zero byte: {wanted}." if odd >= 0 else ""

@@ -1,0 +1,132 @@
+"""Knobs on the page: lists, texts and files are written, checked as they are written, run, copied, and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from browser import KEPT, Lab, option
+from waiting import eventually
+
+from decodescope.app.page.controls import control
+from decodescope.app.runs.recipe import recorded
+from decodescope.engine.core import files
+from decodescope.engine.core.params import Param
+from decodescope.engine.trace import read_header
+
+REFUSED = "#ds-answer .ds-refusal"
+NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
+
+
+def test_a_control_is_made_of_what_is_declared() -> None:
+    """A list and a text hold what a record holds, and no box cuts off what is written: the check says what is too long."""
+    widths = control(Param("widths", tuple, (4, 2), low=1, high=9, unit="nodes", item=int, most=5))
+    text = control(Param("text", str, "a\nb", lines=True, most=12, help="words_"))
+    assert (widths.value, widths.max_lines, widths.max_length) == ("4,2", 1, None) and widths.label == "widths, nodes"
+    assert (text.value, text.lines, text.max_length, text.info) == ("a\nb", 3, None, "words\\_")
+    box = control(Param("store", str, "", file=True, most=9, help="</script>"), place="drafter/rest/store")
+    assert box.value == "" and '"path": "/ds/files/drafter/rest/store"' in box.js_on_load and '"most": 9' in box.js_on_load
+
+
+def drafter(page: Any, title: str) -> Any:
+    """Choose a drafter; the place of its knobs."""
+    option(page, "#ds-drafter", title)
+    page.wait_for_function(f"(name) => {KEPT}.names?.drafter === name", arg=NAMES[title])
+    return page.locator(".ds-knobs:visible").first
+
+
+def ran(lab: Lab, page: Any) -> Any:
+    """Run what is written to its end; the header of its trace."""
+    before = set(lab.play._jobs)
+    page.click("#ds-run")
+    eventually(lambda: set(lab.play._jobs) > before)
+    (run,) = set(lab.play._jobs) - before
+    assert lab.play._jobs[run].wait(300)
+    return read_header(lab.play.folder / f"{run}.dstrace")
+
+
+def copied(page: Any) -> str:
+    """The settings as a command."""
+    page.click("#ds-copy-command")
+    page.wait_for_selector("#ds-copied textarea")
+    return str(page.locator("#ds-copied textarea").input_value())
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
+    page = lab.open()
+    box = drafter(page, "RSD-C (constant branching)").get_by_label("branching")
+    assert box.input_value() == "3,2,1,1"
+    for text, sentence in (
+        ("3,0,1", "rsd_c.branching, item 2 = 0: must lie in [1, 128] children."),
+        ("3,x", "rsd_c.branching, item 2 = 'x': must be a whole number."),
+        ("", "rsd_c.branching = '' has 0 items: must have 1 to 128, such as 3,2,1,1."),
+        ("8,8,8", "rsd_c.branching = '8,8,8' makes 584 nodes; 128 are the limit, e.g. 3,2,1 makes 15."),
+    ):
+        box.fill(text)
+        page.wait_for_function("([at, said]) => document.querySelector(at)?.textContent === said", arg=[REFUSED, sentence])
+    runs = set(lab.play._jobs)
+    page.click("#ds-run")
+    page.wait_for_function("() => document.activeElement?.closest('#ds-run')")
+    box.fill("2 1")
+    page.wait_for_function("() => !document.querySelector('#ds-answer .ds-refusal')")
+    assert set(lab.play._jobs) == runs, "Run was refused"
+    header = ran(lab, page)
+    assert header.method["drafter"]["branching"] == "2,1"
+    assert "--set drafter.branching=2,1 " in copied(page)
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: Path) -> None:
+    page = lab.open()
+    knobs = drafter(page, "REST")
+    assert knobs.locator(".name").inner_text() == "No file chosen" and not knobs.get_by_text("Remove").is_visible()
+    odd, good = tmp_path / "odd.bin", tmp_path / "notes.txt"
+    odd.write_bytes(b"ab\xff")
+    good.write_bytes(Path(toys.DATASTORE).read_bytes())
+    knobs.locator("input[type=file]").set_input_files(str(odd))
+    said = knobs.locator(".ds-refusal")
+    said.wait_for()
+    assert said.inner_text() == (
+        "rest.datastore: the file 'odd.bin' is not UTF-8 text (byte 2): save it as UTF-8, or choose a text file."
+    )
+    knobs.locator("input[type=file]").set_input_files(str(good))
+    knobs.locator(".name", has_text="notes.txt").wait_for()
+    assert not said.is_visible()
+    value = files.mark(str(good), 1 << 24)
+    page.wait_for_function(f"(value) => {KEPT}.settings.drafter.datastore === value", arg=value)
+    knobs.get_by_label("shortest").first.fill("1")
+    header = ran(lab, page)
+    assert header.method["drafter"]["datastore"] == value and recorded(header).settings["drafter"]["datastore"] == value
+    assert f"--set drafter.datastore={value} " in copied(page)
+    page.reload()
+    knobs = page.locator(".ds-knobs:visible").first
+    knobs.locator(".name", has_text="notes.txt").wait_for()
+    (lab.play.files.folder / str(files.hash_of(value))).unlink()
+    knobs.get_by_label("shortest").first.fill("2")
+    page.wait_for_selector(f"{REFUSED} >> text=this file is not here; upload it again")
+    knobs.get_by_text("Remove").click()
+    knobs.locator(".name", has_text="No file chosen").wait_for()
+    page.wait_for_function(f"() => {KEPT}.settings.drafter.datastore === '' && !document.querySelector('{REFUSED}')")
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_text_of_several_lines_is_written_and_comes_back(lab: Lab) -> None:
+    page = lab.open()
+    box = drafter(page, "Inference with reference (LLMA)").locator("textarea")
+    box.fill("one,\n two")
+    page.wait_for_function(f"() => {KEPT}.settings.drafter.reference === 'one,\\n two'")
+    assert "'drafter.reference=one,\n two'" in copied(page)
+    page.reload()
+    page.wait_for_function("() => [...document.querySelectorAll('.ds-knobs textarea')].some((x) => x.value === 'one,\\n two')")
+    box = page.locator(".ds-knobs:visible textarea").first
+    box.evaluate("(box) => { box.value = 'a'.repeat(262145); box.dispatchEvent(new Event('input', { bubbles: true })); }")
+    page.wait_for_selector(f"{REFUSED} >> text=llma.reference has 262,145 characters, above the limit of 262,144; shorten it.")
+    page.close()
