@@ -1,7 +1,7 @@
 /* cache: the target's cache entry by entry: what each layer and head keeps, how long an entry lived and why it went,
  * where a piece of the text was lost, what two runs keep alike, and what a step looked at. The server counts; this
  * draws. */
-import { grouped, h, icon, plural, s, size, spoken, toggle } from "./scope.js";
+import { button, grouped, h, icon, plural, s, size, spoken, toggle } from "./scope.js";
 import { ask, example, heard, open, panes, stepped, told as sentence, without } from "./runs.js";
 import { current, fragment } from "./address.js";
 import { grid, paints, unpacked } from "./cache/grids.js";
@@ -13,18 +13,13 @@ const PLAIN = 0.62; // strength of what is held where attention is not recorded
 
 export function page(element) {
   let at = { row: 0, position: null }, colours = null;
-  let map = null, drawnMap = null, strip = null, lived = null, drawnLife = null,
+  let map = null, drawnMap = null, strip = null, lived = null,
     sought = { text: "", which: 0, found: null };
-  let names = new Map(), other = "", both = null, seen = null, drawnSeen = null, asked = { layer: null, head: 0 },
+  let names = new Map(), other = "", both = null, seen = null, asked = { layer: null, head: 0 },
     tabled = 0, series = null, heavyRow = "";
 
   // ---- parts
 
-  const button = (word, act, props = {}) => {
-    const one = h("button", { type: "button", class: "ds-button", ...props }, word);
-    one.addEventListener("click", () => one.getAttribute("aria-disabled") !== "true" && act(one));
-    return one;
-  };
   const quiet = () => h("p", { class: "quiet" }), told = (role) => h("p", { class: "told", role });
   const table = (caption, heads, rows, cls = "") =>
     h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
@@ -81,11 +76,7 @@ export function page(element) {
   const heavyOf = h("select", { "aria-label": "heavy hitters of" }), heavyOut = h("div"), heavyNote = quiet();
   const slider = h("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "step" }),
     where = h("b", { class: "where" });
-  const step = (word, name, act) => {
-    const one = h("button", { type: "button", class: "bare", "aria-label": word, title: word }, icon(name));
-    one.addEventListener("click", act);
-    return one;
-  };
+  const step = (word, name, act) => button(icon(name), act, { class: "bare", "aria-label": word, title: word });
   const section = (name, head, ...parts) => h("section", { class: name }, h("header", null, head), ...parts);
   const lost = button("next eviction", () => nextLost());
   const opened = h("div", { class: "open" },
@@ -489,7 +480,7 @@ export function page(element) {
     ].join(" ");
     if (!lifeBox.hidden && wide()) {
       colours ??= paints(element);
-      drawnLife = grid(lifePicture, colours, {
+      grid(lifePicture, colours, {
         wide: wide(),
         rows: all,
         columns: steps.length,
@@ -710,7 +701,7 @@ export function page(element) {
       colours ??= paints(element);
       const score = seen.positions.map((_, c) => rows.reduce((sum, { line }) => sum + line[c], 0)),
         bound = [...score].sort((a, b) => b - a)[Math.min(score.length - 1, 30)] ?? 0;
-      drawnSeen = grid(seenPicture, colours, {
+      grid(seenPicture, colours, {
         wide: wide(),
         rows: rows.length,
         columns: seen.positions.length,

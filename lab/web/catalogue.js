@@ -1,6 +1,6 @@
 /* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
  * method. */
-import { h, two } from "./scope.js";
+import { button, h, two } from "./scope.js";
 import { ask } from "./runs.js";
 import { copying } from "./save.js";
 
@@ -32,11 +32,6 @@ function styled() {
 
 function made(use, said) {
   let all = [], command = "", family = "", shown = [], at = 0;
-  const button = (word, act, props = {}) => {
-    const one = h("button", { type: "button", class: "ds-button", ...props }, word);
-    one.addEventListener("click", act);
-    return one;
-  };
   const search = h("input", { type: "search", placeholder: "Name, idea, source, need",
     "aria-label": "Search the methods", autocomplete: "off", spellcheck: "false" });
   const families = h("div", { class: "families", role: "group", "aria-label": "Kind of part" });

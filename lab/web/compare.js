@@ -1,6 +1,6 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
  * one table. */
-import { grouped, h, milli, pair, plural, two } from "./scope.js";
+import { button, grouped, h, milli, pair, plural, two } from "./scope.js";
 import { ask, ended, fill, open, panes as inLab, shown, told as sentence, away, example, GONE } from "./runs.js";
 import { current, fragment, go } from "./address.js";
 import { lineup } from "./compare/lineup.js";
@@ -35,11 +35,6 @@ const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, 
 export function page(element) {
   let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], source = null, wait = WAIT, named = false,
     summary = null;
-  const button = (word, act, props = {}) => {
-    const made = h("button", { type: "button", class: "ds-button", ...props }, word);
-    made.addEventListener("click", act);
-    return made;
-  };
 
   // ---- what stands on the page
 

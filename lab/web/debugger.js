@@ -1,7 +1,7 @@
 /* debugger: the run that is shown, stopped where a condition holds: how it was decided there, how it would have been
  * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is
  * never changed. */
-import { firstOf, h, mount } from "./scope.js";
+import { button, firstOf, h, mount } from "./scope.js";
 import { NONE, ask, ended, heard, panes, stepped, told, without } from "./runs.js";
 import { here as address } from "./landing.js";
 import { current, fragment } from "./address.js";
@@ -22,16 +22,12 @@ export function page(element) {
   let pane = null, stop = null, met = null, timer = 0, following = false, written = [];
   const named = h("span", { class: "quiet" }), banner = h("p", { class: "banner", role: "status" });
   const trouble = h("p", { class: "trouble quiet" });
-  const button = (word, title, act, cls = "") => {
-    const made = h("button", { type: "button", class: "ds-button " + cls, title }, word);
-    made.addEventListener("click", () => made.getAttribute("aria-disabled") !== "true" && act());
-    return made;
-  };
-  const on = button("Continue", "F8, c", () => onward(1), "go"),
-    back = button("Back", "Shift+F8, C", () => onward(-1), "back");
-  const step = button("Step", "F10, n", () => next()), decision = button("Decision", "F11, d", () => decide(1)),
-    before = button("Decision before", "Shift+F11, D", () => decide(-1), "before"),
-    here = button("Break here", "F9, b", () => mark(), "here");
+  const on = button("Continue", () => onward(1), { class: "ds-button go", title: "F8, c" }),
+    back = button("Back", () => onward(-1), { class: "ds-button back", title: "Shift+F8, C" });
+  const step = button("Step", () => next(), { title: "F10, n" }),
+    decision = button("Decision", () => decide(1), { title: "F11, d" }),
+    before = button("Decision before", () => decide(-1), { class: "ds-button before", title: "Shift+F11, D" }),
+    here = button("Break here", () => mark(), { class: "ds-button here", title: "F9, b" });
   const host = h("div", { class: "stage" });
   const keys = h("section", { class: "keys" }, h("header", null, h("h2", null, "Keys")),
     h("dl", null,

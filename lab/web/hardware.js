@@ -1,6 +1,6 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
-import { grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
+import { button, grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
 import { ask, heard, panes, stepped, told, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./address.js";
@@ -63,11 +63,8 @@ export function page(element) {
     assumed);
   const slider = h("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "step" }),
     where = h("b", { class: "where" });
-  const move = (word, name, by) => {
-    const one = h("button", { type: "button", class: "bare", "aria-label": word, title: word }, icon(name));
-    one.addEventListener("click", () => seek(view().at + by));
-    return one;
-  };
+  const move = (word, name, by) =>
+    button(icon(name), () => seek(view().at + by), { class: "bare", "aria-label": word, title: word });
   const section = (word, told, ...parts) => h("section", null, h("header", null, h("h2", null, word), told), ...parts);
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
@@ -288,12 +285,9 @@ export function page(element) {
   function drawOperators() {
     const all = operators?.rows || [], names = [...new Set(all.map((x) => x.lane))];
     if (!names.includes(lane)) lane = names[0] || "target";
-    lanes.replaceChildren(...(names.length > 1 ? names.map((name) => {
-      const one = h("button", { type: "button", class: "ds-button", "aria-pressed": String(name === lane) }, name);
-      one.addEventListener("click",
-        () => ((lane = name), drawOperators(), lanes.querySelector("[aria-pressed=true]")?.focus()));
-      return one;
-    }) : []));
+    const choose = (name) => ((lane = name), drawOperators(), lanes.querySelector("[aria-pressed=true]")?.focus());
+    const way = (name) => button(name, () => choose(name), { "aria-pressed": String(name === lane) });
+    lanes.replaceChildren(...(names.length > 1 ? names.map(way) : []));
     const rows = all.filter((x) => x.lane === lane), total = (of) => rows.reduce((sum, x) => sum + of(x), 0),
       moved = (x) => x.weights + x.kv + x.act;
     const bytes = total(moved), flops = total((x) => x.flops),

@@ -1,6 +1,6 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add,
  * save. */
-import { grouped, h, icon, plural, size, two } from "./scope.js";
+import { button, grouped, h, plural, size, two } from "./scope.js";
 import { ask, example, open, shown, told as sentence } from "./runs.js";
 import { current, fragment, go, panel } from "./address.js";
 import { guide } from "./tour.js";
@@ -13,11 +13,6 @@ const AGAIN = 400; // ms until rows that have no figures yet are asked for again
 export function page(element) {
   let rows = [], held = null, chosen = [], words = "", renaming = null, turn = 0;
 
-  const button = (word, act, props = {}) => {
-    const made = h("button", { type: "button", class: "ds-button", ...props }, word);
-    made.addEventListener("click", act);
-    return made;
-  };
   const examples = h("ul", { class: "examples" });
   const count = h("span", { class: "quiet count" });
   const filter = h("input", { type: "search", placeholder: "Filter by name, text, method, model",
@@ -256,11 +251,11 @@ export function page(element) {
       h("td", { class: "acts" }, h("span", null, row.trouble ? null : comparing, more)));
   }
   function card(row) {
-    const opening = h("button", { type: "button", class: "card", "aria-label": `open the example ${row.title}` },
-      h("span", { class: "bars" }, row.bars?.length ? bars(row.bars) : ""), h("b", null, row.title),
+    const words = [h("span", { class: "bars" }, row.bars?.length ? bars(row.bars) : ""), h("b", null, row.title),
       h("span", { class: "about" }, row.about),
-      h("small", null, `${plural(row.steps ?? 0, "step")}, ${row.called || ""}`));
-    opening.addEventListener("click", () => show(row.run));
+      h("small", null, `${plural(row.steps ?? 0, "step")}, ${row.called || ""}`)];
+    const props = { class: "card", "aria-label": `open the example ${row.title}` };
+    const opening = button(words, () => show(row.run), props);
     const stops = example(row.run)?.tour?.length,
       leading = stops && button(`Guided tour, ${stops} stops`, () => (show(row.run), guide(row.run)));
     return h("li", { "data-run": row.run }, opening, h("span", { class: "ways" }, leading, choosing(row)));

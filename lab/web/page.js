@@ -4,7 +4,7 @@ import { panel } from "./address.js";
 import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
 import { copying, forms, saving, viewsOf } from "./save.js";
-import { h, icon } from "./scope.js";
+import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
@@ -26,11 +26,6 @@ const keep = (name, text) => {
   try {
     localStorage.setItem(name, text);
   } catch {} // full, or forbidden: then it is not kept
-};
-const button = (word, act, cls = "ds-button") => {
-  const made = h("button", { type: "button", class: cls }, word);
-  made.addEventListener("click", act);
-  return made;
 };
 
 let frame = null; // what stands left: the line that says what is shown, what went wrong, and the picture
@@ -123,7 +118,7 @@ export function setter(set) {
 function nothing() {
   const why = h("p", { class: "ds-refusal" });
   const rows = h("ul");
-  const begin = button("Run the example", () => choose(shown.examples[0]), "ds-button go");
+  const begin = button("Run the example", () => choose(shown.examples[0]), { class: "ds-button go" });
   begin.prepend(icon("play"));
   const element = h("section", { class: "ds-none" }, why, h("h2", null, "See a guess refused, and why."),
     h("p", null, "A recorded run opens at once. No model is needed."), begin, rows);
@@ -134,7 +129,7 @@ function nothing() {
     if (filled === shown.examples) return;
     filled = shown.examples;
     rows.replaceChildren(
-      ...filled.map((x) => h("li", null, button(x.title, () => choose(x), "bare"), h("span", null, x.about)))
+      ...filled.map((x) => h("li", null, button(x.title, () => choose(x), { class: "bare" }), h("span", null, x.about)))
     );
   });
   return element;
@@ -235,11 +230,8 @@ export function copied(element, value) {
  *  now is said to be disabled and keeps the focus: a button that goes away under a finger is lost to the keyboard. */
 export function transport(element) {
   const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
-  const made = (name, word, act) => {
-    const one = h("button", { type: "button", class: "ds-button " + name }, icon(name), h("span", null, word));
-    one.addEventListener("click", () => one.getAttribute("aria-disabled") !== "true" && act());
-    return one;
-  };
+  const made = (name, word, act) =>
+    button([icon(name), h("span", null, word)], act, { class: "ds-button " + name });
   const word = (one, text, mark) => {
     if (one.lastChild.textContent !== text) one.lastChild.textContent = text;
     if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(icon(mark), one.firstChild);
@@ -269,7 +261,7 @@ export function transport(element) {
 export function more(element) {
   const grid = document.getElementById("ds-grid"), said = h("span", { class: "said", role: "status" });
   const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")),
-    "ds-more");
+    { class: "ds-more" });
   one.setAttribute("aria-expanded", "false");
   document.getElementById("ds-right").addEventListener("input", () => (said.textContent = ""));
   place(element).className = "ds-browse";
@@ -277,7 +269,7 @@ export function more(element) {
     () =>
       import("./catalogue.js").then(({ show }) =>
         show((text) => shown.put?.(text), (sentence) => (said.textContent = sentence))
-      ), "ds-button browse");
+      ), { class: "ds-button browse" });
   browse.setAttribute("aria-haspopup", "dialog");
   place(element).replaceChildren(browse, one, said);
 }
@@ -357,31 +349,27 @@ export function top(element) {
   draw("rect", { class: "root", x: 1, y: 3, width: 6, height: 6 });
   draw("circle", { class: "no", cx: 24, cy: 6, r: 3.5 });
   draw("circle", { class: "yes", cx: 25, cy: 17, r: 3.5 });
-  const theme = h("button", { type: "button", class: "bare", title: "light or dark", "aria-label": "light or dark" },
-    icon("moon"));
-  if (kept(THEME)) paint();
-  theme.addEventListener("click", () => {
+  const theme = button(icon("moon"), () => {
     const dark = !document.body.classList.contains("dark");
     keep(THEME, dark ? "dark" : "light");
     paint();
-  });
-  const size = h("button", { type: "button", class: "bare size", title: "larger type, for a projector",
-    "aria-label": "larger type, for a projector" }, h("span", { "aria-hidden": "true" }, "A"),
-    h("span", { "aria-hidden": "true" }, "A"));
-  const told = () => size.setAttribute("aria-pressed", document.documentElement.dataset.dsSize === "projector");
-  size.addEventListener("click", () => {
-    keep(SIZE, document.documentElement.dataset.dsSize === "projector" ? "usual" : "projector");
-    document.documentElement.dataset.dsSize = document.documentElement.dataset.dsSize === "projector" ? "usual"
-      : "projector";
+  }, { class: "bare", title: "light or dark", "aria-label": "light or dark" });
+  if (kept(THEME)) paint();
+  const large = () => document.documentElement.dataset.dsSize === "projector";
+  const told = () => size.setAttribute("aria-pressed", large());
+  const letter = () => h("span", { "aria-hidden": "true" }, "A");
+  const size = button([letter(), letter()], () => {
+    keep(SIZE, large() ? "usual" : "projector");
+    document.documentElement.dataset.dsSize = large() ? "usual" : "projector";
     told();
     resized();
-  });
+  }, { class: "bare size", title: "larger type, for a projector", "aria-label": "larger type, for a projector" });
   if (!document.documentElement.dataset.dsSize) paint();
   told();
   const host = place(element);
   host.className = "ds-top";
   const way = (word, find, cls) =>
-    button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), "skip " + cls);
+    button(word, () => (find()?.focus(), find()?.scrollIntoView({ block: "nearest" })), { class: "skip " + cls });
   const ways = [way("Go to the picture", () => panes[0]?.view.root, "lab"),
     way("Go to the controls", () => document.querySelector("#ds-preset input"), "lab"),
     way("Go to the page", panel, "other")];

@@ -1,6 +1,6 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
-import { h, plural, s } from "./scope.js";
+import { button, h, plural, s } from "./scope.js";
 import { ask, panes, told as sentence } from "./runs.js";
 import { current, fragment } from "./address.js";
 
@@ -59,7 +59,7 @@ export function page(element) {
       box.checked = here ? wanted.has(row.run) : true;
       return box;
     });
-    const go = h("button", { type: "button", class: "ds-button" }, "Report");
+    const go = button("Report", () => report(ticked(), true));
     const ticked = () => boxes.filter((box) => box.checked).map((box) => box.value),
       mark = () => go.setAttribute("aria-current", ticked().join() === shown);
     const label = () => {
@@ -71,7 +71,6 @@ export function page(element) {
     };
     const count = h("span", { class: "quiet" });
     boxes.forEach((box) => box.addEventListener("change", label));
-    go.addEventListener("click", () => report(ticked(), true));
     marks.push(mark);
     label();
     const list = h("ul", null,

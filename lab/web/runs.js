@@ -1,6 +1,6 @@
 /* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around
  * them. */
-import { h, mount, pair } from "./scope.js";
+import { button, h, mount, pair } from "./scope.js";
 import { current, fragment } from "./address.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
@@ -131,8 +131,7 @@ function pane(id) {
 
 function two(...ids) {
   const made = ids.map(blank), host = h("div");
-  const beside = h("button", { type: "button", class: "ds-button" }, "Open in Compare");
-  beside.addEventListener("click",
+  const beside = button("Open in Compare",
     () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`,
       ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
   places.replaceChildren(beside, host);

@@ -1,6 +1,6 @@
 /* save: a menu of what can be taken from a page: its views as SVG and PNG, a run in other forms, and what else it
  * offers. */
-import { h } from "./scope.js";
+import { button, h } from "./scope.js";
 
 /** Hand a file to the browser. */
 function give(blob, name) {
@@ -32,13 +32,12 @@ export function forms(run, over) {
 
 /** A button that copies text(); where that is forbidden, the text stands behind it, selected. */
 export function copying(word, text, cls = "") {
-  const one = h("button", { type: "button", class: cls }, word),
-    box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
-  one.addEventListener("click", () => {
+  const box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
+  const one = button(word, () => {
     const show = () => ((box.value = text()), one.after(box), box.select());
     if (!navigator.clipboard) return show();
     navigator.clipboard.writeText(text()).then(() => (one.textContent = "Copied"), show);
-  });
+  }, { class: cls });
   return one;
 }
 
@@ -47,9 +46,8 @@ export function copying(word, text, cls = "") {
 export function saving(views, more = () => [], word = "Save view") {
   const body = h("div", { class: "rows" }), told = h("p", { class: "told", role: "status" });
   const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, told));
-  const way = (kind, name, element, title) => {
-    const one = h("button", { type: "button", "aria-label": `save ${name} as ${kind}` }, kind);
-    one.addEventListener("click", async () => {
+  const way = (kind, name, element, title) =>
+    button(kind, async () => {
       told.textContent = "";
       try {
         const { picture, png, written } = await import("./picture.js");
@@ -58,9 +56,7 @@ export function saving(views, more = () => [], word = "Save view") {
       } catch (error) {
         told.textContent = `This view could not be saved: ${error.message || "the browser could not draw it"}`;
       }
-    });
-    return one;
-  };
+    }, { class: null, "aria-label": `save ${name} as ${kind}` });
   const away = (event) => menu.contains(event.target) || (menu.open = false);
   menu.addEventListener("toggle", () => {
     told.textContent = "";

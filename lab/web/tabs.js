@@ -1,7 +1,7 @@
 /* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its
  * state. */
 import { LAB, PAGES, current, go, turned } from "./address.js";
-import { h } from "./scope.js";
+import { button, h } from "./scope.js";
 
 /** Fetches the module of a page when it is first looked at; it exports page(element), which fills the element and may
  *  return {shown(), hidden()}. A sheet NAME.css comes with it. The Lab is the page itself. */
@@ -74,13 +74,11 @@ async function fill(tab) {
     tab.wait = Math.min(2 * (tab.wait || WAIT / 2), 15000);
     // a server that is starting answers soon
     setTimeout(() => current() === tab.name && !tab.loading && fill(tab), tab.wait);
-    const again = h("button", { type: "button", class: "ds-button" }, "Try again");
-    again.addEventListener("click", () => fill(tab));
     tab.panel.replaceChildren(
       h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: `
         + `${(await answers()) ? error.message : "the server does not answer. Start it again, and the page comes by "
           + "itself."}`),
-      again
+      button("Try again", () => fill(tab))
     );
   }
 }
@@ -101,9 +99,8 @@ function sheet(name) {
 /** The bar: arrows, Home and End walk along it and show the page at once. */
 function fillBar() {
   for (const tab of TABS) {
-    tab.button = h("button", { type: "button", id: "ds-tab-" + tab.name, role: "tab",
-      "aria-controls": tab.name === LAB ? "ds-grid" : "ds-page-" + tab.name }, tab.word);
-    tab.button.addEventListener("click", () => go(tab.name));
+    tab.button = button(tab.word, () => go(tab.name), { class: null, id: "ds-tab-" + tab.name, role: "tab",
+      "aria-controls": tab.name === LAB ? "ds-grid" : "ds-page-" + tab.name });
     bar.append(tab.button);
   }
   bar.addEventListener("keydown", (event) => {

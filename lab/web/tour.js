@@ -1,5 +1,5 @@
 /* tour: leads through an example, stop by stop: a step, a node, and what is to be seen there. */
-import { h } from "./scope.js";
+import { button, h } from "./scope.js";
 import { example, heard, open, panes, stepped } from "./runs.js";
 
 let at = -1, run = null, wanted = null, line = null;
@@ -48,15 +48,11 @@ function seen(i, left) {
 
 /** The line above the picture: the way in, and the present stop. */
 export function tour() {
-  const button = (word, act, cls = "ds-button") => {
-    const made = h("button", { type: "button", class: cls }, word);
-    made.addEventListener("click", act);
-    return made;
-  };
   const enter = button("", () => (go(0), next.focus())), count = h("span", { class: "count" }), title = h("b"),
     text = h("span", { class: "told" });
-  const back = button("Back", () => back.getAttribute("aria-disabled") !== "true" && go(at - 1));
-  const next = button("Next", () => (at + 1 < stops().length ? go(at + 1) : leave()), "ds-button go"),
+  const back = button("Back", () => go(at - 1));
+  const next = button("Next", () => (at + 1 < stops().length ? go(at + 1) : leave()),
+      { class: "ds-button go" }),
     close = button("Leave", () => leave());
   const leave = () => (go(-1), enter.focus());
   const stop = h("div", { class: "stop" }, h("p", { "aria-live": "polite" }, count, title, text),

@@ -1,6 +1,6 @@
 /* waiting: a run that waits for one that is paused, perhaps on a page that was closed. A paused run keeps its place, so
  * this browser notes which of its runs are paused, and offers to go on with that one, or to stop it. */
-import { h } from "./scope.js";
+import { button, h } from "./scope.js";
 import { ask } from "./runs.js";
 
 const KEPT = "decodescope-paused", MOST = 8, LOOK = 2000; // runs that are noted; ms between two looks
@@ -26,11 +26,6 @@ export function waiting(waits, show) {
   const element = h("section", { class: "ds-trouble", "aria-label": "What this run waits for", role: "status",
     hidden: "" });
   let timer = 0, told = "";
-  const button = (word, act) => {
-    const one = h("button", { type: "button", class: "ds-button" }, word);
-    one.addEventListener("click", act);
-    return one;
-  };
   function tell(id) {
     element.hidden = !id;
     if (id === told) return;

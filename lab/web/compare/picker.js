@@ -1,5 +1,5 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
-import { grouped, h, plural } from "../scope.js";
+import { button, grouped, h, plural } from "../scope.js";
 import { ask, shown as lab, told } from "../runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
@@ -25,11 +25,10 @@ export function picker({ add, letter, full }) {
     const was = document.activeElement?.dataset?.run;
     list.replaceChildren(...found.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
-      const one = h("button", { type: "button", "data-run": row.run, "aria-disabled": String(off) },
-        h("b", null, named(row)), h("span", { class: "quiet" }, about(row)),
-        h("span", { class: "at" }, there ? `is ${there}` : "Add"));
-      one.addEventListener("click", () => one.getAttribute("aria-disabled") === "true" || add(row.run));
-      return h("li", null, one);
+      const words = [h("b", null, named(row)), h("span", { class: "quiet" }, about(row)),
+        h("span", { class: "at" }, there ? `is ${there}` : "Add")];
+      const props = { class: null, "data-run": row.run, "aria-disabled": String(off) };
+      return h("li", null, button(words, () => add(row.run), props));
     }));
     if (was) list.querySelector(`[data-run="${was}"]`)?.focus();
     note.textContent = full() ? "Four runs are compared, which is the most: remove one first."

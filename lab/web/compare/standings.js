@@ -1,6 +1,6 @@
 /* standings: the figures of compared runs as a table and a file, what every two must have in common, and the repeats
  * that give a ratio of speeds its interval. */
-import { grouped, h, plural, size, two } from "../scope.js";
+import { button, grouped, h, plural, size, two } from "../scope.js";
 import { ask } from "../runs.js";
 
 const LETTERS = "ABCD", LOOK = 500; // ms between two looks at repeats that go on
@@ -16,8 +16,10 @@ export function standings({ refuse, changed, apart }) {
   const body = h("tbody"), list = h("ul", { class: "checks" });
   const csv = h("a", { download: "" }, "CSV"), json = h("a", { download: "" }, "JSON");
   const times = h("input", { type: "number", min: 3, max: 40, value: 5, "aria-label": "repeats" });
-  const again = h("button", { type: "button", class: "ds-button" }, "Repeat"),
-    stop = h("button", { type: "button", class: "ds-button", hidden: "" }, "Stop");
+  const again = button("Repeat", () => repeat());
+  const stop = button("Stop",
+    () => (again.focus(), ask(`/ds/compare/repeat/${rounds.id}/stop`, { method: "POST" }).then(take, refuse)),
+    { hidden: "" });
   const note = h("p", { class: "quiet note", role: "status" });
   const repeating = h("div", { class: "repeat" },
     h("span", { class: "times" }, again, times, h("span", { class: "quiet" }, "times each, in turns, unrecorded")),
@@ -39,20 +41,14 @@ export function standings({ refuse, changed, apart }) {
     csv.href = `/ds/compare/table.csv?${query}`;
     json.href = `/ds/compare/table.json?${query}`;
   }
-  again.addEventListener("click", async () => {
-    if (again.getAttribute("aria-disabled") === "true") return;
+  async function repeat() {
+    const body = JSON.stringify({ runs: runs.map((run) => run.id), times: Number(times.value) });
     try {
-      take(
-        await ask("/ds/compare/repeat", { method: "POST", body: JSON.stringify({ runs: runs.map((run) =>
-          run.id
-        ), times: Number(times.value) }) })
-      );
+      take(await ask("/ds/compare/repeat", { method: "POST", body }));
     } catch (error) {
       refuse(error);
     }
-  });
-  stop.addEventListener("click",
-    () => (again.focus(), ask(`/ds/compare/repeat/${rounds.id}/stop`, { method: "POST" }).then(take, refuse)));
+  }
   /** What the server says of the repeats; asked again as long as they go on. */
   function take(found) {
     rounds = found;

@@ -1,6 +1,6 @@
 /* breaks: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at them;
  * in a recorded one they are places to go to. */
-import { h, plural } from "../scope.js";
+import { button, h, plural } from "../scope.js";
 import { ask, ended, heard, panes, told } from "../runs.js";
 
 const KEPT = "decodescope-breakpoints";
@@ -152,15 +152,12 @@ export function breakpoints(next) {
     const tick = h("input", { type: "checkbox" });
     tick.checked = on;
     tick.addEventListener("change", () => turn(text, tick.checked));
-    const to = h("button", { type: "button", class: "bare hits", "aria-label": `next hit of ${text}` });
-    to.addEventListener("click", () => next(text));
-    const gone = h("button", { type: "button", class: "bare gone", "aria-label": `remove the breakpoint ${text}`,
-      title: "remove" }, "×");
-    gone.addEventListener("click", () => {
+    const to = button("", () => next(text), { class: "bare hits", "aria-label": `next hit of ${text}` });
+    const gone = button("×", () => {
       const after = rows.children[i + 1] ? i : i - 1;
       remove(text);
       (rows.children[after]?.querySelector("input") || box).focus();
-    });
+    }, { class: "bare gone", "aria-label": `remove the breakpoint ${text}`, title: "remove" });
     return h("li", { "data-text": text },
       h("label", null, tick, h("span", { class: "n" }, String(i + 1)), h("code", null, text)), to, gone);
   }
@@ -193,9 +190,8 @@ export function breakpoints(next) {
   function known(found) {
     longest = found.limit || longest;
     words.replaceChildren(...found.names.map(({ name, meaning, example }) => {
-      const take = h("button", { type: "button", class: "bare example", "aria-label": `write ${example}` },
-        h("code", null, example));
-      take.addEventListener("click", () => ((box.value = example), box.focus(), checked()));
+      const take = button(h("code", null, example), () => ((box.value = example), box.focus(), checked()),
+        { class: "bare example", "aria-label": `write ${example}` });
       return h("tr", null, h("th", { scope: "row" }, h("code", null, name)),
         h("td", null, meaning, example ? [h("br"), take] : null));
     }));

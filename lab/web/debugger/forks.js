@@ -1,5 +1,5 @@
 /* forks: runs that go on from a step of the run that is shown, with something of it changed. */
-import { h } from "../scope.js";
+import { button, h } from "../scope.js";
 import { ask, open, told } from "../runs.js";
 import { current } from "../address.js";
 
@@ -26,13 +26,12 @@ export function forks(change) {
   const go = h("button", { type: "submit", class: "ds-button" }),
     refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
   const force = (word, kind) => {
-    const made = h("button", { type: "button", class: "ds-button", "aria-pressed": "false" }, word);
-    made.addEventListener("click", () => {
+    const act = () => {
       if (forced.get(here.node) === kind) forced.delete(here.node);
       else forced.set(here.node, kind);
       draw();
-    });
-    return [made, kind];
+    };
+    return [button(word, act, { "aria-pressed": "false" }), kind];
   };
   const forces = [force("Force accept", "accept"), force("Force reject", "reject")];
   const forcing = h("div", { class: "forces", role: "group", "aria-label": "the verdict in the fork" },
@@ -106,20 +105,15 @@ export function forks(change) {
     }
     listed();
   }
-  const button = (word, label, act) => {
-    const made = h("button", { type: "button", class: "ds-button", "aria-label": label }, word);
-    made.addEventListener("click", act);
-    return made;
-  };
   let drawnAs = "";
   function listed() {
     const { of: parent = null, branches = [] } = found || {}, as = JSON.stringify([parent, branches]);
     if (as === drawnAs) return;
     drawnAs = as;
     const ways = (one, ...runs) => [
-      button("Open", `open ${called(one)}`,
-        () => (open(one.run), element.closest(".ds").focus({ preventScroll: true }))),
-      button("Compare", `compare with ${called(one)}`, () => compare(...runs)),
+      button("Open", () => (open(one.run), element.closest(".ds").focus({ preventScroll: true })),
+        { "aria-label": `open ${called(one)}` }),
+      button("Compare", () => compare(...runs), { "aria-label": `compare with ${called(one)}` }),
     ];
     origin.replaceChildren(
       ...(parent

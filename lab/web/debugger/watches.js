@@ -1,5 +1,5 @@
 /* watches: figures of every step of the run, each as a line over all steps with its value at the present one. */
-import { h, s, toggle } from "../scope.js";
+import { button, h, s, toggle } from "../scope.js";
 import { ask, ended, told } from "../runs.js";
 
 const KEPT = "decodescope-watches";
@@ -115,12 +115,10 @@ export function watches() {
     }
   }
   function row(text, i) {
-    const gone = h("button", { type: "button", class: "bare gone", "aria-label": `stop watching ${text}`,
-      title: "remove" }, "×");
-    gone.addEventListener("click", () => {
+    const gone = button("×", () => {
       put(list.filter((one) => one !== text));
       (rows.children[Math.min(i, list.length - 1)]?.querySelector(".gone") || box).focus();
-    });
+    }, { class: "bare gone", "aria-label": `stop watching ${text}`, title: "remove" });
     return h("li", { "data-text": text }, h("code", null, text), h("b"),
       s("svg", { width: WIDE, height: HIGH, role: "img" }, s("path"), s("circle", { r: 2.5 })), gone, h("small"));
   }

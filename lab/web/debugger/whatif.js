@@ -1,5 +1,5 @@
 /* whatif: how a decision would have gone with another draw, temperature or rule. The recorded run is never changed. */
-import { glyph, h, tokenOf, WORDS } from "../scope.js";
+import { button, glyph, h, tokenOf, WORDS } from "../scope.js";
 import { forks, set } from "./forks.js";
 import { ask, told } from "../runs.js";
 
@@ -11,7 +11,10 @@ function slider(word, high, fine, asks) {
   const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
     now = h("b");
   const mark = h("i", { class: "was", "aria-hidden": "true" }),
-    undo = h("button", { type: "button", class: "small", "aria-label": `${word} ${SAME}` }, "reset");
+    undo = button("reset", () => ((made.value = null), box.focus(), asks()), {
+      class: "small",
+      "aria-label": `${word} ${SAME}`,
+    });
   const element = h("div", { class: "slide" }, h("span", null, word), h("span", { class: "track" }, mark, box),
     h("output", null, was, now), undo);
   const made = {
@@ -33,7 +36,6 @@ function slider(word, high, fine, asks) {
     },
   };
   box.addEventListener("input", () => ((made.value = Number(box.value)), asks()));
-  undo.addEventListener("click", () => ((made.value = null), box.focus(), asks()));
   return made;
 }
 

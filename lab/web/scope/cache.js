@@ -1,5 +1,5 @@
 /* The map of the target's cache. */
-import { figures, grid, h, inks, pool, press, rgb, say, see, set, sheet, toggle } from "./elements.js";
+import { button, figures, grid, h, inks, pool, rgb, say, see, set, sheet, toggle } from "./elements.js";
 import { grouped, percent, plural, size } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
@@ -17,7 +17,7 @@ export function cacheView(context) {
     tip = h("p", { class: "tip", "aria-live": "off" });
   const twin = h("div", { class: "twin" });
   const asTable = toggle("Show as table", (on) => ((tabled = on), (seen = ""), context.redraw()));
-  const back = press("small", "all heads", () => open(null));
+  const back = button("all heads", () => open(null), { class: "small" });
   const element = h("section", { class: "cache-pane" },
     h("header", null, h("h2", null, "KV cache"), shape, sums.element), canvas,
     h("div", { class: "tools" }, note, tip, back, asTable), twin, bars);

@@ -96,20 +96,21 @@ export function hatch(c, x, y, wide, high, colour) {
   c.restore();
 }
 
-export function press(kind, word, act, props) {
-  const button = h("button", { type: "button", class: kind, ...props }, word);
-  button.addEventListener("click", act);
-  return button;
+/** A button: `word` is what stands on it (text or elements), `act` what it does, unless it is said to be disabled. */
+export function button(word, act, props) {
+  const element = h("button", { type: "button", class: "ds-button", ...props }, word);
+  element.addEventListener("click", () => element.getAttribute("aria-disabled") !== "true" && act());
+  return element;
 }
 
 /** A small button that is on or off. */
 export function toggle(word, act) {
-  const button = press("small", word, () => {
-    const on = button.getAttribute("aria-pressed") !== "true";
-    button.setAttribute("aria-pressed", on);
+  const element = button(word, () => {
+    const on = element.getAttribute("aria-pressed") !== "true";
+    element.setAttribute("aria-pressed", on);
     act(on);
-  }, { "aria-pressed": "false" });
-  return button;
+  }, { class: "small", "aria-pressed": "false" });
+  return element;
 }
 
 const pen = document.createElement("canvas").getContext("2d");

@@ -1,6 +1,6 @@
 /* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
 import { byClock, byToken, course, differing, parting } from "./alignment.js";
-import { figures, grid, h, press, say, see, set, toggle } from "./elements.js";
+import { button, figures, grid, h, say, see, set, toggle } from "./elements.js";
 import { never, soon } from "./frame.js";
 import { lanesView } from "./lanes.js";
 import { tokenOf } from "./marks.js";
@@ -24,8 +24,8 @@ export function pair(element, options = {}) {
   const turn = { look, draw }, request = () => soon(turn);
   const root = h("div", { class: "ds pair", role: "region", "aria-label": `${letters.length} decoding runs`,
     "data-n": letters.length, tabindex: -1 });
-  const ways = { token: press(null, "token position", () => api.align("token")),
-    clock: press(null, "wall clock", () => api.align("clock")) };
+  const ways = { token: button("token position", () => api.align("token"), { class: null }),
+    clock: button("wall clock", () => api.align("clock"), { class: null }) };
   const strip = h("div", { class: "differs" });
   const heads = letters.map((letter, k) => {
     const name = h("b"), about = h("span", { class: "quiet" }), ratio = h("b", { class: "ratio" }),
@@ -63,7 +63,7 @@ export function pair(element, options = {}) {
   });
   const moves = transport({ to, play: () => replay.play(!replay.playing), playing: () => replay.playing,
     speed: replay.speed, faster: () => (replay.faster(), request()) }, "place");
-  const live = press("live", "● live", () => api.follow(true));
+  const live = button("● live", () => api.follow(true), { class: "live" });
   const where = h("b", { class: "where" }), how = h("span", { class: "quiet" });
   const twin = h("div", { class: "twin" }), parts = h("div", { class: "parts" });
   let tabled = false;
@@ -293,7 +293,7 @@ export function pair(element, options = {}) {
     parts.replaceChildren(...splits.flatMap((split, k) => {
       if (k === base) return [];
       const both = h("b", null, `${one} and ${letters[k]} `),
-        go = press("small", "go there", () => api.align("token", split.at + 1));
+        go = button("go there", () => api.align("token", split.at + 1), { class: "small" });
       if (split.same)
         return h("p", null, both, ended() ? "wrote the same " : "are the same so far: ", plural(split.at, "token"),
           ".");

@@ -13,7 +13,7 @@
 import { mount } from "./mount.js";
 import { pair } from "./pair.js";
 
-export { h, icon, rgb, s, toggle } from "./elements.js";
+export { button, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { glyph, tokenOf, WORDS } from "./marks.js";
 export { mount } from "./mount.js";

@@ -1,5 +1,5 @@
 /* The clock: one block per step, and the scrubber. */
-import { h, hatch, icon, inks, press, say, see, set, sheet } from "./elements.js";
+import { button, h, hatch, icon, inks, say, see, set, sheet } from "./elements.js";
 import { grouped, milli } from "./numbers.js";
 
 const TOP = 18, TALL = 20; // px of the blocks
@@ -7,9 +7,10 @@ const TOP = 18, TALL = 20; // px of the blocks
 /** First, back, play, on, last; and the speed. context: to(way) with -Infinity, -1, 1 or Infinity, play, playing,
  *  speed, faster; `what` is what one goes along, in a word. */
 export function transport(context, what = "step") {
-  const act = (name, title, way) => press("bare", icon(name), () => context.to(way), { title, "aria-label": title });
-  const play = press("bare play-pause", icon("play"), () => context.play()),
-    speed = press("small speed", "", () => context.faster());
+  const act = (name, title, way) =>
+    button(icon(name), () => context.to(way), { class: "bare", title, "aria-label": title });
+  const play = button(icon("play"), () => context.play(), { class: "bare play-pause" }),
+    speed = button("", () => context.faster(), { class: "small speed" });
   const [first, prev] = [act("first", `first ${what}`, -Infinity), act("prev", `previous ${what}`, -1)];
   const [next, last] = [act("next", `next ${what}`, 1), act("last", `last ${what}`, Infinity)];
   return {
@@ -33,10 +34,10 @@ export function timeView(context) {
   const slider = h("input", { type: "range", min: 0, max: 0, value: 0, class: "scrub", "aria-label": "step" });
   slider.addEventListener("input", () => context.seek(Number(slider.value)));
   const moves = transport(context);
-  const jump = (word, title, run) => press("small", word, run, { title });
+  const jump = (word, title, run) => button(word, run, { class: "small", title });
   const refusal = jump("next rejection", "r", () => context.find("refused", 1)),
     eviction = jump("next eviction", "e", () => context.find("evicted", 1));
-  const live = press("live", "● live", () => context.follow(true));
+  const live = button("● live", () => context.follow(true), { class: "live" });
   const rate = h("span", { class: "quiet" });
   const element = h("footer", { class: "time-pane" },
     h("div", { class: "transport" }, h("h2", null, "Time"), rate, moves.parts, live,
