@@ -1,0 +1,166 @@
+/* map: which positions each layer and head keeps after the step, as a picture to walk in, and as a table. */
+import { grouped, h, plural, size, spoken, toggle } from "../scope.js";
+import { panes } from "../runs.js";
+import { grid, unpacked } from "./grids.js";
+import { lives } from "./lives.js";
+import { aloud, canvas, quiet, refuse, section, share } from "./parts.js";
+import { question } from "./question.js";
+
+export const PLAIN = 0.62; // strength of what is held where attention is not recorded
+
+/** drawn(): called when the server has answered; enter(): go to the life of the chosen entry. */
+export function mapView(shared, { drawn, enter }) {
+  const title = h("h1"), lead = h("span", { class: "lead" }), legend = h("span", { class: "legend" });
+  const picture = canvas("application", "map of the cache"), tip = h("p", { class: "tip", role: "status" }),
+    rule = quiet(), why = aloud("alert"), twin = lives(shared, why);
+  const box = h("div", { class: "picture" }, picture);
+  const asTable = toggle("Show as table",
+    (on) => ((twin.element.hidden = !on), (box.hidden = on), on && twin.fill()));
+  const element = section("map", [title, lead, legend], why, box, h("div", { class: "tools" }, tip, asTable),
+    twin.element, rule);
+  let spots = null; // where the cells of the picture lie
+  shared.box = box;
+
+  const columns = () => Math.max(40, Math.min(450, Math.floor((shared.wide() - 34) / 2)));
+  const asked = question(
+    () => (shared.looked() && shared.wide() ? shared.query("", { step: shared.now(), columns: columns() }) : null),
+    (answer, trouble) => {
+      shared.map = answer && { ...answer, run: panes[0].id, kept: unpacked(answer.kept), now: unpacked(answer.now),
+        mass: answer.mass && unpacked(answer.mass) };
+      refuse(why, trouble);
+      drawn();
+    }
+  );
+
+  /** What stands above the picture. fits: whether there is a map of what is looked at. */
+  function caption(fits) {
+    const { map } = shared;
+    title.textContent = `Step ${shared.now()}`;
+    box.hidden = !fits || map.untold || !twin.element.hidden;
+    lead.replaceChildren();
+    if (!fits) return;
+    lead.append(h("b", null, `${grouped(map.held)} of ${grouped(map.length)}`), ` positions kept per head, `,
+      h("b", null, size(map.bytes)), map.bytes < map.full ? ` of ${size(map.full)}` : " held",
+      map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
+    legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
+      h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step");
+    asTable.hidden = map.untold;
+    if (!map.untold) return;
+    rule.textContent =
+      `Which entries were evicted is not recorded in this run, which has level “${map.level}”: record it with `
+      + "level “decisions”.";
+    tip.textContent = "";
+  }
+  /** Per column, what its words are chosen by: the attention that it drew, or how often it is kept. */
+  function scores() {
+    const { map } = shared, score = new Float64Array(map.columns);
+    for (let row = 0; row < map.layers * map.heads; row++)
+      for (let c = 0; c < map.columns; c++)
+        score[c] += map.mass ? Math.max(0, map.mass[row * map.columns + c] - 1) : map.kept[row * map.columns + c];
+    return score;
+  }
+  function draw() {
+    const { map, at } = shared;
+    if (!map || map.untold || box.hidden || !shared.wide()) return;
+    const rows = map.layers * map.heads, marked = shared.marked(), score = scores();
+    const bound = [...score].sort((a, b) => b - a)[Math.min(map.columns - 1, 40)] ?? 0,
+      words = [...score.keys()].filter((c) =>
+        score[c] >= bound && score[c] > 0 && /[\p{L}\p{N}]{2}/u.test(String(map.texts[c]))
+      );
+    spots = grid(picture, shared.colours(), {
+      wide: shared.wide(),
+      rows,
+      columns: map.columns,
+      group: map.heads,
+      most: 22,
+      tall: rows > 128 ? 3 : rows > 64 ? 4 : rows > 32 ? 7 : 12,
+      cell: (row, c) => {
+        const k = row * map.columns + c;
+        return [map.kept[k] / 255, map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN, map.now[k]];
+      },
+      label: (row) => (row % map.heads ? "" : `L${row / map.heads}`),
+      over: words.map((c) => [c, spoken(map.texts[c]).slice(0, 12).replace(/^␣/, "")]),
+      marked: marked && ((c) => marked[1] >= c * map.bin && marked[0] < (c + 1) * map.bin),
+      cursor: at.position === null ? null : { row: at.row, column: shared.columnOf(at.position) },
+    });
+    picture.setAttribute("aria-label",
+      `cache after step ${map.step}: ${plural(rows, "row")} of layers and heads, ${plural(map.length, "position")}, `
+        + `${plural(map.held, "entry").replace("entrys", "entries")} kept per head; the arrow keys move`);
+    rule.textContent = reading(map, marked);
+    say();
+  }
+  /** What stands under the cursor, or under the pointer. */
+  function say(row = shared.at.row, column = shared.at.position === null ? null
+    : shared.columnOf(shared.at.position)) {
+    const { map, at, columnOf } = shared;
+    if (!map || column === null || column >= map.columns)
+      return void (tip.textContent = "The arrow keys walk in the map; Enter goes to the life of the entry.");
+    const k = row * map.columns + column, first = column * map.bin, last = Math.min(map.length, first + map.bin) - 1,
+      part = map.kept[k] / 255;
+    const what = map.bin === 1 ? (part ? "kept" : "evicted")
+      : part === 1 ? "all kept"
+      : part ? `${Math.round(part * (last - first + 1))} of ${last - first + 1} kept` : "all evicted";
+    const mass = map.mass && part
+      ? `, attention drawn: ${share((Math.max(0, map.mass[k] - 1) / 254) ** 2)} of its layer's largest` : "";
+    const position = at.position !== null && columnOf(at.position) === column && row === at.row ? at.position : first;
+    const place = map.bin === 1 ? `position ${first} ${spoken(map.texts[column])}`
+      : `positions ${first} to ${last}${position !== first ? `, at ${position}` : ""}`;
+    tip.textContent = `${shared.rowName(row)}, ${place}: ${what}${map.now[k] ? ", evicted in this step" : ""}${mass}`;
+  }
+
+  picture.addEventListener("click", (event) => {
+    const hit = spots?.at(event);
+    if (hit) shared.go(hit.row, hit.column * shared.map.bin);
+  });
+  picture.addEventListener("pointermove", (event) => {
+    const hit = spots?.at(event);
+    if (hit?.inside) say(hit.row, hit.column);
+  });
+  picture.addEventListener("pointerleave", () => say());
+  picture.addEventListener("keydown", (event) => walk(shared, event, enter));
+  return {
+    element,
+    question: asked,
+    caption,
+    draw,
+    /** The table, where it is shown instead of the picture. */
+    list: () => twin.element.hidden || twin.fill(),
+    reset: twin.reset,
+    reveal: () => (picture.scrollIntoView({ block: "nearest" }), picture.focus({ preventScroll: true })),
+  };
+}
+
+/** How the picture is read: its columns, the policy's knobs, what is marked and what is missing. */
+function reading(map, marked) {
+  const kinds = [map.sinks ? `the first ${map.sinks} (S) never leave` : "",
+    map.near !== null && map.near !== undefined ? `the newest ${map.near} (W) stay` : "",
+    map.heavy ? `of those between each head keeps the ${map.heavy} with most attention (H)` : ""].filter(Boolean);
+  return [
+    map.bin > 1
+      ? `One column is ${map.bin} positions: filled as high as the share of them that is kept, as strong as the `
+        + "strongest."
+      : "",
+    kinds.length ? `By the policy's knobs ${kinds.join(", ")}.` : "",
+    marked ? "Triangles below: the text that was found." : "",
+    map.mass ? "" : "How much attention an entry drew is not recorded in this step.",
+  ].filter(Boolean).join(" ");
+}
+
+/** A key on the map: one row or column on, ten, or to the end of the row. */
+function walk({ map, at, columnOf, go }, event, enter) {
+  if (!map || event.ctrlKey || event.metaKey || event.altKey) return;
+  const p = at.position ?? 0, by = map.bin, key = event.key;
+  if (at.position === null && /^(Arrow|Page|Home|End)/.test(key)) go(at.row, key === "End" ? map.length - 1 : 0);
+  else if (key === "ArrowLeft") go(at.row, columnOf(p) * by - by);
+  else if (key === "ArrowRight") go(at.row, columnOf(p) * by + by);
+  else if (key === "ArrowUp") go(at.row - 1, p);
+  else if (key === "ArrowDown") go(at.row + 1, p);
+  else if (key === "PageUp") go(at.row, p - 10 * by);
+  else if (key === "PageDown") go(at.row, p + 10 * by);
+  else if (key === "Home") go(at.row, 0);
+  else if (key === "End") go(at.row, map.length - 1);
+  else if (key === "Enter" && at.position !== null) enter();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
