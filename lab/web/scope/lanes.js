@@ -11,7 +11,7 @@ export function division(most, many) {
 }
 
 /** context: seekTime(which, seconds). draw(runs, place): runs = [{store, steps (a course), at}], place = {x: [seconds
- *  or null per run], told: [words per run], parted: [seconds or null per run]}. */
+ *  or null per run], words: [one per run], parted: [seconds or null per run]}. */
 export function lanesView(context) {
   const canvas = h("canvas", { class: "lanes", role: "img" });
   const swatch = (name) =>
@@ -112,8 +112,8 @@ export function lanesView(context) {
         c.stroke();
       }
       x.forEach((there, k) => {
-        if (!place.told[k]) return;
-        const words = place.told[k], wide = c.measureText(words).width, spot = there ?? LANES.left;
+        if (!place.words[k]) return;
+        const words = place.words[k], wide = c.measureText(words).width, spot = there ?? LANES.left;
         // beside the curve, not on it
         const left = k && x[k - 1] !== null && x[k - 1] > spot ? spot - wide - 8 : spot + 8;
         const from = Math.max(LANES.left, Math.min(width - wide - 4, left)), y = LANES.top + k * LANES.each - 10;
@@ -130,10 +130,10 @@ export function lanesView(context) {
       c.textAlign = "center";
       for (let k = 0; k * unit <= most * 1.0001; k++) {
         const there = at(k * unit),
-          told = unit >= 1 ? `${+(k * unit).toFixed(3)}${k ? "" : " s"}`
+          label = unit >= 1 ? `${+(k * unit).toFixed(3)}${k ? "" : " s"}`
             : `${+(k * unit * 1000).toFixed(3)}${k ? "" : " ms"}`;
         c.beginPath(), c.moveTo(there, base - 11), c.lineTo(there, base - 7), c.stroke();
-        c.fillText(told, there, base);
+        c.fillText(label, there, base);
       }
       set(canvas, {
         "aria-label": `${runs.length} lanes on one axis of ${milli(most)}: `

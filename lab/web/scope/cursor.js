@@ -1,0 +1,86 @@
+/* Cursor: where a view stands in a run: its step, whether it follows the newest, what is selected; and its replay. */
+import { firstOf } from "./decision.js";
+import { player } from "./player.js";
+
+/** The context that the views of a run share. request(): ask for a drawing; ask(from, to): ask for steps;
+ *  tell(sentence): say it to who listens. */
+export function cursor(store, options, { request, ask, tell }) {
+  const replay = player({
+    pace: options.pace,
+    begin() {
+      if (context.at >= store.count - 1 && store.end) context.seek(0);
+      return store.count > 0;
+    },
+    go() {
+      if (context.at < store.count - 1) context.seek(context.at + 1, true);
+      else if (!store.end) context.follow(true);
+      else return false;
+      return !context.following;
+    },
+    seconds: () => store.steps[context.at]?.dt.all,
+    changed: (on) => (options.onPlay?.(on), request()),
+  });
+  const context = {
+    at: -1,
+    following: true,
+    selection: null,
+    parted: null, // the token of the text, counted from 0, where another text parts from it
+    waits: !!options.onGap,
+    /** Show step i and stay there; `replayed`: the replay came here, and goes on. */
+    seek(i, replayed = false) {
+      if (!store.count) return;
+      if (!replayed) replay.play(false);
+      context.at = Math.max(0, Math.min(store.count - 1, i));
+      context.following = false;
+      if (!store.whole(context.at)) ask(context.at, context.at + 1); // on its way while the rest is drawn
+      options.onSeek?.(context.at);
+      request();
+    },
+    /** Show the newest step from now on. */
+    follow(on) {
+      context.following = on;
+      if (on) {
+        replay.play(false);
+        context.at = store.count - 1;
+        options.onSeek?.(context.at);
+      }
+      request();
+    },
+    to: (way) => (way === Infinity ? context.follow(true) : context.seek(way === -Infinity ? 0 : context.at + way)),
+    /** Go to the next step (way 1) or the one before (-1) in which something was refused, or evicted from the
+     *  target. */
+    find(what, way) {
+      const has = (step) =>
+        step && (what === "refused" ? step.refused > 0 : step.kv.some((x) => x.lane === "target" && x.evicted > 0));
+      let i = context.at + way;
+      while (i >= 0 && i < store.count && !has(store.steps[i])) i += way;
+      if (i < 0 || i >= store.count)
+        return tell(`no ${way > 0 ? "further" : "earlier"} ${what === "refused" ? "rejection" : "eviction"}`);
+      context.seek(i);
+    },
+    /** Ring one node, of this step or of another. */
+    select: (node) => context.ring({ step: context.at, node }),
+    ring({ step, node }) {
+      context.selection = { step, node };
+      if (step !== context.at) context.seek(step);
+      options.onSelect?.(context.selection);
+      request();
+    },
+    chosen: (x, i) => (context.selection?.step === i ? context.selection.node : firstOf(x.steps[i])),
+    redraw: () => request(),
+    play: (on = !replay.playing) => replay.play(on),
+    playing: () => replay.playing,
+    speed: () => replay.speed(),
+    faster: () => (replay.faster(), request()),
+    /** Why something of a step is not shown: it is on its way, or this place does not hold it. */
+    absent(x, what) {
+      if (options.onGap) return "fetching this step…";
+      const held = x.steps.flatMap((step, k) => (step?.nodes ? [k] : []));
+      const which = held.length
+        ? `; ${held.length === 1 ? `step ${held[0]} is` : `steps ${held[0]} to ${held.at(-1)} are`} here in full, `
+          + "the others with text and times" : "";
+      return `${what} was left out here${which}. ${options.without || ""}`.trim();
+    },
+  };
+  return context;
+}
