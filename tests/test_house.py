@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
+from .javascript import code
+from .javascript import functions as script_functions
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("engine", "lab", "app")
 # The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also
@@ -654,6 +657,63 @@ def test_no_line_of_a_script_is_too_long() -> None:
         for path in scripts().values()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if len(line) > 120
+    ]
+    assert not bad, broken(bad)
+
+
+# Functions of scripts that are longer than LONGEST, each with the lines that it takes: they may become shorter, and no other
+# may join them.
+LONGEST = 130
+LONGER = {
+    "catalogue": 157,
+    "compare": 337,
+    "compare.standings": 132,
+    "debugger": 281,
+    "debugger.breaks": 131,
+    "debugger.forks": 137,
+    "debugger.watches": 135,
+    "debugger.whatif": 148,
+    "hardware": 302,
+    "library": 321,
+    "picture": 194,
+    "report": 132,
+    "scope.cache": 278,
+    "scope.card": 167,
+    "scope.lanes": 131,
+    "scope.roof": 139,
+    "scope.tree": 176,
+}
+
+
+def long_functions(texts: dict[str, str]) -> dict[str, int]:
+    """script -> the lines of its longest function, where that is longer than LONGEST."""
+    most = {name: max((f.lines for f in script_functions(text)), default=0) for name, text in texts.items()}
+    return {name: lines for name, lines in most.items() if lines > LONGEST}
+
+
+def test_functions_of_scripts_stay_small() -> None:
+    found = long_functions({name: path.read_text(encoding="utf-8") for name, path in scripts().items()})
+    bad = {n: f"{lines} lines; the guard stands at {LONGER.get(n, LONGEST)}" for n, lines in found.items()}
+    bad = {n: words for n, words in bad.items() if found[n] > LONGER.get(n, LONGEST)}
+    assert not bad, broken(bad)
+    assert not (done := sorted(set(LONGER) - set(found))), f"no longer long, take them from the list: {done}"
+
+
+def test_a_long_function_of_a_script_is_found() -> None:
+    """Whichever way it is written; what stands in strings, patterns and comments is no code, and an `if` no function."""
+    body, around = "x();\n" * LONGEST, 'const a = "{"; // }\nconst b = `{ ${[1, { c: `}` }]} {`, c = /[/{]/;\n'
+    for begin in ("function f() {", "const f = (a, { b }) => {", "const o = { f(a = g()) {", "g(async () => {"):
+        end = "}" + "}" * (begin.count("{") - begin.count("}") - 1) + ")" * (begin.count("(") - begin.count(")"))
+        assert long_functions({"f": f"{around}{begin}\n{body}{end}\n{around}"}) == {"f": LONGEST + 2}, begin
+    assert not long_functions({"f": f"{around}if (a) {{\n{body}}}\n"})
+
+
+def test_names_of_scripts_say_what_they_hold() -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{number} names something {name}"
+        for path in scripts().values()
+        for number, line in enumerate(code(path.read_text(encoding="utf-8")).splitlines(), 1)
+        for name in re.findall(r"(?<![\w.$])(made|found|told)\b(?!\s*:)", line)
     ]
     assert not bad, broken(bad)
 

@@ -16,9 +16,9 @@
     }
   };
   function tell(sentence) {
-    const told = Object.assign(document.createElement("p"), { className: "ds-refusal", textContent: sentence });
-    told.setAttribute("role", "alert");
-    document.body.prepend(told);
+    const notice = Object.assign(document.createElement("p"), { className: "ds-refusal", textContent: sentence });
+    notice.setAttribute("role", "alert");
+    document.body.prepend(notice);
   }
   async function again() {
     if (going || whole()) return;

@@ -57,7 +57,7 @@ export function page(element) {
   const steps = stepper(shared), head = headView(shared), life = lifeView(shared), heavy = heavyView(shared),
     both = bothView(shared), attention = attentionView(shared), series = seriesView(shared);
   const map = mapView(shared, { drawn: () => draw(), enter: life.reveal });
-  const search = searchView(shared, { found: () => (map.draw(), head.draw()), reveal: map.reveal });
+  const search = searchView(shared, { marked: () => (map.draw(), head.draw()), reveal: map.reveal });
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
       [map, head, life, both, attention, series].map((part) => part.element)),

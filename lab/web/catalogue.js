@@ -12,7 +12,7 @@ const NEEDS = [
 let dialog = null;
 /** Open the catalogue. use(text) takes a choice to the controls, said(sentence) tells what was done. */
 export async function show(use, said) {
-  dialog ??= made(use, said);
+  dialog ??= built(use, said);
   if (!dialog.isConnected) document.body.append(dialog);
   await styled();
   dialog.showModal();
@@ -30,7 +30,7 @@ function styled() {
   return sheet;
 }
 
-function made(use, said) {
+function built(use, said) {
   let all = [], command = "", family = "", shown = [], at = 0;
   const search = h("input", { type: "search", placeholder: "Name, idea, source, need",
     "aria-label": "Search the methods", autocomplete: "off", spellcheck: "false" });
@@ -50,9 +50,9 @@ function made(use, said) {
   dialog.read = async () => {
     search.focus();
     try {
-      const found = await ask("/ds/catalogue"); // anew each time: other models may be there now
-      all = [...found.presets, ...found.parts];
-      command = found.command;
+      const catalogue = await ask("/ds/catalogue"); // anew each time: other models may be there now
+      all = [...catalogue.presets, ...catalogue.parts];
+      command = catalogue.command;
       trouble.className = "";
       trouble.replaceChildren();
       fill();

@@ -1,7 +1,7 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
  * one table. */
 import { button, grouped, h, milli, pair, plural, two } from "./scope.js";
-import { ask, ended, fill, open, panes as inLab, shown, told as sentence, away, example, GONE } from "./runs.js";
+import { ask, ended, fill, open, panes as inLab, shown, inWords, away, example, GONE } from "./runs.js";
 import { current, fragment, go } from "./address.js";
 import { lineup } from "./compare/lineup.js";
 import { picker } from "./compare/picker.js";
@@ -41,7 +41,7 @@ export function page(element) {
   const baseline = h("select", { "aria-label": "baseline" }),
     seen = h("select", { "aria-label": "what each pane shows" },
       VIEWS.map(([word], i) => h("option", { value: i }, word)));
-  const told = h("p", { class: "told", role: "status" }), aloud = h("p", { class: "unseen", "aria-live": "polite" });
+  const notice = h("p", { class: "told", role: "status" }), aloud = h("p", { class: "unseen", "aria-live": "polite" });
   const chips = h("ul", { class: "chips" }),
     examples = button("Compare two examples", () => choose(alike().map((x) => x.run)), { class: "ds-button go" });
   const none = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."),
@@ -81,7 +81,7 @@ export function page(element) {
   element.replaceChildren(
     h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing,
       h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))),
-    told,
+    notice,
     none,
     adding.element,
     starting.element,
@@ -94,8 +94,8 @@ export function page(element) {
     () => ((base = Number(baseline.value)), both?.against(base), figures(), address()));
   seen.addEventListener("change", () => ((views = VIEWS[Number(seen.value)][1]), build(runs.map((x) => x.id))));
 
-  const refuse = (error) => ((told.className = "told ds-refusal"), told.replaceChildren(sentence(error)));
-  const say = (words) => ((told.className = "told"), told.replaceChildren(words));
+  const refuse = (error) => ((notice.className = "told ds-refusal"), notice.replaceChildren(inWords(error)));
+  const say = (words) => ((notice.className = "told"), notice.replaceChildren(words));
 
   // ---- which runs
 
@@ -235,9 +235,9 @@ export function page(element) {
       const ids = runs.map((run) => run.id).join();
       asked = runs.map((run) => `${run.id} ${run.view?.store.count} ${run.status}`).join();
       try {
-        const found = await ask(`/ds/compare/summary?runs=${ids}`);
+        const answer = await ask(`/ds/compare/summary?runs=${ids}`);
         if (ids !== runs.map((run) => run.id).join() || !both) return;
-        summary = found;
+        summary = answer;
         both.against();
       } catch (error) {
         if (both) refuse(error);

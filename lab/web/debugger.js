@@ -2,7 +2,7 @@
  * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is
  * never changed. */
 import { button, firstOf, h, mount } from "./scope.js";
-import { NONE, ask, ended, heard, panes, stepped, told, without } from "./runs.js";
+import { NONE, ask, ended, heard, panes, stepped, inWords, without } from "./runs.js";
 import { here as address } from "./landing.js";
 import { current, fragment } from "./address.js";
 import { add, breakpoints, changed, enabled, list, numbered, remove, turn } from "./debugger/breaks.js";
@@ -102,13 +102,13 @@ export function page(element) {
       return;
     met = `${broke.step} ${broke.condition}`; // once: the reader may go elsewhere while it is paused
     const mark = (stop = { step: broke.step, text: broke.condition, why: broke.why });
-    const found = await ask(
+    const hit = await ask(
       `/ds/run/${run.id}/find?condition=${encodeURIComponent(broke.condition)}&from=${broke.step}&way=1`
     ).catch(() => null);
     if (pane !== run || stop !== mark) return;
     await whole(broke.step).catch(() => null);
     if (pane === run && stop === mark && pane.status === "paused")
-      go(broke.step, found?.step === broke.step ? found.node : null);
+      go(broke.step, hit?.step === broke.step ? hit.node : null);
   }
 
   // ---- the address
@@ -150,7 +150,8 @@ export function page(element) {
     follow();
     return view.store.steps[i];
   }
-  const post = (action) => ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch((error) => tell(told(error)));
+  const post = (action) =>
+    ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch((error) => tell(inWords(error)));
 
   /** The run goes on from where it has paused. */
   function leave() {
@@ -205,7 +206,7 @@ export function page(element) {
       draw();
       return true;
     } catch (error) {
-      tell(told(error));
+      tell(inWords(error));
     }
     return false;
   }
@@ -237,7 +238,7 @@ export function page(element) {
       }
       tell(way > 0 ? "There is no further decision." : "There is no earlier decision.");
     } catch (error) {
-      tell(told(error));
+      tell(inWords(error));
     }
   }
   /** Set a breakpoint at the decision that is shown, or take it away; on a line of the list: turn that one on
@@ -290,7 +291,8 @@ export function page(element) {
     tries.draw({ pane, store: store(), step: store().steps[i], at: i, node: chosen() });
   }
 
-  ask("/ds/conditions").then((found) => (points.known(found), looks.known(found), tries.known(found), draw()),
+  ask("/ds/conditions").then(
+    (conditions) => ([points, looks, tries].forEach((part) => part.known(conditions)), draw()),
     (error) => tell(`Breakpoints cannot be checked: ${error.message}`));
   changed(draw);
   stepped(follow);

@@ -1,7 +1,7 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
 import { button, grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
-import { ask, heard, panes, stepped, told, without } from "./runs.js";
+import { ask, heard, panes, stepped, inWords, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./address.js";
 import { drawn, marked, time } from "./hardware/roofline.js";
@@ -26,7 +26,7 @@ const OPS = {
 const BOUNDS = { memory: "memory", compute: "compute", launch: "launches", "cache bandwidth": "processor's cache" };
 
 export function page(element) {
-  let found = null, key = "", wanted = { device: "", target: "", draft: "" }, operators = null, opKey = "", timer = 0;
+  let prices = null, key = "", wanted = { device: "", target: "", draft: "" }, operators = null, opKey = "", timer = 0;
 
   // ---- the parts
 
@@ -65,7 +65,8 @@ export function page(element) {
     where = h("b", { class: "where" });
   const move = (word, name, by) =>
     button(icon(name), () => seek(view().at + by), { class: "bare", "aria-label": word, title: word });
-  const section = (word, told, ...parts) => h("section", null, h("header", null, h("h2", null, word), told), ...parts);
+  const section = (word, beside, ...parts) =>
+    h("section", null, h("header", null, h("h2", null, word), beside), ...parts);
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
       h("section", { class: "roofline" }, h("header", null, title, lead, h("span", { class: "end" }, legend, saving(
@@ -102,7 +103,7 @@ export function page(element) {
   }, (error) => refuse(error));
   const refuse = (error) => {
     why.className = error ? "ds-refusal" : "";
-    why.textContent = error ? told(error) : "";
+    why.textContent = error ? inWords(error) : "";
   };
   const asked = () => {
     const words = new URLSearchParams(Object.entries(wanted).filter(([, x]) => x));
@@ -115,18 +116,18 @@ export function page(element) {
       as = pane?.id && store()?.head ? `${pane.id} ${!!store().end} ${store().count > 0} ${asked()}` : "";
     if (current() !== "hardware" || as === key) return;
     key = as;
-    if (!as || !store().count) return (found = null), draw();
+    if (!as || !store().count) return (prices = null), draw();
     try {
       const got = await ask(`/ds/run/${pane.id}/hardware?${asked()}`);
       if (as !== key) return;
-      found = got;
+      prices = got;
       refuse(null);
     } catch (error) {
       if (as !== key) return;
-      found = found?.run === pane.id ? { ...found, there: null } : null;
+      prices = prices?.run === pane.id ? { ...prices, there: null } : null;
       refuse(error);
     }
-    if (found) found.run = pane.id;
+    if (prices) prices.run = pane.id;
     draw();
   }
   /** Ask for the operators of the present step, when it has stood still. */
@@ -172,14 +173,14 @@ export function page(element) {
     where.textContent = `step ${i} of ${here.count - 1}`;
     Object.assign(slider, { max: Math.max(0, here.count - 1), value: i });
     slider.setAttribute("aria-valuetext", where.textContent);
-    const there = found?.run === panes[0].id ? found.there : null,
-      home = found?.run === panes[0].id ? found.here : null;
+    const there = prices?.run === panes[0].id ? prices.there : null,
+      home = prices?.run === panes[0].id ? prices.here : null;
     const wide = chart.clientWidth, type = parseFloat(getComputedStyle(element).getPropertyValue("--t-sm")),
       as = JSON.stringify([panes[0].id, i, here.count, wide, type, !!step.passes, !!home, there?.name, there?.token,
         asked()]);
     if (as !== drawnAs && wide) {
       drawnAs = as;
-      const others = (found?.run === panes[0].id ? found.checks : []).map(([x, y]) => ({ x, y }));
+      const others = (prices?.run === panes[0].id ? prices.checks : []).map(([x, y]) => ({ x, y }));
       const hollow = (there?.rows || []).map((x) => ({ ...x, x: x.flops / x.bytes, y: x.flops / x.model }));
       chart.replaceChildren(
         machine || there
@@ -199,8 +200,8 @@ export function page(element) {
   }
   let pricedAs = null;
   function drawPriced(home, there) {
-    if (pricedAs === found) return;
-    pricedAs = found;
+    if (pricedAs === prices) return;
+    pricedAs = prices;
     const rows = home?.rows || there?.rows || [],
       beside = (x) => there?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
     const machine = store().head.machine, each = (x, n) => time(x / n);
@@ -240,10 +241,10 @@ export function page(element) {
         ));
     }));
     const bound = (one) => [...one.rows].filter((x) => x.phase !== "prefill").sort((a, b) => b.model - a.model)[0];
-    const told = home && there && home.speedup && there.speedup ? there.speedup / home.speedup : 0,
+    const gain = home && there && home.speedup && there.speedup ? there.speedup / home.speedup : 0,
       most = there && bound(there);
-    verdict.textContent = !told ? ""
-      : (`By the model this method gains ${told > 1.03 ? "more" : told < 0.97 ? "less" : "as much"} there as `
+    verdict.textContent = !gain ? ""
+      : (`By the model this method gains ${gain > 1.03 ? "more" : gain < 0.97 ? "less" : "as much"} there as `
         + `here${most ? `: most of its time goes to ${passWord(most)}, bound by `
           + `${BOUNDS[most.bound] ?? most.bound}` : ""}.`).replace(/(more|less) there as/, "$1 there than");
     assumed.replaceChildren(...((there || home)?.assumptions || []).map((x) => h("li", null, x)));
@@ -251,25 +252,25 @@ export function page(element) {
     drawSurface(there || home);
   }
   function drawSurface(one) {
-    const made = one?.surface;
-    surface.parentElement.hidden = !made;
-    if (!made) return;
-    const { point } = made,
+    const speeds = one?.surface;
+    surface.parentElement.hidden = !speeds;
+    if (!speeds) return;
+    const { point } = speeds,
       nearest = (list, x) => list.reduce((best, y, k) => (Math.abs(y - x) < Math.abs(list[best] - x) ? k : best), 0);
-    const at = point && [nearest(made.shares, point.share), nearest(made.lengths, point.length)],
-      most = Math.max(1.01, ...made.grid.flat());
-    const best = at && made.grid[at[0]].indexOf(Math.max(...made.grid[at[0]]));
-    surfaceNote.textContent = (`On ${one.name}: a drafted token costs ${two(made.draft)} plain `
-      + `steps${made.draft ? "" : " (this run has no draft passes)"}. `)
+    const at = point && [nearest(speeds.shares, point.share), nearest(speeds.lengths, point.length)],
+      most = Math.max(1.01, ...speeds.grid.flat());
+    const best = at && speeds.grid[at[0]].indexOf(Math.max(...speeds.grid[at[0]]));
+    surfaceNote.textContent = (`On ${one.name}: a drafted token costs ${two(speeds.draft)} plain `
+      + `steps${speeds.draft ? "" : " (this run has no draft passes)"}. `)
       + (point
         ? `Ringed: this run, ${point.length.toFixed(1)} tokens deep; ${(100 * point.share).toFixed(0)} % of a `
-          + `chain's tokens accepted would emit as many per pass. At that share ${made.lengths[best]} would be the `
+          + `chain's tokens accepted would emit as many per pass. At that share ${speeds.lengths[best]} would be the `
           + "fastest length." : "This run drafts nothing, so it has no place here.");
     surface.replaceChildren(
       table("Speed over plain decoding, by accepted share and length of the draft", ["accepted",
-        ...made.lengths.map((x) => `${x}`)],
-        made.shares.map((share, y) =>
-          h("tr", null, h("th", { scope: "row" }, `${Math.round(100 * share)} %`), made.grid[y].map((x, k) => {
+        ...speeds.lengths.map((x) => `${x}`)],
+        speeds.shares.map((share, y) =>
+          h("tr", null, h("th", { scope: "row" }, `${Math.round(100 * share)} %`), speeds.grid[y].map((x, k) => {
             const mine = at && at[0] === y && at[1] === k;
             return h("td", { class: [x < 1 ? "slow" : "", mine ? "mine" : ""].join(" ").trim() || null,
               style: x < 1 ? null : `--k: ${(6 + (34 * Math.log(x)) / Math.log(most)).toFixed(0)}%`,

@@ -4,8 +4,8 @@ import { panes, stepped } from "./runs.js";
 let wanted = null, last = "";
 /** A number of the address; null where it names none. */
 const named = (name) => {
-  const found = new RegExp(`(?:^#|&)${name}=([0-9]{1,7})(?:&|$)`).exec(location.hash)?.[1];
-  return found === undefined ? null : Number(found);
+  const number = new RegExp(`(?:^#|&)${name}=([0-9]{1,7})(?:&|$)`).exec(location.hash)?.[1];
+  return number === undefined ? null : Number(number);
 };
 
 function read() {

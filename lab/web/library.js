@@ -1,7 +1,7 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add,
  * save. */
 import { button, grouped, h, plural, size, two } from "./scope.js";
-import { ask, example, open, shown, told as sentence } from "./runs.js";
+import { ask, example, open, shown, inWords } from "./runs.js";
 import { current, fragment, go, panel } from "./address.js";
 import { guide } from "./tour.js";
 
@@ -20,7 +20,7 @@ export function page(element) {
   const file = h("input", { type: "file", accept: ".dstrace", multiple: "", hidden: "", tabindex: -1,
     "aria-hidden": "true" });
   const drop = h("span", { class: "drop", "aria-hidden": "true" }, "drop a trace here");
-  const told = h("p", { class: "told", role: "status" });
+  const notice = h("p", { class: "told", role: "status" });
   const body = h("tbody"), none = h("p", { class: "none quiet" });
   const HEADS = [["", "star"], ["name", "name"], ["method", "method"], ["model", "model"], ["tokens per step", "bars"],
     ["steps", "steps n"], ["tokens / pass", "tau n"], ["tokens / s", "rate n"], ["size", "size n"], ["recorded", "at"],
@@ -39,19 +39,20 @@ export function page(element) {
         h("span", { class: "quiet" }, "recorded runs that come with the package; no model is needed")), examples),
     h("section", null,
       h("header", null, h("h1", null, "Traces"), count,
-        h("span", { class: "tools" }, filter, drop, button("Open file…", () => file.click()), file)), told, table, none)
+        h("span", { class: "tools" }, filter, drop, button("Open file…", () => file.click()), file)),
+      notice, table, none)
   );
 
   // ---- what is said
 
   /** A sentence about what was done, with what can be done next. */
   function say(sentence, ...ways) {
-    told.className = "told";
-    told.replaceChildren(sentence, ...ways);
+    notice.className = "told";
+    notice.replaceChildren(sentence, ...ways);
   }
   function refuse(error) {
-    told.className = "told ds-refusal";
-    told.replaceChildren(sentence(error));
+    notice.className = "told ds-refusal";
+    notice.replaceChildren(inWords(error));
   }
   const post = (path, value) =>
     ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
@@ -78,13 +79,13 @@ export function page(element) {
   async function read() {
     const mine = ++turn;
     try {
-      const found = await ask("/ds/library");
+      const answer = await ask("/ds/library");
       if (mine !== turn) return;
-      held = found;
-      rows = found.rows;
+      held = answer;
+      rows = answer.rows;
       if (!chosen.every(find)) choose(chosen.filter(find)); // another page has deleted one
       draw();
-      if (found.more && current() === "library") setTimeout(() => mine === turn && read(), AGAIN);
+      if (answer.more && current() === "library") setTimeout(() => mine === turn && read(), AGAIN);
     } catch (error) {
       if (mine === turn) refuse(error);
     }

@@ -145,13 +145,13 @@ function queue() {
 /** What can be done about a run that failed; the steps that it made stay where they are. */
 function trouble() {
   const element = h("section", { class: "ds-trouble", "aria-label": "What to do next" });
-  let told = null;
+  let offered = null;
   async function offer(pane) {
-    const id = pane.id, found = await ask(`/ds/run/${id}`).catch(() => ({}));
+    const id = pane.id, run = await ask(`/ds/run/${id}`).catch(() => ({}));
     if (panes[0]?.id !== id) return;
-    const room = found.estimate ? h("p", null, `The estimate before the run was ${found.estimate}.`) : null;
+    const room = run.estimate ? h("p", null, `The estimate before the run was ${run.estimate}.`) : null;
     const report = h("div", { class: "ds-report" });
-    const ways = (found.smaller || []).map((x) => button(x.title, () => shown.put?.(x.settings)));
+    const ways = (run.smaller || []).map((x) => button(x.title, () => shown.put?.(x.settings)));
     element.replaceChildren(
       ...[room,
         h("div", { class: "ways" }, ways.length ? h("span", null, "Try instead:") : null, ways,
@@ -165,7 +165,7 @@ function trouble() {
   heard(() => {
     const pane = panes.find(failed), id = pane?.id || null;
     element.style.display = id ? "" : "none";
-    if (id !== told) (told = id), element.replaceChildren(), pane && offer(pane);
+    if (id !== offered) (offered = id), element.replaceChildren(), pane && offer(pane);
   });
   return element;
 }
@@ -202,11 +202,11 @@ export function started(value) {
 
 /** The settings to begin with, as text: those of the link that was opened, else those of the last visit. */
 export function settings() {
-  const found = /(?:^#|&)set=([^&]*)/.exec(location.hash);
-  if (!found) return kept(KEPT) || "";
-  const rest = location.hash.replace(found[0], "").replace(/^&/, "#");
+  const match = /(?:^#|&)set=([^&]*)/.exec(location.hash);
+  if (!match) return kept(KEPT) || "";
+  const rest = location.hash.replace(match[0], "").replace(/^&/, "#");
   history.replaceState(null, "", location.pathname + (rest.length > 1 ? rest : ""));
-  return found[1] || "?";
+  return match[1] || "?";
 }
 
 /** Text of the present settings, on its way to the clipboard; it stands here too, to be selected. */
@@ -230,18 +230,19 @@ export function copied(element, value) {
  *  now is said to be disabled and keeps the focus: a button that goes away under a finger is lost to the keyboard. */
 export function transport(element) {
   const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
-  const made = (name, word, act) =>
+  const control = (name, word, act) =>
     button([icon(name), h("span", null, word)], act, { class: "ds-button " + name });
   const word = (one, text, mark) => {
     if (one.lastChild.textContent !== text) one.lastChild.textContent = text;
     if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(icon(mark), one.firstChild);
   };
   let stopping = false;
-  const stop = made("stop", "Stop",
+  const stop = control("stop", "Stop",
     () => ((stopping = true), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x)), tell()));
-  const pause = made("pause", "Pause", () => (over() ? player().play(!player().playing)
+  const pause = control("pause", "Pause", () => (over() ? player().play(!player().playing)
     : post(active().status === "paused" ? "resume" : "pause", active())));
-  const step = made("step", "Step", () => (over() ? panes[0].view.seek(panes[0].view.at + 1) : post("step", active())));
+  const step = control("step", "Step",
+    () => (over() ? panes[0].view.seek(panes[0].view.at + 1) : post("step", active())));
   place(element).replaceChildren(stop, pause, step);
   heard(() => {
     const idle = over(), status = active()?.status, plays = idle && !!player()?.playing;
@@ -356,16 +357,16 @@ export function top(element) {
   }, { class: "bare", title: "light or dark", "aria-label": "light or dark" });
   if (kept(THEME)) paint();
   const large = () => document.documentElement.dataset.dsSize === "projector";
-  const told = () => size.setAttribute("aria-pressed", large());
+  const mark = () => size.setAttribute("aria-pressed", large());
   const letter = () => h("span", { "aria-hidden": "true" }, "A");
   const size = button([letter(), letter()], () => {
     keep(SIZE, large() ? "usual" : "projector");
     document.documentElement.dataset.dsSize = large() ? "usual" : "projector";
-    told();
+    mark();
     resized();
   }, { class: "bare size", title: "larger type, for a projector", "aria-label": "larger type, for a projector" });
   if (!document.documentElement.dataset.dsSize) paint();
-  told();
+  mark();
   const host = place(element);
   host.className = "ds-top";
   const way = (word, find, cls) =>

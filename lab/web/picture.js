@@ -191,31 +191,31 @@ export function picture(element, title) {
   function copied(node) {
     const style = getComputedStyle(node), name = node.localName;
     if (!SHAPES.has(name) || style.display === "none" || style.visibility === "hidden") return null;
-    const made = s(name,
+    const copy = s(name,
       Object.fromEntries(PLACES.filter((x) => node.hasAttribute(x)).map((x) => [x, node.getAttribute(x)])));
     if (name !== "g" && name !== "svg" && name !== "defs" && name !== "clipPath") {
       for (const paint of PAINT)
         for (const [key, value] of Object.entries(painted(paint, style.getPropertyValue(paint))))
-          made.setAttribute(key, value);
+          copy.setAttribute(key, value);
       if (style.stroke !== "none") {
         for (const line of LINE)
           if (!/^(none|butt|miter)$/.test(style.getPropertyValue(line)))
-            made.setAttribute(line, style.getPropertyValue(line).replaceAll("px", ""));
+            copy.setAttribute(line, style.getPropertyValue(line).replaceAll("px", ""));
       }
       if (/^t(ext|span)$/.test(name)) {
         for (const [key, value] of Object.entries({ ...type(style), "text-anchor": style.textAnchor }))
-          made.setAttribute(key, value);
-        made.setAttributeNS("http://www.w3.org/XML/1998/namespace", "xml:space", "preserve");
+          copy.setAttribute(key, value);
+        copy.setAttributeNS("http://www.w3.org/XML/1998/namespace", "xml:space", "preserve");
       }
     }
-    if (Number(style.opacity) < 1) made.setAttribute("opacity", style.opacity);
+    if (Number(style.opacity) < 1) copy.setAttribute("opacity", style.opacity);
     for (const kid of node.childNodes) {
       const one = kid.nodeType === Node.TEXT_NODE
         ? (/^t(ext|span)$/.test(name) ? document.createTextNode(clean(kid.data)) : null)
         : kid.nodeType === Node.ELEMENT_NODE ? copied(kid) : null;
-      if (one) made.append(one);
+      if (one) copy.append(one);
     }
-    return made;
+    return copy;
   }
   function walk(node, into) {
     if (node.nodeType === Node.TEXT_NODE) return lines(node, into);
@@ -228,10 +228,10 @@ export function picture(element, title) {
     let inside = into;
     if (Number(style.opacity) < 1) into.append(inside = s("g", { opacity: style.opacity }));
     if (node instanceof SVGSVGElement) {
-      const made = copied(node);
+      const copy = copied(node);
       for (const [key, value] of Object.entries({ x: atX(rect.left), y: atY(rect.top), width: round(rect.width),
-        height: round(rect.height), overflow: "visible" })) made.setAttribute(key, value);
-      return void inside.append(made);
+        height: round(rect.height), overflow: "visible" })) copy.setAttribute(key, value);
+      return void inside.append(copy);
     }
     if (node instanceof HTMLCanvasElement) {
       if (node.width && node.height)

@@ -1,7 +1,7 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
 import { button, h, plural, s } from "./scope.js";
-import { ask, panes, told as sentence } from "./runs.js";
+import { ask, panes, inWords } from "./runs.js";
 import { current, fragment } from "./address.js";
 
 const MOST = 64; // runs of one report
@@ -13,19 +13,19 @@ const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 export function page(element) {
   let turn = 0, shown = "", marks = [];
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
-  const told = h("p", { class: "told", role: "status" });
+  const notice = h("p", { class: "told", role: "status" });
   element.replaceChildren(
     h("section", null,
       h("header", null, h("h1", null, "Where drafts die"),
-        h("span", { class: "quiet" }, "runs of one method, counted together")), groups, told),
+        h("span", { class: "quiet" }, "runs of one method, counted together")), groups, notice),
     out
   );
 
   const refuse = (error) => {
-    told.className = "told ds-refusal";
-    told.replaceChildren(sentence(error));
+    notice.className = "told ds-refusal";
+    notice.replaceChildren(inWords(error));
   };
-  const say = (words) => ((told.className = "told"), told.replaceChildren(words));
+  const say = (words) => ((notice.className = "told"), notice.replaceChildren(words));
 
   // ---- which runs
 
@@ -39,14 +39,14 @@ export function page(element) {
   async function read() {
     const mine = ++turn;
     try {
-      const found = await ask("/ds/library");
+      const library = await ask("/ds/library");
       if (mine !== turn) return;
       const by = new Map();
-      for (const row of found.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
+      for (const row of library.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
       marks = [];
       groups.replaceChildren(...[...by.values()].map(group));
       if (!by.size) say("There is no recorded run that drafts: make one in the Lab first.");
-      if (found.more && current() === "report") setTimeout(() => mine === turn && read(), 400);
+      if (library.more && current() === "report") setTimeout(() => mine === turn && read(), 400);
     } catch (error) {
       if (mine === turn) refuse(error);
     }
@@ -100,12 +100,12 @@ export function page(element) {
     marks.forEach((mark) => mark());
     say("Counting…");
     try {
-      const found = await ask("/ds/report?runs=" + mine);
+      const answer = await ask("/ds/report?runs=" + mine);
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
-      out.replaceChildren(h("section", { class: "lead" }, found.lead.map((words) => h("p", null, words)), save),
-        ...found.tables.map(table), ...found.notes.map((words) => h("p", { class: "quiet" }, words)));
+      out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save),
+        ...answer.tables.map(table), ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
       if (current() === "report") address([mine]);
       if (jump) out.focus({ preventScroll: true }), out.scrollIntoView({ block: "start" });
     } catch (error) {
@@ -123,12 +123,12 @@ export function page(element) {
     const line = (row, i) =>
       h("tr", null, row.map((word, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: as(word, k) }, word)),
         bars.length ? h("td", null, bar(bars[i])) : null);
-    const made = h("table", null,
+    const sheet = h("table", null,
       h("thead", null,
         h("tr", null, head.map((word) => h("th", { scope: "col" }, word)), bars.length ? h("td") : null)),
       h("tbody", null, rows.map(line)));
     return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
-      h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, made),
+      h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet),
       below.map((words) => h("p", { class: "quiet" }, words)));
   }
 

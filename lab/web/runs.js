@@ -50,7 +50,7 @@ export async function ask(path, options) {
 /** Whether a question went wrong because no server is there, or it is still starting. */
 export const away = (error) => error instanceof TypeError || error.status === 503;
 /** What went wrong with a question, as a sentence. */
-export const told = (error) =>
+export const inWords = (error) =>
   (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more."
   : String(error.message || error));
 
@@ -122,23 +122,23 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
 const blank = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null, end: null, trouble: "", wait: WAIT });
 
 function pane(id) {
-  const made = blank(id), host = h("div");
+  const pane = blank(id), host = h("div");
   places.replaceChildren(host);
-  made.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onMove: moved,
-    onGap: (from, to) => fill(made, from, to) });
-  return made;
+  pane.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onMove: moved,
+    onGap: (from, to) => fill(pane, from, to) });
+  return pane;
 }
 
 function two(...ids) {
-  const made = ids.map(blank), host = h("div");
+  const fresh = ids.map(blank), host = h("div");
   const beside = button("Open in Compare",
     () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`,
       ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
   places.replaceChildren(beside, host);
   shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved,
-    onGap: (which, from, to) => fill(made[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
-  made.forEach((x, k) => (x.view = shown.both.views[k]));
-  panes.push(...made);
+    onGap: (which, from, to) => fill(fresh[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
+  fresh.forEach((x, k) => (x.view = shown.both.views[k]));
+  panes.push(...fresh);
 }
 
 function connect(pane) {

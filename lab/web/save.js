@@ -44,22 +44,22 @@ export function copying(word, text, cls = "") {
 /** The menu. views(): [[word, element, what it is in words], ...] as they are now; more(): further rows (elements),
  *  below. word: what the menu is called. */
 export function saving(views, more = () => [], word = "Save view") {
-  const body = h("div", { class: "rows" }), told = h("p", { class: "told", role: "status" });
-  const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, told));
+  const body = h("div", { class: "rows" }), notice = h("p", { class: "told", role: "status" });
+  const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, notice));
   const way = (kind, name, element, title) =>
     button(kind, async () => {
-      told.textContent = "";
+      notice.textContent = "";
       try {
         const { picture, png, written } = await import("./picture.js");
         const svg = picture(element, title), file = `decodescope-${named(title)}.${kind.toLowerCase()}`;
         give(kind === "SVG" ? new Blob([written(svg)], { type: "image/svg+xml" }) : await png(svg), file);
       } catch (error) {
-        told.textContent = `This view could not be saved: ${error.message || "the browser could not draw it"}`;
+        notice.textContent = `This view could not be saved: ${error.message || "the browser could not draw it"}`;
       }
     }, { class: null, "aria-label": `save ${name} as ${kind}` });
   const away = (event) => menu.contains(event.target) || (menu.open = false);
   menu.addEventListener("toggle", () => {
-    told.textContent = "";
+    notice.textContent = "";
     document.removeEventListener("click", away);
     if (!menu.open) return;
     document.addEventListener("click", away);

@@ -25,11 +25,11 @@ export function note(id) {
 export function waiting(waits, show) {
   const element = h("section", { class: "ds-trouble", "aria-label": "What this run waits for", role: "status",
     hidden: "" });
-  let timer = 0, told = "";
+  let timer = 0, shown = "";
   function tell(id) {
     element.hidden = !id;
-    if (id === told) return;
-    told = id;
+    if (id === shown) return;
+    shown = id;
     const post = (action) => ask(`/ds/run/${id}/${action}`, { method: "POST" }).catch(() => {}).then(() => tell(""));
     element.replaceChildren(
       ...(id

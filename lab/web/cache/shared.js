@@ -15,7 +15,7 @@ export function sharing(element) {
   const shared = {
     at: { row: 0, position: null }, // what is chosen; a row is a layer and a head
     map: null,
-    found: null, // the text that was sought: the places where it stands
+    hits: null, // the text that was sought: the places where it stands
     box: null, // the element that the map is drawn in
     view,
     store,
@@ -31,7 +31,7 @@ export function sharing(element) {
     rowName: (row) => `layer ${Math.floor(row / shared.map.heads)}, head ${row % shared.map.heads}`,
     columnOf: (position) => Math.floor(position / shared.map.bin),
     /** The first and the last position of the text that was found, at the place that is shown; or null. */
-    marked: () => (shared.found?.places?.length ? shared.found.places[shared.found.which] : null),
+    marked: () => (shared.hits?.places?.length ? shared.hits.places[shared.hits.which] : null),
     colours: () => (colours ??= paints(element)),
     restyle: () => (colours = null),
   };

@@ -40,7 +40,7 @@ export function lineup({ begin, refuse }) {
   async function shown(focus) {
     if (focus) prompt.focus();
     try {
-      const found = await ask("/ds/compare");
+      const offered = await ask("/ds/compare");
       const mine = kept(), own = (() => {
         try {
           return JSON.parse(mine);
@@ -50,7 +50,7 @@ export function lineup({ begin, refuse }) {
       })();
       boxes.forEach((box, k) => {
         const was = asked ? box.value : FIRST[k];
-        box.replaceChildren(...(k > 1 ? [h("option", { value: "" }, "none")] : []), ...found.presets.map((x) =>
+        box.replaceChildren(...(k > 1 ? [h("option", { value: "" }, "none")] : []), ...offered.presets.map((x) =>
           h("option", { value: x.key, disabled: x.why ? "" : null, title: x.why || null },
             x.why ? `${x.title} (not with these models)` : x.title)
         ), ...(own ? [h("option", { value: "own" }, "The Lab's settings")] : []));
@@ -61,9 +61,9 @@ export function lineup({ begin, refuse }) {
           )?.value ?? "");
       });
       if (!asked) {
-        prompt.value = own?.prompt || found.prompt;
-        seed.value = own?.seed ?? found.seed;
-        fresh.value = own?.new ?? found.new;
+        prompt.value = own?.prompt || offered.prompt;
+        seed.value = own?.seed ?? offered.seed;
+        fresh.value = own?.new ?? offered.new;
       }
       asked = true;
     } catch (error) {

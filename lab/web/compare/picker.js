@@ -1,6 +1,6 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
 import { button, grouped, h, plural } from "../scope.js";
-import { ask, shown as lab, told } from "../runs.js";
+import { ask, shown as lab, inWords } from "../runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 
@@ -16,45 +16,45 @@ export function picker({ add, letter, full }) {
     [row.kind, row.called, row.model, row.steps !== undefined && plural(row.steps, "step")].filter(Boolean).join(", ");
   function drawn() {
     const parts = words.toLowerCase().split(/\s+/).filter(Boolean),
-      found = rows.filter((row) =>
+      fitting = rows.filter((row) =>
         !row.trouble
         && parts.every((part) =>
           `${named(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
         )
       );
     const was = document.activeElement?.dataset?.run;
-    list.replaceChildren(...found.slice(0, DRAWN).map((row) => {
+    list.replaceChildren(...fitting.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
-      const words = [h("b", null, named(row)), h("span", { class: "quiet" }, about(row)),
+      const inside = [h("b", null, named(row)), h("span", { class: "quiet" }, about(row)),
         h("span", { class: "at" }, there ? `is ${there}` : "Add")];
       const props = { class: null, "data-run": row.run, "aria-disabled": String(off) };
-      return h("li", null, button(words, () => add(row.run), props));
+      return h("li", null, button(inside, () => add(row.run), props));
     }));
     if (was) list.querySelector(`[data-run="${was}"]`)?.focus();
     note.textContent = full() ? "Four runs are compared, which is the most: remove one first."
       : !rows.length ? "Nothing is recorded here yet."
-      : !found.length ? "No run holds these words."
-      : found.length > DRAWN
-      ? `The first ${DRAWN} of ${grouped(found.length)}: write more into the filter to find the others.` : "";
+      : !fitting.length ? "No run holds these words."
+      : fitting.length > DRAWN
+      ? `The first ${DRAWN} of ${grouped(fitting.length)}: write more into the filter to find the others.` : "";
   }
   async function read() {
     try {
-      const [found, own] = await Promise.all([ask("/ds/library"), Promise.all((lab.own || []).map((run) =>
+      const [library, own] = await Promise.all([ask("/ds/library"), Promise.all((lab.own || []).map((run) =>
         ask(`/ds/run/${run}`).catch(() => null)
       ))]);
-      const known = new Set(found.rows.map((row) => row.run));
+      const known = new Set(library.rows.map((row) => row.run));
       const here = own.filter((one) => one && !known.has(one.run)).map((one) => ({ run: one.run,
         kind: `of this page, ${one.status}`, steps: one.steps })
       );
       const mine = new Set(lab.own || []), rank = (row) => (mine.has(row.run) ? 0 : row.example ? 1 : 2);
       rows = [...here,
-        ...found.rows.map((row) => ({ ...row,
+        ...library.rows.map((row) => ({ ...row,
           kind: mine.has(row.run) ? "of this page" : row.example ? "example" : "library" })
         ).sort((a, b) => rank(a) - rank(b))];
       drawn();
-      if (found.more && !element.hidden) setTimeout(() => element.hidden || read(), 500);
+      if (library.more && !element.hidden) setTimeout(() => element.hidden || read(), 500);
     } catch (error) {
-      note.textContent = told(error);
+      note.textContent = inWords(error);
     }
   }
   filter.addEventListener("input", () => ((words = filter.value), drawn()));

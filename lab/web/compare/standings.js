@@ -50,23 +50,23 @@ export function standings({ refuse, changed, apart }) {
     }
   }
   /** What the server says of the repeats; asked again as long as they go on. */
-  function take(found) {
-    rounds = found;
+  function take(answer) {
+    rounds = answer;
     clearTimeout(timer);
     if (going())
       timer = setTimeout(
-        () => ask(`/ds/compare/repeat/${found.id}`).then(take, (error) => ((rounds = null), buttons(), refuse(error))),
+        () => ask(`/ds/compare/repeat/${answer.id}`).then(take, (error) => ((rounds = null), buttons(), refuse(error))),
         LOOK
       );
-    const other = found.runs.some((run) => !run.same_text);
-    if (found.status === "failed")
-      note.textContent = `The repeats failed: ${found.message || "the reason is not known"}`;
-    else if (found.status === "queued") note.textContent = "The repeats wait for the runs before them.";
-    else if (!found.rounds)
-      note.textContent = found.over ? "Stopped before the first round was over: there is no ratio."
-        : `Repeating: round 1 of ${found.times}.`;
-    else note.textContent = (found.over ? (found.rounds < found.times ? "Stopped: " : "") : "Repeating: ")
-        + (found.over ? plural(found.rounds, "round") : `${grouped(found.rounds)} of ${found.times} rounds`) + ". "
+    const other = answer.runs.some((run) => !run.same_text);
+    if (answer.status === "failed")
+      note.textContent = `The repeats failed: ${answer.message || "the reason is not known"}`;
+    else if (answer.status === "queued") note.textContent = "The repeats wait for the runs before them.";
+    else if (!answer.rounds)
+      note.textContent = answer.over ? "Stopped before the first round was over: there is no ratio."
+        : `Repeating: round 1 of ${answer.times}.`;
+    else note.textContent = (answer.over ? (answer.rounds < answer.times ? "Stopped: " : "") : "Repeating: ")
+        + (answer.over ? plural(answer.rounds, "round") : `${grouped(answer.rounds)} of ${answer.times} rounds`) + ". "
         + "The median of the rounds' ratios of tokens/s, prompt left out; 95 % interval: percentile bootstrap. Every "
         + "call has its run's seed, so the interval is of this machine's noise, not of "
         + `prompts.${other ? " A repeat wrote another text than its run." : ""}`;
@@ -80,10 +80,10 @@ export function standings({ refuse, changed, apart }) {
       h("small", null, `95 % ${two(row.accepted_low)} to ${two(row.accepted_high)}, n = ${grouped(row.accepted_n)}`)]);
   function against(row, first, k) {
     if (k === base) return "baseline";
-    const found = ratio(first.run, row.run);
-    if (found)
-      return [h("b", null, `× ${two(found.median)}`),
-        h("small", null, `95 % ${two(found.interval[0])} to ${two(found.interval[1])}, n = ${found.n}`)];
+    const speed = ratio(first.run, row.run);
+    if (speed)
+      return [h("b", null, `× ${two(speed.median)}`),
+        h("small", null, `95 % ${two(speed.interval[0])} to ${two(speed.interval[1])}, n = ${speed.n}`)];
     return apart(k) ? "another prompt: no ratio" : "repeat to see";
   }
   function text(pair) {

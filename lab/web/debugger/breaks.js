@@ -1,7 +1,7 @@
 /* breaks: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at them;
  * in a recorded one they are places to go to. */
 import { button, h, plural } from "../scope.js";
-import { ask, ended, heard, panes, told } from "../runs.js";
+import { ask, ended, heard, panes, inWords } from "../runs.js";
 
 const KEPT = "decodescope-breakpoints";
 const MOST = 32; // conditions that a run takes
@@ -18,8 +18,8 @@ export const numbered = (text) => list.findIndex((one) => one.text === text) + 1
 
 function kept() {
   try {
-    const found = JSON.parse(localStorage.getItem(KEPT));
-    return (Array.isArray(found) ? found : []).filter((one) => typeof one?.text === "string").slice(0, MOST);
+    const stored = JSON.parse(localStorage.getItem(KEPT));
+    return (Array.isArray(stored) ? stored : []).filter((one) => typeof one?.text === "string").slice(0, MOST);
   } catch {
     return []; // forbidden, or not ours
   }
@@ -103,7 +103,7 @@ export function breakpoints(next) {
       say(reads?.length ? `Reads ${reads.join(", ")}.` : "");
       return text;
     } catch (error) {
-      if (mine === asked) say(told(error), true);
+      if (mine === asked) say(inWords(error), true);
       return null;
     }
   }
@@ -130,20 +130,20 @@ export function breakpoints(next) {
       const mine = { ...(hits.get(text)?.run === pane.id ? hits.get(text) : {}), as, run: pane.id };
       hits.set(text, mine);
       ask(`/ds/run/${pane.id}/find?condition=${encodeURIComponent(text)}&all=1`).then(
-        (found) => Object.assign(mine, found, { trouble: "" }),
+        (answer) => Object.assign(mine, answer, { trouble: "" }),
         (error) => Object.assign(mine, { steps: null, trouble: error.message })
       ).then(() => draw(last.pane, last.at));
     }
   }
   function counted(text, at) {
-    const found = hits.get(text)?.run === last.pane.id ? hits.get(text) : null;
-    if (found?.trouble) return ["!", found.trouble];
-    if (!found?.steps) return ["", ""];
-    const k = found.steps.indexOf(at);
-    return k >= 0 ? [`here, ${k + 1} of ${found.count}`, ""]
+    const hit = hits.get(text)?.run === last.pane.id ? hits.get(text) : null;
+    if (hit?.trouble) return ["!", hit.trouble];
+    if (!hit?.steps) return ["", ""];
+    const k = hit.steps.indexOf(at);
+    return k >= 0 ? [`here, ${k + 1} of ${hit.count}`, ""]
       : [
-        found.count === 1 ? `at ${found.steps[0]}`
-          : found.count ? plural(found.count, "hit").replace(" ", found.more ? "+ " : " ") : "no hit",
+        hit.count === 1 ? `at ${hit.steps[0]}`
+          : hit.count ? plural(hit.count, "hit").replace(" ", hit.more ? "+ " : " ") : "no hit",
         "",
       ];
   }
@@ -187,9 +187,9 @@ export function breakpoints(next) {
     count(pane);
   }
   /** The names that a condition can use, and an example of each, which is one press away from being written. */
-  function known(found) {
-    longest = found.limit || longest;
-    words.replaceChildren(...found.names.map(({ name, meaning, example }) => {
+  function known(conditions) {
+    longest = conditions.limit || longest;
+    words.replaceChildren(...conditions.names.map(({ name, meaning, example }) => {
       const take = button(h("code", null, example), () => ((box.value = example), box.focus(), checked()),
         { class: "bare example", "aria-label": `write ${example}` });
       return h("tr", null, h("th", { scope: "row" }, h("code", null, name)),

@@ -1,6 +1,6 @@
 /* forks: runs that go on from a step of the run that is shown, with something of it changed. */
 import { button, h } from "../scope.js";
-import { ask, open, told } from "../runs.js";
+import { ask, open, inWords } from "../runs.js";
 import { current } from "../address.js";
 
 const AGAIN = 1200; // ms between two looks at forks that are going
@@ -20,7 +20,7 @@ export const set = (box) => (box.type !== "number" ? box.value : box.value === "
 
 /** The form that forks the run, and the list of its forks. change(): what the fork does otherwise, as settings */
 export function forks(change) {
-  let here = {}, forced = new Map(), found = null, timer = 0, run = null, headed = null;
+  let here = {}, forced = new Map(), family = null, timer = 0, run = null, headed = null;
   const name = h("input", { type: "text", maxlength: LONGEST, placeholder: "name of the fork",
     "aria-label": "name of the fork", autocomplete: "off", spellcheck: "false" });
   const go = h("button", { type: "submit", class: "ds-button" }),
@@ -35,7 +35,7 @@ export function forks(change) {
   };
   const forces = [force("Force accept", "accept"), force("Force reject", "reject")];
   const forcing = h("div", { class: "forces", role: "group", "aria-label": "the verdict in the fork" },
-    forces.map(([made]) => made));
+    forces.map(([one]) => one));
   const inside = h("p", { class: "quiet" }), shape = h("div", { class: "knobs" }),
     shaped = h("details", { class: "shape" }, h("summary", null, "Another depth, tree or draft"), shape);
   const form = h("form", { class: "fork" }, forcing, shaped, inside, h("div", { class: "name" }, name, go), refused);
@@ -73,16 +73,16 @@ export function forks(change) {
     if (go.getAttribute("aria-disabled") === "true") return;
     go.setAttribute("aria-disabled", "true");
     refused.hidden = true;
-    const { pane, at } = here, made = changes(), body = { step: at, force: entries() };
+    const { pane, at } = here, change = changes(), body = { step: at, force: entries() };
     if (name.value.trim()) body.name = name.value.trim();
-    if (Object.keys(made).length) body.change = made;
+    if (Object.keys(change).length) body.change = change;
     try {
       const fork = await ask(`/ds/run/${pane.id}/fork`, { method: "POST", body: JSON.stringify(body) });
       name.value = "";
       forced.clear();
       compare(pane.id, fork.run);
     } catch (error) {
-      refused.textContent = told(error);
+      refused.textContent = inWords(error);
       refused.hidden = false;
     }
     go.removeAttribute("aria-disabled");
@@ -98,16 +98,16 @@ export function forks(change) {
     try {
       const got = await ask(`/ds/run/${id}/branches`);
       if (id !== here.pane?.id) return;
-      found = got;
+      family = got;
       if (got.branches.some((one) => ["queued", "running"].includes(one.status))) timer = setTimeout(look, AGAIN);
     } catch {
-      found = null; // it is asked again with the next run, or when the page is looked at again
+      family = null; // it is asked again with the next run, or when the page is looked at again
     }
     listed();
   }
   let drawnAs = "";
   function listed() {
-    const { of: parent = null, branches = [] } = found || {}, as = JSON.stringify([parent, branches]);
+    const { of: parent = null, branches = [] } = family || {}, as = JSON.stringify([parent, branches]);
     if (as === drawnAs) return;
     drawnAs = as;
     const ways = (one, ...runs) => [
@@ -137,7 +137,7 @@ export function forks(change) {
     element.hidden = !pane?.id || !step;
     form.hidden = !step?.nodes;
     forcing.hidden = !drafted;
-    for (const [made, kind] of forces) made.setAttribute("aria-pressed", forced.get(node) === kind);
+    for (const [one, kind] of forces) one.setAttribute("aria-pressed", forced.get(node) === kind);
     go.textContent = `Fork from step ${at}`;
     const said = [forcedIn(entries()), words(changes())].filter(Boolean).join("; ");
     inside.textContent = said ? `In the fork: ${said}.`
@@ -150,7 +150,7 @@ export function forks(change) {
       here = now;
       if (pane !== now.pane || at !== now.at) forced.clear(), (refused.hidden = true);
       if (headed !== head) (headed = head), shapes();
-      if (run !== now.pane?.id) (run = now.pane?.id), (found = null), listed(), look();
+      if (run !== now.pane?.id) (run = now.pane?.id), (family = null), listed(), look();
       draw();
     },
     look,

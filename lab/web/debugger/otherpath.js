@@ -24,16 +24,16 @@ export function otherPath(root) {
     });
   }
   function overlay() {
-    const made = [];
+    const shapes = [];
     for (const id of answer?.path || []) {
       const node = tree.querySelector(`.node[data-node="${id}"]`),
         at = /translate\(([-\d.]+),([-\d.]+)\)/.exec(node?.getAttribute("transform") || "");
       if (!at) continue; // folded away on a narrow page
       const [x, y] = at.slice(1).map(Number), line = id > 0 && lineTo(x, y);
-      if (line) made.push(s("path", { d: line.getAttribute("d"), transform: `translate(0,${BESIDE})` }));
-      made.push(s("rect", { x: x - SIDE / 2, y: y - SIDE / 2, width: SIDE, height: SIDE, rx: 4, "data-of": id }));
+      if (line) shapes.push(s("path", { d: line.getAttribute("d"), transform: `translate(0,${BESIDE})` }));
+      shapes.push(s("rect", { x: x - SIDE / 2, y: y - SIDE / 2, width: SIDE, height: SIDE, rx: 4, "data-of": id }));
     }
-    layer.replaceChildren(...made);
+    layer.replaceChildren(...shapes);
   }
   /** The table of the tree says it too. */
   function column() {
@@ -70,9 +70,9 @@ export function otherPath(root) {
   }
   return {
     /** Show the answer of a what-if about `step`; null: none. */
-    show(found, step) {
-      if (!found && !answer) return;
-      answer = found;
+    show(next, step) {
+      if (!next && !answer) return;
+      answer = next;
       recorded = (step?.nodes || []).flatMap((node, id) => (node?.[6] === "accept" ? [id] : []));
       tell();
       draw();

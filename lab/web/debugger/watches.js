@@ -1,6 +1,6 @@
 /* watches: figures of every step of the run, each as a line over all steps with its value at the present one. */
 import { button, h, s, toggle } from "../scope.js";
-import { ask, ended, told } from "../runs.js";
+import { ask, ended, inWords } from "../runs.js";
 
 const KEPT = "decodescope-watches";
 const MOST = 12; // watches at once
@@ -10,8 +10,8 @@ const AGAIN = 1000; // ms between two questions about a run that is going
 
 function kept() {
   try {
-    const found = JSON.parse(localStorage.getItem(KEPT));
-    return Array.isArray(found) ? found.filter((one) => typeof one === "string").slice(0, MOST) : null;
+    const stored = JSON.parse(localStorage.getItem(KEPT));
+    return Array.isArray(stored) ? stored.filter((one) => typeof one === "string").slice(0, MOST) : null;
   } catch {
     return null; // forbidden, or not ours
   }
@@ -46,7 +46,7 @@ export function line(values, first, last, low, high) {
 /** The watches, as a part of the page. */
 export function watches() {
   let list = kept(), tabled = false, last = {}, timer = 0;
-  const found = new Map(); // expression -> {as, values, trouble}
+  const answers = new Map(); // expression -> {as, values, trouble}
   const rows = h("ul", { class: "list" }),
     twin = h("div", { class: "scroll twin", tabindex: 0, role: "group", "aria-label": "the watches as a table",
       hidden: "" }),
@@ -81,35 +81,35 @@ export function watches() {
       say("");
       put([...(list || []), text]);
     } catch (error) {
-      say(told(error), true);
+      say(inWords(error), true);
     }
   });
 
   /** The values of a watch in steps 0 to `count`, in as many answers as it takes. */
   async function all(run, text, count) {
-    const made = [];
+    const values = [];
     for (let from = 0; from < count;) {
       const got = await ask(`/ds/run/${run}/watch?expression=${encodeURIComponent(text)}&from=${from}&to=${count}`);
-      made.push(...got.values);
+      values.push(...got.values);
       const next = got.next ?? (got.values.length ? got.values.at(-1)[0] + 1 : count);
       if (next <= from) break;
       from = next;
     }
-    return made;
+    return values;
   }
   /** Ask for the values of every watch in the run that is shown; while it goes on, from time to time. */
   function read() {
     const { pane } = last, count = pane?.view.store.count, as = `${pane?.id} ${count}`,
-      wanted = (list || []).filter((text) => found.get(text)?.as !== as);
+      wanted = (list || []).filter((text) => answers.get(text)?.as !== as);
     if (timer || !pane?.id || !count || !wanted.length) return;
-    const again = !ended(pane) && wanted.every((text) => found.has(text));
+    const again = !ended(pane) && wanted.every((text) => answers.has(text));
     timer = setTimeout(() => ((timer = 0), fetchAll()), again ? AGAIN : 0);
   }
   function fetchAll() {
     const { pane } = last, count = pane.view.store.count, as = `${pane.id} ${count}`;
-    for (const text of list.filter((one) => pane.id && count && found.get(one)?.as !== as)) {
-      const mine = { values: found.get(text)?.values || [], trouble: "", as };
-      found.set(text, mine);
+    for (const text of list.filter((one) => pane.id && count && answers.get(one)?.as !== as)) {
+      const mine = { values: answers.get(text)?.values || [], trouble: "", as };
+      answers.set(text, mine);
       all(pane.id, text, count).then((values) => (mine.values = values), (error) =>
         Object.assign(mine, { values: [], trouble: error.message })).then(show);
     }
@@ -128,7 +128,7 @@ export function watches() {
     if (!list) return;
     if (as !== drawnAs) (drawnAs = as), rows.replaceChildren(...list.map(row));
     for (const li of rows.children) {
-      const { values = [], trouble = "" } = found.get(li.dataset.text) || {}, known = values.map((x) =>
+      const { values = [], trouble = "" } = answers.get(li.dataset.text) || {}, known = values.map((x) =>
         x[1]
       ).filter((x) => x !== null);
       const here = values.find(([step]) => step === at)?.[1] ?? null, [, value, svg, , wrong] = li.children,
@@ -149,7 +149,7 @@ export function watches() {
     if (tabled) tabulate(at);
   }
   function tabulate(at) {
-    const columns = list.map((text) => new Map(found.get(text)?.values || [])),
+    const columns = list.map((text) => new Map(answers.get(text)?.values || [])),
       steps = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((a, b) => a - b);
     twin.replaceChildren(
       h("table", null, h("caption", null, "Every step of the run"),
@@ -165,7 +165,7 @@ export function watches() {
     element,
     /** Step `at` of the run is shown. */
     draw(pane, at) {
-      if (last.pane !== pane) found.clear();
+      if (last.pane !== pane) answers.clear();
       const same = last.pane === pane && last.at === at;
       last = { pane, at };
       if (!same) show();

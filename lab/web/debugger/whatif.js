@@ -1,7 +1,7 @@
 /* whatif: how a decision would have gone with another draw, temperature or rule. The recorded run is never changed. */
 import { button, glyph, h, tokenOf, WORDS } from "../scope.js";
 import { forks, set } from "./forks.js";
-import { ask, told } from "../runs.js";
+import { ask, inWords } from "../runs.js";
 
 const SAME = "as recorded";
 const HOTTEST = 2; // the end of the temperature's slider, unless the run was hotter
@@ -11,32 +11,32 @@ function slider(word, high, fine, asks) {
   const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
     now = h("b");
   const mark = h("i", { class: "was", "aria-hidden": "true" }),
-    undo = button("reset", () => ((made.value = null), box.focus(), asks()), {
+    undo = button("reset", () => ((slide.value = null), box.focus(), asks()), {
       class: "small",
       "aria-label": `${word} ${SAME}`,
     });
   const element = h("div", { class: "slide" }, h("span", null, word), h("span", { class: "track" }, mark, box),
     h("output", null, was, now), undo);
-  const made = {
+  const slide = {
     element,
     value: null, // what was chosen; null: as recorded
     draw(recorded) {
       element.hidden = recorded === null || recorded === undefined;
-      if (element.hidden) made.value = null;
+      if (element.hidden) slide.value = null;
       if (element.hidden) return;
       box.max = Math.max(high, recorded);
-      const at = made.value ?? recorded;
+      const at = slide.value ?? recorded;
       if (Number(box.value) !== at) box.value = at;
-      was.textContent = made.value === null ? "" : recorded.toFixed(3);
+      was.textContent = slide.value === null ? "" : recorded.toFixed(3);
       now.textContent = at.toFixed(3);
-      undo.hidden = made.value === null;
+      undo.hidden = slide.value === null;
       mark.style.left = `calc(8px + (100% - 16px) * ${recorded / Number(box.max)})`;
       box.setAttribute("aria-valuetext",
-        at.toFixed(3) + (made.value === null ? `, ${SAME}` : `, recorded ${recorded.toFixed(3)}`));
+        at.toFixed(3) + (slide.value === null ? `, ${SAME}` : `, recorded ${recorded.toFixed(3)}`));
     },
   };
-  box.addEventListener("input", () => ((made.value = Number(box.value)), asks()));
-  return made;
+  box.addEventListener("input", () => ((slide.value = Number(box.value)), asks()));
+  return slide;
 }
 
 /** The temperature that a method samples at; 0: greedy; null: none is set. */
@@ -46,8 +46,8 @@ function heatOf(method) {
     ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
 }
 
-/** The panel: what is asked, the answer, and forks of the run. found(answer, step) is told the answer; null: none. */
-export function whatif(found) {
+/** The panel: what is asked, the answer, and forks of the run. answered(answer, step) is told of it; null: none. */
+export function whatif(answered) {
   let rules = [], here = {}, key = "", busy = false, again = false, answer = null;
   const asks = () => (draw(), derive());
   const u = slider("u", 1, 0.001, asks), heat = slider("T", HOTTEST, 0.05, asks);
@@ -62,8 +62,9 @@ export function whatif(found) {
     lines = h("ul", { class: "lines" }), texts = h("dl", { class: "texts" });
   const questions = h("div", null, u.element, heat.element, rule.element, knobs, ties.element, verdict, lines, texts);
   const branches = forks(() => {
-    const { u: _, ties: __, ...made } = asked(); // a fork draws and breaks ties as every run; in it a verdict is forced
-    return made;
+    // a fork draws and breaks ties as every run; in it a verdict is forced
+    const { u: _, ties: __, ...change } = asked();
+    return change;
   });
   const element = h("section", { class: "whatif", "aria-label": "What if" },
     h("header", null, h("h2", null, "What if"), h("span", { class: "quiet" }, "a branch; the trace stays as it is")),
@@ -84,18 +85,18 @@ export function whatif(found) {
   }
   /** What is asked for, beside step and node; empty: nothing. */
   function asked() {
-    const made = {};
-    if (u.value !== null) made.u = u.value;
-    if (heat.value !== null) made.temperature = heat.value;
-    if (rule.list.value) made.rule = rule.list.value;
+    const question = {};
+    if (u.value !== null) question.u = u.value;
+    if (heat.value !== null) question.temperature = heat.value;
+    if (rule.list.value) question.rule = rule.list.value;
     if (knobs.firstChild)
-      made.rule_settings = Object.fromEntries(
+      question.rule_settings = Object.fromEntries(
         [...knobs.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, set(box)]).filter(([, x]) =>
           x !== null
         )
       );
-    if (ties.list.value) made.ties = ties.list.value;
-    return made;
+    if (ties.list.value) question.ties = ties.list.value;
+    return question;
   }
   /** Why nothing can be asked here; empty if something can. */
   function unable() {
@@ -116,7 +117,8 @@ export function whatif(found) {
     if (unable() || !Object.keys(wanted).length) return (answer = null), tell();
     busy = true;
     const got = await ask(`/ds/run/${pane.id}/whatif`, { method: "POST",
-      body: JSON.stringify({ step: at, node, ...wanted }) }).catch((error) => ({ kind: "refused", why: told(error) }));
+      body: JSON.stringify({ step: at, node, ...wanted }) })
+      .catch((error) => ({ kind: "refused", why: inWords(error) }));
     busy = false;
     if (again) return (again = false), derive();
     if (pane === here.pane && at === here.at && node === here.node) (answer = got), tell();
@@ -128,7 +130,7 @@ export function whatif(found) {
     lines.replaceChildren();
     texts.replaceChildren();
     verdict.className = "verdict";
-    found(answer?.kind === "derived" ? answer : null, here.step);
+    answered(answer?.kind === "derived" ? answer : null, here.step);
     if (!answer)
       return verdict.replaceChildren(
         h("span", { class: "quiet" }, "Move u or the temperature, or choose a rule: the verdict follows at once.")

@@ -16,9 +16,9 @@ function shape(phase, x, y, r) {
 const kindOf = (row) =>
   (row.phase === "prefill" ? "prefill" : row.lane === "target" && row.phase === "verify" ? "verify" : "draft");
 const mark = (phase, x, y, r, measured) => {
-  const made = shape(phase, x, y, r);
-  made.setAttribute("class", `mark ${measured ? "full" : "hollow"} ${phase === "other" ? "other" : ""}`);
-  return made;
+  const mark = shape(phase, x, y, r);
+  mark.setAttribute("class", `mark ${measured ? "full" : "hollow"} ${phase === "other" ? "other" : ""}`);
+  return mark;
 };
 /** A mark for a legend or a row of a table. */
 export const marked = (phase, measured) =>
@@ -71,8 +71,8 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
   const taken = [...rows, ...hollow].map((p) => [at(p.x) - 9, to(p.y) - 9, 18, 18]);
   const named = [...(last ? [last] : []), ...rows.filter((p) => p !== last), ...hollow];
   for (const p of named) {
-    const name = passWord(p), told = hollow.includes(p) ? `${time(p.model / p.n)} modelled` : `${scaled(p.y)}FLOP/s`,
-      long = 0.53 * type * Math.max(name.length, told.length), x = at(p.x), y = to(p.y);
+    const name = passWord(p), figure = hollow.includes(p) ? `${time(p.model / p.n)} modelled` : `${scaled(p.y)}FLOP/s`,
+      long = 0.53 * type * Math.max(name.length, figure.length), x = at(p.x), y = to(p.y);
     const spot = [
       [x + 15, y + 4], [x + 15, y - under], [x - 15 - long, y + 4], [x - 15 - long, y - under],
       [x - long / 2, y + 24], [x - long / 2, y - 16 - under],
@@ -82,7 +82,7 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
     );
     if (!spot) continue;
     taken.push([spot[0], spot[1] - type, long, type + under + 3]);
-    front.append(word(name, ...spot, { class: "name" }), word(told, spot[0], spot[1] + under, { class: "told" }));
+    front.append(word(name, ...spot, { class: "name" }), word(figure, spot[0], spot[1] + under, { class: "told" }));
   }
   const said = (m, what) => (m ? `${what}: ${m.name}, ${scaled(m.bandwidth)}B/s, ${scaled(m.peak)}FLOP/s` : "");
   const label = [said(machine, "roof"), said(there, "modelled roof"),

@@ -4,14 +4,14 @@ import { spoken } from "./tokens.js";
 
 /** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt
  *  are left out. A step that has not come takes no time. made: of fewer steps, none missing. */
-export function course(store, made = []) {
-  let { tokens, end } = made.at(-1) || { tokens: 0, end: 0 };
-  for (let k = made.length; k < store.count; k++) {
+export function course(store, begun = []) {
+  let { tokens, end } = begun.at(-1) || { tokens: 0, end: 0 };
+  for (let k = begun.length; k < store.count; k++) {
     const step = store.steps[k], start = !step || store.steps[k - 1] || k === 0 ? end : step.sum.decode - step.dt.all;
     if (step) ({ tokens, decode: end } = step.sum);
-    made.push({ tokens, start, end });
+    begun.push({ tokens, start, end });
   }
-  return made;
+  return begun;
 }
 
 /** The step that wrote token n, counted from 1; the last one where it has not come, -1 without steps. */
@@ -70,27 +70,27 @@ export function parting(a, b) {
 const shownName = (word) => String(word).replaceAll("_", " ");
 /** What a run was set to: name -> what, in words. */
 function settings(head) {
-  const made = new Map(), model = (m) => `${m.name} (${String(m.fingerprint ?? "?").slice(0, 8)})`;
-  made.set("model", model(head.model));
-  for (const [role, spec] of Object.entries(head.lanes || {})) made.set(`${role} model`, model(spec));
+  const words = new Map(), model = (m) => `${m.name} (${String(m.fingerprint ?? "?").slice(0, 8)})`;
+  words.set("model", model(head.model));
+  for (const [role, spec] of Object.entries(head.lanes || {})) words.set(`${role} model`, model(spec));
   for (const [kind, part] of Object.entries(head.method)) {
     const stages = part.stages || [part];
-    made.set(kind, stages.map((stage) => shownName(stage.name)).join(" → "));
+    words.set(kind, stages.map((stage) => shownName(stage.name)).join(" → "));
     for (const stage of stages)
       for (const [k, v] of Object.entries(stage))
         if (k !== "name" && k !== "stages")
-          made.set(`${shownName(stage.name)}: ${shownName(k)}`, String(v));
+          words.set(`${shownName(stage.name)}: ${shownName(k)}`, String(v));
   }
-  made.set("prompt",
+  words.set("prompt",
     `${grouped(head.prompt_tokens)} tokens: … ${head.prompt.slice(-6).map(([, text]) => spoken(text)).join("")}`);
-  made.set("seed", String(head.seed));
-  made.set("new tokens, at most", String(head.max_new));
-  if (head.levels) made.set("recorded", head.levels.at(-1));
+  words.set("seed", String(head.seed));
+  words.set("new tokens, at most", String(head.max_new));
+  if (head.levels) words.set("recorded", head.levels.at(-1));
   if (head.fork)
-    made.set("fork", `of run ${String(head.fork.of).slice(0, 8)} from step `
+    words.set("fork", `of run ${String(head.fork.of).slice(0, 8)} from step `
       + `${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}`);
-  if (head.device) made.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
-  return made;
+  if (head.device) words.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
+  return words;
 }
 
 /** The settings in which runs differ: [[what, in A, in B, ...]]. */

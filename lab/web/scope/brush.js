@@ -12,12 +12,12 @@ export function brush() {
 
   /** What the sheet says of every kind of element. */
   function read() {
-    const made = {}, place = s("svg", { class: "tree" });
+    const styles = {}, place = s("svg", { class: "tree" });
     element.after(place);
     const look = (name, node, at = place) => {
       at.append(node);
       const { stroke, strokeWidth, strokeDasharray, fill, fontWeight, fontSize, fontFamily } = getComputedStyle(node);
-      made[name] = { stroke, fill, wide: parseFloat(strokeWidth),
+      styles[name] = { stroke, fill, wide: parseFloat(strokeWidth),
         dash: (strokeDasharray.match(/[\d.]+/g) || []).map(Number), font: `${fontWeight} ${fontSize} ${fontFamily}` };
       return node;
     };
@@ -31,7 +31,7 @@ export function brush() {
     for (const kind of STATUSES) look("mark " + kind, s("path", { class: "mark " + kind }));
     look("ring", s("circle", { class: "ring" }));
     place.remove();
-    return made;
+    return styles;
   }
 
   /** Everything of one kind is one path. */
@@ -75,8 +75,8 @@ export function brush() {
           write(pen, `${part || "label"} ${kind}`, text, x, item.y + 4.5);
           if (k + 1 < all.length) x += pen.measureText(text).width;
         });
-        const told = numbers(item);
-        if (told) write(pen, `sub ${kind}`, told.text, told.x, told.y, told.end ? "right" : "left");
+        const line = numbers(item);
+        if (line) write(pen, `sub ${kind}`, line.text, line.x, line.y, line.end ? "right" : "left");
         if (item.node.id !== chosen) continue;
         Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide });
         pen.beginPath();

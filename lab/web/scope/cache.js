@@ -227,19 +227,19 @@ export function cacheView(context) {
     if (!store.map.any(i) || !all.length) return [];
     const start = Math.min(sum(at("first")), length), edge = Math.max(start, length - sum(at("newest"))),
       words = (list) => list.map(([word, , n]) => `${word} ${n}`).join(", ");
-    const chosen = at("chosen").filter((zone) => zone[2]), made = [];
-    if (start) made.push([0, start, words(at("first")), ""]);
+    const chosen = at("chosen").filter((zone) => zone[2]), zones = [];
+    if (start) zones.push([0, start, words(at("first")), ""]);
     if (chosen.length && edge > start)
-      made.push([start, edge, `${words(chosen)} per head, of ${plural(edge - start, "position")}`, chosen[0][0]]);
-    if (at("newest").length) made.push([edge, length, words(at("newest")), ""]);
-    return made;
+      zones.push([start, edge, `${words(chosen)} per head, of ${plural(edge - start, "position")}`, chosen[0][0]]);
+    if (at("newest").length) zones.push([edge, length, words(at("newest")), ""]);
+    return zones;
   }
   function table(store, i) {
     const map = store.map, rows = row === null ? [...Array(map.rows).keys()] : [row], length = map.length(i);
     const span = (list) => {
-      const made = [];
-      for (const p of list) made.length && made.at(-1)[1] === p - 1 ? (made.at(-1)[1] = p) : made.push([p, p]);
-      return made.map(([a, b]) => (a === b ? a : `${a}–${b}`)).join(", ") || "–";
+      const runs = [];
+      for (const p of list) runs.length && runs.at(-1)[1] === p - 1 ? (runs.at(-1)[1] = p) : runs.push([p, p]);
+      return runs.map(([a, b]) => (a === b ? a : `${a}–${b}`)).join(", ") || "–";
     };
     const positions = [...Array(length).keys()];
     twin.replaceChildren(

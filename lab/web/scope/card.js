@@ -12,87 +12,90 @@ export function cardView(context) {
   const body = h("div", { class: "decision-body" });
   const element = h("aside", { class: "decision", tabindex: -1, role: "region", "aria-label": "decision" }, body);
   let drawn = null, drawnAs = "", wide = 0;
-  function status(made) {
-    if (made.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
-    return made.agrees
+  function status(decided) {
+    if (decided.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
+    return decided.agrees
       ? h("span", { class: "agree" },
         s("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" },
           s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
   }
-  function shell(mark, title, token, where, made) {
-    return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), status(made)),
+  function shell(mark, title, token, where, decided) {
+    return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), status(decided)),
       h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
   }
   const verdictWord = (ok) => (ok ? "accepted" : "rejected");
-  function lie(made) {
-    if (made.agrees !== false || made.again === undefined) return null;
+  function lie(decided) {
+    if (decided.agrees !== false || decided.again === undefined) return null;
     return h("table", { class: "sums lying" },
       h("tbody", null,
-        h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(made.recorded))),
-        h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(made.again)))));
+        h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(decided.recorded))),
+        h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(decided.again)))));
   }
-  function wholeTable(made) {
-    const { heads, rows, last, num } = made.table;
+  function wholeTable(decided) {
+    const { heads, rows, last, num } = decided.table;
     return h("table", { class: "laws block" },
       h("thead", null, h("tr", null, ["token", ...heads].map((x) => h("th", { scope: "col" }, x)))),
       h("tbody", null,
         rows.map((row) =>
-          h("tr", { class: row.k === made.k ? "tried" : null }, h("th", { scope: "row" }, tokenOf(row.node.text, 12)),
+          h("tr", { class: row.k === decided.k ? "tried" : null },
+            h("th", { scope: "row" }, tokenOf(row.node.text, 12)),
             row.cells.map((x) => h("td", null, prob(x))),
             h("td", { class: row.ok ? "yes" : "no" },
               row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`))
         )));
   }
-  function told(store, i, step, made, width, two) {
-    const half = two ? Math.floor((width - 32) / 2) : width, sign = made.test ? made.test[2] : "",
-      bad = made.status === "reject" ? "bad" : made.status === "accept" ? "good" : "";
+  function cardOf(store, i, step, decided, width, two) {
+    const half = two ? Math.floor((width - 32) / 2) : width, sign = decided.test ? decided.test[2] : "",
+      bad = decided.status === "reject" ? "bad" : decided.status === "accept" ? "good" : "";
     let test = null;
-    if (made.test) {
-      const [symbol, a, , b] = made.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
-      const shown = made.test.length > 4 ? [made.test[1], made.test[3], made.test[5]].map(prob).map((v, k) =>
-        v + (k < 2 ? ` ${made.test[2 + 2 * k]} ` : "")
-      ).join("") : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
+    if (decided.test) {
+      const [symbol, a, , b] = decided.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
+      const between = () => [decided.test[1], decided.test[3], decided.test[5]].map(prob)
+        .map((v, k) => v + (k < 2 ? ` ${decided.test[2 + 2 * k]} ` : "")).join("");
+      const shown = decided.test.length > 4 ? between() : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
       const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)),
-        row = h("tr", { class: "test" }, h("th", { scope: "row" }, made.word || "test"), code);
+        row = h("tr", { class: "test" }, h("th", { scope: "row" }, decided.word || "test"), code);
       const long = symbol.length + shown.length > 29; // then the numbers have a row of their own
       if (long)
         set(code, { colspan: 2 }), set(value, { colspan: 3 });
       test = long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
     }
-    const odds = made.box && made.box.u !== undefined && made.box.box > 0 ? Math.min(1, made.box.ink / made.box.box)
-      : null;
-    const where = [made.id !== undefined && !OWN.has(made.status) ? `node ${made.id}` : "",
-      made.depth ? `depth ${made.depth}` : "", made.tried].filter(Boolean).join(", ");
-    const after = made.after ? [where ? " after " : "after ", tokenOf(made.after.text, 12)]
-      : made.where ? [made.where] : [];
-    const left = [shell(made.status, made.title, tokenOf(made.text, 16), [where, ...after], made), lie(made),
-      made.box ? dart(made.box, half, made.status) : made.line ? stretch(made.line, half) : null, odds !== null
-      ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u")
+    const odds = decided.box && decided.box.u !== undefined && decided.box.box > 0
+      ? Math.min(1, decided.box.ink / decided.box.box) : null;
+    const where = [decided.id !== undefined && !OWN.has(decided.status) ? `node ${decided.id}` : "",
+      decided.depth ? `depth ${decided.depth}` : "", decided.tried].filter(Boolean).join(", ");
+    const after = decided.after ? [where ? " after " : "after ", tokenOf(decided.after.text, 12)]
+      : decided.where ? [decided.where] : [];
+    const left = [
+      shell(decided.status, decided.title, tokenOf(decided.text, 16), [where, ...after], decided), lie(decided),
+      decided.box ? dart(decided.box, half, decided.status) : decided.line ? stretch(decided.line, half) : null,
+      odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u")
         : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`),
           h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
-      made.numbers?.length ? numbersTable(made.numbers, test) : null, made.table ? wholeTable(made) : null,
-      made.lines.map((line) => h("p", { class: "line" }, line)), noted(store.head, step, made.id ?? 0)];
+      decided.numbers?.length ? numbersTable(decided.numbers, test) : null, decided.table ? wholeTable(decided) : null,
+      decided.lines.map((line) => h("p", { class: "line" }, line)), noted(store.head, step, decided.id ?? 0)];
     const right = [];
-    if (made.laws) {
-      const residual = made.laws.left, chance = step.proposal === "onehot" || made.form === "greedy";
-      const title = residual ? (OWN.has(made.status) ? "What was left" : "What the target wants instead")
-        : made.laws.drawn ? "Both laws at this place"
-        : made.form === "greedy" ? "The target's law before the sampler" : "The target's law here";
+    if (decided.laws) {
+      const residual = decided.laws.left, chance = step.proposal === "onehot" || decided.form === "greedy";
+      const title = residual ? (OWN.has(decided.status) ? "What was left" : "What the target wants instead")
+        : decided.laws.drawn ? "Both laws at this place"
+        : decided.form === "greedy" ? "The target's law before the sampler" : "The target's law here";
       const note = !residual ? ""
         : chance ? "p without what was refused"
-        : made.laws.total === null ? ""
-        : `∝ max(0, ${made.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), ${prob(made.laws.total)} in all`;
-      right.push(...lawTable(made.laws, title, note, half < 300 ? 8 : 12));
-      if (made.status === "reject" && !residual && made.form === "drawn")
+        : decided.laws.total === null ? ""
+        : `∝ max(0, ${decided.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), `
+          + `${prob(decided.laws.total)} in all`;
+      right.push(...lawTable(decided.laws, title, note, half < 300 ? 8 : 12));
+      if (decided.status === "reject" && !residual && decided.form === "drawn")
         right.push(h("p", { class: "line" }, "What was left after that many refusals is not in the record."));
-    } else if (made.form !== "root" && made.status !== "unreached" && (step.few || step.cut))
+    } else if (decided.form !== "root" && decided.status !== "unreached" && (step.few || step.cut))
       right.push(h("p", { class: "quiet" }, context.absent(store, "The laws at this place")));
-    if (made.then) {
-      const next = made.then, num = next.num ?? next.r, den = next.den ?? next.q,
-        drawn = num !== null && next.u !== null && den && made.form === "drawn",
+    if (decided.then) {
+      const next = decided.then, num = next.num ?? next.r, den = next.den ?? next.q,
+        drawn = num !== null && next.u !== null && den && decided.form === "drawn",
         [a, b] = drawn ? apart(next.u, num / den) : [];
       const numbers = drawn
-        ? `${next.parent === made.after?.id && made.status === "reject" ? " against what is left" : ""}: ${a} `
+        ? `${next.parent === decided.after?.id && decided.status === "reject" ? " against what is left" : ""}: ${a} `
           + `${next.u * den < num ? "<" : "≥"} ${b}` : "";
       right.push(
         h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12),
@@ -107,9 +110,10 @@ export function cardView(context) {
   }
   function iteration(step, at) {
     const { before, after, fixed } = step.iteration, agrees = rederives(step, null),
-      made = { agrees, recorded: fixed, again: fixedOf(step) };
-    return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", made),
-      agrees === false ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${made.again}.`) : null,
+      verdict = { agrees, recorded: fixed, again: fixedOf(step) };
+    return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", verdict),
+      agrees === false
+        ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${verdict.again}.`) : null,
       h("table", { class: "laws block" },
         h("thead", null,
           h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
@@ -164,10 +168,10 @@ export function cardView(context) {
       else if (step.iteration) parts = iteration(step, at);
       else if (step.beams) parts = beams(store, i, step, at);
       else {
-        const made = at === null ? null : decision(step, store.head, at);
-        if (made && store.head?.levels && !store.head.levels.includes("decisions"))
+        const decided = at === null ? null : decision(step, store.head, at);
+        if (decided && store.head?.levels && !store.head.levels.includes("decisions"))
           parts = [h("p", { class: "quiet" }, "This run was recorded without its decisions.")];
-        else parts = made ? told(store, i, step, made, inner, two)
+        else parts = decided ? cardOf(store, i, step, decided, inner, two)
             : [h("p", { class: "quiet" }, step.cut ? context.absent(store, "This node") : "Nothing was decided here.")];
       }
       body.classList.toggle("two", two && parts.length === 2 && parts[0] instanceof Element);

@@ -27,18 +27,18 @@ export function dart(box, width, status) {
   if (!label || x - half > 14) svg.append(inked(0, 52, "scale", "0", "start"));
   if (!label || x + half < wide - 10) svg.append(inked(wide, 52, "scale", "1", ratio > 1 ? "middle" : "end"));
   if (box.u !== undefined && box.u !== null) {
-    const u = box.u * wide, told = `u ${prob(box.u)}`, h2 = told.length * 3.3;
+    const u = box.u * wide, label = `u ${prob(box.u)}`, h2 = label.length * 3.3;
     svg.append(s("path", { class: "aim " + status, d: `M${u},-9V14` }),
       s("path", { class: "throw " + status, d: outline("target", 6), transform: `translate(${u},19)` }),
-      inked(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", told, "middle"));
+      inked(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", label, "middle"));
   }
   return svg;
 }
 
 /** All tokens side by side, each as wide as it is likely, and where u fell. */
 export function stretch({ u, low, high }, width) {
-  const W = width - 2, a = low * W, b = Math.max(low * W + 1.5, high * W), told = `u ${prob(u)}`,
-    half = told.length * 3.3;
+  const W = width - 2, a = low * W, b = Math.max(low * W + 1.5, high * W), label = `u ${prob(u)}`,
+    half = label.length * 3.3;
   const ends = `${prob(low)} to ${prob(high)}`, h2 = ends.length * 3.1,
     mid = Math.max(h2, Math.min(W - h2, (a + b) / 2));
   return s("svg", { class: "dart", width, height: 88, viewBox: `-1 -24 ${width} 88`, "aria-hidden": "true" },
@@ -46,7 +46,7 @@ export function stretch({ u, low, high }, width) {
     s("rect", { class: "owed", x: a, width: b - a, height: 38 }),
     s("rect", { class: "box", width: W, height: 38, rx: 2 }), s("path", { class: "aim own", d: `M${u * W},-9V14` }),
     s("path", { class: "throw own", d: outline("target", 6), transform: `translate(${u * W},19)` }),
-    inked(Math.max(half, Math.min(W - half, u * W)), -13, "scale strong", told, "middle"),
+    inked(Math.max(half, Math.min(W - half, u * W)), -13, "scale strong", label, "middle"),
     mid - h2 > 14 ? inked(0, 52, "scale", "0", "start") : null,
     mid + h2 < W - 10 ? inked(W, 52, "scale", "1", "end") : null, inked(mid, 52, "scale strong", ends, "middle"));
 }

@@ -26,67 +26,68 @@ export function decision(step, head, id) {
   const depthOf = (n) => (n && n.parent >= 0 ? 1 + depthOf(by.get(n.parent)) : 0);
   const family = nodes.filter((n) => n.parent === node.parent && !OWN.has(n.status));
   const refused = (upto) => family.filter((n) => n.r !== null && n.status === "reject" && n.id <= upto);
-  const made = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node),
+  const decided = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node),
     after: by.get(node.parent), lines: [], numbers: [], agrees: null };
   const said = (n) => "“" + spoken(n.text) + "”";
-  if (OWN.has(node.status)) return extraOf(step, testsOf(step, head), node, made, refused(Infinity));
+  if (OWN.has(node.status)) return extraOf(step, testsOf(step, head), node, decided, refused(Infinity));
   const tests = testsOf(step, head), { telling } = tests, trial = tests.at(node),
     again = trial < 0 ? null : tests.stays(trial);
   const recorded = trial < 0 ? null : step.verdict.ok ? !!step.verdict.ok[trial] : node.status !== "reject";
-  made.tried = family.length > 1 && trial >= 0
+  decided.tried = family.length > 1 && trial >= 0
     ? `tried ${family.filter((n) => n.r !== null && step.verdict.tried.indexOf(n.id) <= trial).length} of `
       + `${family.length}` : "";
-  made.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected" : "Not reached";
+  decided.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected" : "Not reached";
   if (step.forced?.includes(id)) {
-    made.title += ", forced";
-    made.lines.push("Forced in a fork: nothing was tested.");
-    return made;
+    decided.title += ", forced";
+    decided.lines.push("Forced in a fork: nothing was tested.");
+    return decided;
   }
-  if (again !== null && recorded !== null) Object.assign(made, { agrees: again === recorded, recorded, again });
+  if (again !== null && recorded !== null) Object.assign(decided, { agrees: again === recorded, recorded, again });
   const next = nodes.find((n) => n.id === step.verdict.tried[trial + 1]) || nodes.find((n) => OWN.has(n.status));
-  if (trial >= 0 && next) made.then = next;
+  if (trial >= 0 && next) decided.then = next;
 
   if (trial < 0) {
     const parent = by.get(node.parent), kept = family.find((n) => n.status === "accept" && n.id !== id);
     const own = nodes.some((n) => OWN.has(n.status));
-    made.numbers = [["draft", "q(x)", node.q]];
-    if (kept) made.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
-    else if (parent && parent.status === "reject") made.lines.push(`It continues ${said(parent)}, which was rejected.`);
+    decided.numbers = [["draft", "q(x)", node.q]];
+    if (kept) decided.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
+    else if (parent && parent.status === "reject")
+      decided.lines.push(`It continues ${said(parent)}, which was rejected.`);
     else if (parent && parent.status === "unreached")
-      made.lines.push(`It continues ${said(parent)}, which was not reached either.`);
-    else made.lines.push(own ? "The verdict was settled without it." : "The text ended before its turn came.");
-    made.lines.push("The target read it all the same, in the same pass: that is the price of a wide draft.");
-    return made;
+      decided.lines.push(`It continues ${said(parent)}, which was not reached either.`);
+    else decided.lines.push(own ? "The verdict was settled without it." : "The text ended before its turn came.");
+    decided.lines.push("The target read it all the same, in the same pass: that is the price of a wide draft.");
+    return decided;
   }
   if (tests.matching) {
-    made.form = "greedy";
-    made.laws = lawsAt(step, node.parent, []);
+    decided.form = "greedy";
+    decided.laws = lawsAt(step, node.parent, []);
     const choice = nodes.find((n) => n.parent === node.parent && (OWN.has(n.status) || n.status === "accept"));
-    made.numbers = [["draft", "proposes", node], ["target", "chooses", choice || null]];
-    made.test = ["the same token", null, node.p === 1 ? "same" : "another", null];
-    made.box = { ink: node.p, box: 1 };
-    made.lines.push(
+    decided.numbers = [["draft", "proposes", node], ["target", "chooses", choice || null]];
+    decided.test = ["the same token", null, node.p === 1 ? "same" : "another", null];
+    decided.box = { ink: node.p, box: 1 };
+    decided.lines.push(
       "A greedy target has one choice. This is "
         + `${node.p === 1 ? "it, so the guess stays" : "not it, so the guess goes"}; nothing is drawn.`
     );
-    return made;
+    return decided;
   }
-  made.word = telling?.title;
+  decided.word = telling?.title;
   const owed = !telling || telling.rest || telling.also; // what a refusal leaves is p, or r, less q
-  made.laws = lawsAt(step, node.parent, owed && node.status === "reject" ? refused(node.id) : []);
-  if (tests.path === "last") wholeOf(made, step, head, tests, trial);
-  else if (tests.bounded(trial)) boundOf(made, tests, trial);
-  else drawnOf(made, step, tests, trial, refused(node.id).filter((n) => n.id !== node.id));
+  decided.laws = lawsAt(step, node.parent, owed && node.status === "reject" ? refused(node.id) : []);
+  if (tests.path === "last") wholeOf(decided, step, head, tests, trial);
+  else if (tests.bounded(trial)) boundOf(decided, tests, trial);
+  else drawnOf(decided, step, tests, trial, refused(node.id).filter((n) => n.id !== node.id));
   if (recorded && node.status !== "accept" && tests.path === "longest") {
-    made.title = "Passed, not taken";
-    made.lines.push("It passed, but another path of passed tokens is longer, or as long and likelier.");
+    decided.title = "Passed, not taken";
+    decided.lines.push("It passed, but another path of passed tokens is longer, or as long and likelier.");
   }
-  for (const one of telling?.card ?? []) made.lines.push(tests.said(trial, one) ?? "");
+  for (const one of telling?.card ?? []) decided.lines.push(tests.said(trial, one) ?? "");
   if (recorded && node.status !== "accept" && tests.path === "copies") {
-    made.title = "Accepted, another copy taken";
-    made.lines.push("The path goes on in another chain that holds the same token.");
+    decided.title = "Accepted, another copy taken";
+    decided.lines.push("The path goes on in another chain that holds the same token.");
   }
-  return made;
+  return decided;
 }
 
 /** The numbers of a trial as its rule lists them; those that are not recorded are left out. */
@@ -98,86 +99,87 @@ const listed = (tests, i) =>
 const against = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${den})` : den}` : num);
 
 /** A chain on which its tests decide together: the numbers that are counted stand in a table. */
-function wholeOf(made, step, head, tests, trial) {
+function wholeOf(decided, step, head, tests, trial) {
   const { telling } = tests, counted = telling.numbers.filter(([, symbol]) => symbol.some((part) => part[0] === "k"));
   const rows = tests.tried.map((node, i) => ({ k: i + 1, node,
     cells: counted.map(([, , value]) => tests.value(i, value)), ok: tests.passed(i) })
   );
-  Object.assign(made, { form: "whole", k: trial + 1, agrees: rederives(step, head) });
-  made.table = {
+  Object.assign(decided, { form: "whole", k: trial + 1, agrees: rederives(step, head) });
+  decided.table = {
     heads: [...counted.map(([, symbol]) => symbol.filter((part) => typeof part === "string").join("")), ""],
     rows,
     last: tests.last(),
     num: telling.num,
   };
-  if (made.status === "accept" && !made.recorded) made.title = "Accepted, repaired below";
+  if (decided.status === "accept" && !decided.recorded) decided.title = "Accepted, repaired below";
 }
 
 /** A test against a bound: nothing is drawn. */
-function boundOf(made, tests, i) {
+function boundOf(decided, tests, i) {
   const { num } = tests.telling, share = tests.num(i), bound = tests.den(i);
-  made.form = "bound";
-  made.numbers = listed(tests, i);
-  made.test = [`${num}(x) > bound`, share, tests.passed(i) ? ">" : "≤", bound];
-  made.box = { ink: share, box: 1, mark: bound };
+  decided.form = "bound";
+  decided.numbers = listed(tests, i);
+  decided.test = [`${num}(x) > bound`, share, tests.passed(i) ? ">" : "≤", bound];
+  decided.box = { ink: share, box: 1, mark: bound };
 }
 
 /** A test against a draw. before: the guesses that were refused at its place before it */
-function drawnOf(made, step, tests, i, before) {
+function drawnOf(decided, step, tests, i, before) {
   const node = tests.tried[i], { telling } = tests, num = tests.num(i), den = tests.den(i), stays = tests.passed(i);
   const own = telling?.numbers.length > 0, name = !own && before.length ? "r" : telling?.num ?? "p",
     symbol = against({ num: name, den: telling?.den ?? "q" });
-  made.form = "drawn";
-  if (own) made.numbers = listed(tests, i);
+  decided.form = "drawn";
+  if (own) decided.numbers = listed(tests, i);
   else {
-    made.numbers = [["target", "p(x)", node.p]];
-    if (before.length) made.numbers.push(["still owed", "r(x)", node.r]);
-    made.numbers.push(["draft", "q(x)", node.q], ["threshold", symbol, den ? num / den : null]);
-    if (node.u !== null) made.numbers.push(["draw", "u", node.u]);
+    decided.numbers = [["target", "p(x)", node.p]];
+    if (before.length) decided.numbers.push(["still owed", "r(x)", node.r]);
+    decided.numbers.push(["draft", "q(x)", node.q], ["threshold", symbol, den ? num / den : null]);
+    if (node.u !== null) decided.numbers.push(["draw", "u", node.u]);
   }
-  made.test = node.u !== null ? [`u < ${symbol}`, node.u, stays ? "<" : "≥", den ? num / den : Infinity]
+  decided.test = node.u !== null ? [`u < ${symbol}`, node.u, stays ? "<" : "≥", den ? num / den : Infinity]
     : [`${name} > 0`, num, stays ? ">" : "=", 0];
-  made.box = { ink: num, box: den, u: node.u, name, side: telling?.den ?? "q", against: symbol.replaceAll(" / ", "/") };
+  decided.box = { ink: num, box: den, u: node.u, name, side: telling?.den ?? "q",
+    against: symbol.replaceAll(" / ", "/") };
   if (!own && node.u !== null && node.num === null && node.den === null) {
     const owes = before.length ? "still owes it" : "gives it", share = Math.round((100 * num) / den);
-    made.lines.push(num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
+    decided.lines.push(num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
       : `The draft gave it ${prob(den)}, the target ${owes} ${prob(num)}: it stays in ${share || "less than one"} of `
         + `100 draws, and this draw was ${stays ? "" : "not "}among them.`);
   }
   if (!own && before.length)
-    made.lines.push(
+    decided.lines.push(
       `${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the `
         + "target's law still owes."
     );
 }
 
 /** The same for the token that the target added by itself. */
-function extraOf(step, { telling, given }, node, made, refused) {
+function extraOf(step, { telling, given }, node, decided, refused) {
   const [u, low, high] = step.verdict.extra || [null, 0, 1];
-  made.form = "extra";
-  made.title =
+  decided.form = "extra";
+  decided.title =
     { bonus: "Bonus token", resample: u === null ? "The target's token" : "Drawn again",
       target: "The target's token" }[node.status];
   const residual = node.status === "resample" && telling?.rest && refused.length;
-  made.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
+  decided.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
     const whose = telling?.likeliest && given(telling.likeliest) ? "This rule adds what is surest"
       : "The sampler is greedy";
-    made.lines.push(`${whose}: the target's most likely token is taken, nothing is drawn.`);
-    return made;
+    decided.lines.push(`${whose}: the target's most likely token is taken, nothing is drawn.`);
+    return decided;
   }
-  made.line = { u, low, high };
-  made.agrees = low - 1e-12 <= u && u < high + 1e-12;
-  made.again = made.agrees;
-  made.recorded = true;
-  made.numbers = [
+  decided.line = { u, low, high };
+  decided.agrees = low - 1e-12 <= u && u < high + 1e-12;
+  decided.again = decided.agrees;
+  decided.recorded = true;
+  decided.numbers = [
     ["draw", "u", u],
     ["interval", "from", low],
     ["", "to", high],
     ["probability", "to − from", high - low],
   ];
-  made.test = ["from ≤ u < to", low, "≤", u, "<", high];
-  made.lines.push(
+  decided.test = ["from ≤ u < to", low, "≤", u, "<", high];
+  decided.lines.push(
     residual
       ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} refused at this place. The `
         + "token comes from what is left of the target's law, scaled to one."
@@ -191,5 +193,5 @@ function extraOf(step, { telling, given }, node, made, refused) {
         : "No guess at this place passed. The token is drawn from the target's law.")
       : "The target draws one token from its own law."
   );
-  return made;
+  return decided;
 }

@@ -24,16 +24,16 @@ export const say = (node, text) => {
 
 /** Elements that are made once and then reused: at(i) gives the i-th, trim(n) hides those from n on. */
 export function pool(parent, make) {
-  const made = [];
+  const all = [];
   let shown = 0;
   return {
     at(i) {
-      while (made.length <= i) parent.append(made[made.push(make()) - 1]);
-      for (; shown <= i; shown++) see(made[shown], true);
-      return made[i];
+      while (all.length <= i) parent.append(all[all.push(make()) - 1]);
+      for (; shown <= i; shown++) see(all[shown], true);
+      return all[i];
     },
     trim(n) {
-      for (let i = n; i < shown; i++) see(made[i], false);
+      for (let i = n; i < shown; i++) see(all[i], false);
       shown = Math.min(shown, n);
     },
   };

@@ -19,14 +19,15 @@ export function headline(context) {
       say(title, `Step ${i}`);
       const own = step.made.filter(([, , origin]) => origin !== "accept").length, kept = step.made.length - own;
       say(bold, plural(step.made.length, "token"));
-      let told = " from one pass";
-      if (step.drafted) told += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
+      let words = " from one pass";
+      if (step.drafted)
+        words += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
       else if (step.beams)
-        told = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the `
+        words = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the `
           + "text comes at the end";
       else if (step.iteration)
-        told = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
-      say(rest, told);
+        words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
+      say(rest, words);
       const { tokens, passes, tried, ok, decode } = step.sum;
       const list = [
         [decode ? two(tokens / decode) : "–", " tokens/s"],

@@ -14,8 +14,8 @@ function workOut(formula, names) {
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
   const numbers = parts.map((part) => workOut(part, names)),
-    found = numbers.includes(null) ? null : DOES[does](...numbers);
-  return Number.isFinite(found) ? found : null;
+    result = numbers.includes(null) ? null : DOES[does](...numbers);
+  return Number.isFinite(result) ? result : null;
 }
 const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
@@ -54,9 +54,9 @@ export function testsOf(step, head) {
     if (Object.hasOwn(own, name)) return own[name];
     if (name === "last") return last();
     const per = Object.hasOwn(telling?.columns ?? {}, name) ? telling.columns[name] : null, list = rule[name];
-    const found = per === null ? knobs[name]
+    const value = per === null ? knobs[name]
       : per === "step" ? list : list?.[per === "place" ? places[i] : i + (per === "running" && !before)];
-    return typeof found === "number" ? found : null;
+    return typeof value === "number" ? value : null;
   };
   /** A sentence with the numbers of a trial; null where one is missing. */
   function said(i, parts) {

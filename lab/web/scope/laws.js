@@ -6,9 +6,9 @@ const SURE = 1e-4; // laws are recorded in single precision: a smaller sum is ro
  *  and left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null
  *  where it cannot be told. */
 export function lawsAt(step, place, refused = [], most = 5) {
-  const found = (step.tops || []).find(([at]) => at === place);
-  if (!found) return null;
-  const [, entropy, rest, shown] = found, by = new Map(nodesOf(step).map((n) => [n.id, n]));
+  const tops = (step.tops || []).find(([at]) => at === place);
+  if (!tops) return null;
+  const [, entropy, rest, shown] = tops, by = new Map(nodesOf(step).map((n) => [n.id, n]));
   const ids = shown.map(([token]) => token), p = shown.map((x) => x[2]), q = shown.map((x) => x[3]);
   const sum = (list) => list.reduce((a, b) => a + b, 0);
   let left = null, total = null;

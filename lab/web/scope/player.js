@@ -1,17 +1,17 @@
 /* Player: goes on by itself, at a speed that is chosen. */
 
 const SPEEDS = [
-  { word: "1/s", told: "one step a second", wait: () => 1000 },
-  { word: "2/s", told: "two steps a second", wait: () => 500 },
-  { word: "8/s", told: "eight steps a second", wait: () => 125 },
-  { word: "1×", told: "as fast as it was", wait: (seconds) => Math.max(33, Math.min(5000, 1000 * (seconds || 0))) },
+  { word: "1/s", aloud: "one step a second", wait: () => 1000 },
+  { word: "2/s", aloud: "two steps a second", wait: () => 500 },
+  { word: "8/s", aloud: "eight steps a second", wait: () => 125 },
+  { word: "1×", aloud: "as fast as it was", wait: (seconds) => Math.max(33, Math.min(5000, 1000 * (seconds || 0))) },
 ];
 
 /** begin() makes ready and says whether there is anything to play; go() goes one on and says whether there is more;
  *  seconds() is how long what is shown took; changed(on) is told when playing begins and ends. */
 export function player({ pace = "2/s", begin, go, seconds, changed }) {
-  let timer = 0, at = Math.max(0, SPEEDS.findIndex(({ word }) => word === pace)), told = false;
-  const tell = () => told !== !!timer && changed(told = !!timer);
+  let timer = 0, at = Math.max(0, SPEEDS.findIndex(({ word }) => word === pace)), announced = false;
+  const tell = () => announced !== !!timer && changed(announced = !!timer);
   const plan = () => (timer = setTimeout(tick, SPEEDS[at].wait(seconds())));
   function tick() {
     timer = 0;

@@ -42,8 +42,8 @@ export function roofView(context) {
   const own = (row) => row.lane === "target" && row.phase === "verify";
 
   function sentence(row) {
-    const told = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
-    return row.roof ? `${told}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}` : told;
+    const words = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
+    return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}` : words;
   }
   function mark(c, row, x, y, r) {
     c.beginPath();

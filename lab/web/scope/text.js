@@ -13,7 +13,7 @@ export function textView(context) {
     h("header", null, h("h2", null, "Text"), h("span", { class: "key accept" }, "accepted draft"),
       h("span", { class: "key target" }, "target's own"), sums.element), box);
   const caret = h("span", { class: "caret" });
-  let head = null, spans = [], flat = [], shownTo = -1, from = 0, made = 0, before = 0, marked = [], parted = null,
+  let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
     stick = true;
   const token = (text, cls) => {
     const span = h("span", { class: "tok " + cls });
@@ -37,7 +37,7 @@ export function textView(context) {
     spans = [];
     flat = [];
     parted = null;
-    from = made = at;
+    from = added = at;
     shownTo = at - 1;
     before = store.steps[at - 1]?.sum.tokens ?? 0;
     const prompt = at ? [] : head.prompt.map(([, text]) => token(text, "prompt")),
@@ -57,22 +57,22 @@ export function textView(context) {
       see(element, store.head);
       if (!store.head) return;
       if (store.head !== head) begin(store, 0);
-      if (store.steps[i] && (i < from || i > made + WINDOW / 4 || flat.length > WINDOW)) begin(store, start(store, i));
+      if (store.steps[i] && (i < from || i > added + WINDOW / 4 || flat.length > WINDOW)) begin(store, start(store, i));
       // elements are made in order, as far as the steps are there
-      for (; made <= i && store.steps[made]; made++) {
-        const group = store.steps[made].made.map(([, text, origin]) => {
+      for (; added <= i && store.steps[added]; added++) {
+        const group = store.steps[added].made.map(([, text, origin]) => {
           const span = token(text, origin === "accept" ? "accepted" : "target");
-          span.dataset.step = made;
-          span.title = `step ${made}, ${WORDS[origin]}`;
+          span.dataset.step = added;
+          span.title = `step ${added}, ${WORDS[origin]}`;
           return span;
         });
-        spans[made] = group;
+        spans[added] = group;
         flat.push(...group);
         lines.append(...group);
       }
-      for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < made; k++)
+      for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < added; k++)
         for (const span of spans[k]) span.hidden = k > i;
-      shownTo = Math.min(i, made - 1);
+      shownTo = Math.min(i, added - 1);
       for (const span of marked) span.classList.remove("now");
       marked = spans[i] || [];
       for (const span of marked) span.classList.add("now");

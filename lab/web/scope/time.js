@@ -23,7 +23,7 @@ export function transport(context, what = "step") {
         set(play, { "aria-label": playing ? "pause the replay" : "play the steps", title: "Space" });
       }
       say(speed, context.speed().word);
-      set(speed, { "aria-label": `speed of the replay: ${context.speed().told}` });
+      set(speed, { "aria-label": `speed of the replay: ${context.speed().aloud}` });
     },
   };
 }

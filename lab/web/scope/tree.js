@@ -60,8 +60,8 @@ export function treeView(context) {
 
   /** The label of a node: [[text, class or null], ...]. */
   function words({ node, parts }) {
-    const made = parts.map(([shown, quiet]) => [shown, quiet && parts.length > 1 ? "ws" : null]);
-    return node.more ? [...made, [` +${node.more}`, "more"]] : made;
+    const pieces = parts.map(([shown, quiet]) => [shown, quiet && parts.length > 1 ? "ws" : null]);
+    return node.more ? [...pieces, [` +${node.more}`, "more"]] : pieces;
   }
   function label(text, wanted) {
     const spans = [...text.childNodes];
@@ -119,9 +119,9 @@ export function treeView(context) {
     const nodes = shown, by = new Map(nodes.map((n) => [n.id, n])), node = by.get(at);
     if (!node) return nodes[0]?.id ?? null;
     const kids = children(nodes), family = nodes.filter((n) => n.parent === node.parent), k = family.indexOf(node);
-    const found = key === "h" ? by.get(node.parent)
+    const next = key === "h" ? by.get(node.parent)
       : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
-    return found ? found.id : null;
+    return next ? next.id : null;
   }
 
   function draw(store, i) {
@@ -180,7 +180,7 @@ export function treeView(context) {
     see(ring, shown.some((n) => n.id === chosen));
     laid.items.forEach((item, k) => {
       const { node } = item, group = marks.at(k), [reach, mark, text, numbered] = group.childNodes;
-      const told = numbers(item);
+      const line = numbers(item);
       set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id,
         "aria-label": describe(node, item.depth), "aria-level": item.depth + 1, "aria-selected": node.id === chosen,
         tabindex: node.id === stop ? 0 : -1 });
@@ -189,8 +189,8 @@ export function treeView(context) {
       set(mark, { class: "mark " + node.status, d: outline(node.status, radius(node)) });
       set(text, { x: GAP_TEXT, y: 4.5 });
       label(text, words(item));
-      if (told) set(numbered, { x: told.x - item.x, y: told.y - item.y, "text-anchor": told.end ? "end" : "start" });
-      say(numbered, told ? told.text : "");
+      if (line) set(numbered, { x: line.x - item.x, y: line.y - item.y, "text-anchor": line.end ? "end" : "start" });
+      say(numbered, line ? line.text : "");
       if (node.id === chosen) set(ring, { cx: item.x, cy: item.y });
     });
     marks.trim(laid.items.length);
