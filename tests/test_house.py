@@ -673,7 +673,7 @@ LONGER = {
     "debugger.forks": 137,
     "debugger.watches": 135,
     "debugger.whatif": 148,
-    "hardware": 302,
+    "hardware": 191,
     "library": 321,
     "picture": 194,
     "report": 132,

@@ -1,32 +1,19 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
-import { button, grouped, h, icon, passName, passWord, placedUnder, scaled, two } from "./scope.js";
+import { button, h, icon, passName, placedUnder, scaled } from "./scope.js";
 import { ask, heard, panes, stepped, inWords, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./address.js";
-import { drawn, marked, time } from "./hardware/roofline.js";
+import { operatorsTable } from "./hardware/operators.js";
+import { passesTable, tokenBars, verdictOf } from "./hardware/prices.js";
+import { drawn, marked } from "./hardware/roofline.js";
+import { surfaceTable } from "./hardware/surface.js";
+import { scrolling } from "./hardware/tables.js";
 
 const WAIT = 150; // ms that the scrubber stands still before operators are asked for
-const OPS = {
-  attn_norm: "norm before attention",
-  q_proj: "queries",
-  k_proj: "keys",
-  v_proj: "values",
-  attention: "attention",
-  o_proj: "attention out",
-  attn_add: "residual",
-  ffn_norm: "norm before MLP",
-  gate_proj: "MLP gate",
-  up_proj: "MLP up",
-  swiglu: "SwiGLU",
-  down_proj: "MLP down",
-  ffn_add: "residual",
-  lm_head: "head",
-};
-const BOUNDS = { memory: "memory", compute: "compute", launch: "launches", "cache bandwidth": "processor's cache" };
 
 export function page(element) {
-  let prices = null, key = "", wanted = { device: "", target: "", draft: "" }, operators = null, opKey = "", timer = 0;
+  let prices = null, key = "", wanted = { device: "", target: "", draft: "" }, opKey = "", timer = 0;
 
   // ---- the parts
 
@@ -35,12 +22,7 @@ export function page(element) {
     legend = h("span", { class: "legend" }, kind("verify", true, "measured"), kind("other", true, "other steps"),
       kind("verify", false, "modelled"));
   const chart = h("div", { class: "chart" }), note = h("p", { class: "quiet" });
-  const passes = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "the passes" }),
-    ops = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "the operators" }),
-    opNote = h("p", { class: "quiet" });
-  const surface = h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "the speed-up" }),
-    surfaceNote = h("p", { class: "quiet" });
-  const lanes = h("span", { class: "lanes", role: "group", "aria-label": "whose passes" });
+  const passes = scrolling("the passes"), surface = surfaceTable(), operators = operatorsTable();
   const choose = (label, name) => {
     const list = h("select", { "aria-label": label });
     list.addEventListener("change",
@@ -76,9 +58,9 @@ export function page(element) {
         "Save"
       ))), chart, note),
       section("Passes", h("span", { class: "quiet" }, "of the whole run, the mean of each kind"), passes),
-      section("Bytes and FLOP by operator", lanes, opNote, ops),
+      section("Bytes and FLOP by operator", operators.lanes, operators.note, operators.element),
       section("When drafting pays", h("span", { class: "quiet" }, "speed over one token at a time, by the model"),
-        surfaceNote, surface)),
+        surface.note, surface.element)),
     h("aside", { "aria-label": "the same run elsewhere" }, h("h2", null, "The same run on"), device, own,
       h("h2", null, "with"), h("label", null, h("span", null, "target"), target),
       h("label", null, h("span", null, "draft"), draft), why, priced),
@@ -137,20 +119,13 @@ export function page(element) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       opKey = as;
-      const got = await ask(`/ds/run/${pane.id}/operators?step=${view().at}`).catch((error) => ({ rows: [],
-        trouble: error.message })
-      );
-      if (as === opKey) (operators = got), drawOperators();
+      const answer = await ask(`/ds/run/${pane.id}/operators?step=${view().at}`)
+        .catch((error) => ({ rows: [], trouble: error.message }));
+      if (as === opKey) operators.show(answer);
     }, WAIT);
   }
 
   // ---- drawn
-
-  const table = (caption, heads, rows, cls = "") =>
-    h("table", { class: cls }, h("caption", { class: "unseen" }, caption),
-      h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))), h("tbody", null, rows));
-  const row = (first, cells, cls) =>
-    h("tr", { class: cls }, h("th", { scope: "row" }, first), cells.map((x) => h("td", null, x)));
 
   let drawnAs = "";
   function draw() {
@@ -202,112 +177,13 @@ export function page(element) {
   function drawPriced(home, there) {
     if (pricedAs === prices) return;
     pricedAs = prices;
-    const rows = home?.rows || there?.rows || [],
-      beside = (x) => there?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
-    const machine = store().head.machine, each = (x, n) => time(x / n);
-    const heads = ["pass", "passes", "FLOP / byte", "measured",
-      ...(home ? ["model, here", "measured / model", "of roof", "bound here"] : []),
-      ...(there ? ["model, there", "bound there"] : [])];
-    passes.replaceChildren(table("Passes of the run by kind: measured, and by the cost model", heads, rows.map((x) => {
-      const at = placedUnder(machine, { ...x, kept: 0 }), y = beside(x);
-      return row(h("span", { class: "what" }, marked(x.lane === "target" ? x.phase : "draft", true), passWord(x)), [
-        grouped(x.n),
-        (x.flops / x.bytes).toFixed(2),
-        h("b", null, each(x.s, x.n)),
-        ...(home
-          ? [each(x.model, x.n), two(x.s / x.model), at.roof ? `${(100 * at.share).toFixed(0)} %` : "–",
-            BOUNDS[x.bound] ?? x.bound] : []),
-        ...(there ? [y ? each(y.model, y.n) : "–", y ? BOUNDS[y.bound] ?? y.bound : "–"] : []),
-      ]);
-    })));
-    // time per token
-    const groups = [];
-    if (home?.token)
-      groups.push(["Its own machine", home, [
-        ["measured", home.measured, true], ["modelled", home.token, false], ["one by one", home.plain, false],
-      ]]);
-    if (there?.token)
-      groups.push([`${there.name}, modelled`, there, [
-        ["this run", there.token, false], ["one by one", there.plain, false],
-      ]]);
-    bars.replaceChildren(...groups.map(([name, one, list]) => {
-      const most = Math.max(...list.map(([, x]) => x));
-      return h("div", { class: "group" },
-        h("div", { class: "over" }, h("span", null, name), h("b", null, `× ${two(one.speedup)}`)),
-        list.map(([word, x, measured]) =>
-          h("div", { class: "bar" }, h("span", null, word),
-            h("i", { class: measured ? "full" : "hollow", style: `--w: ${((100 * x) / most).toFixed(1)}%` }),
-            h("span", { class: "n" }, time(x)))
-        ));
-    }));
-    const bound = (one) => [...one.rows].filter((x) => x.phase !== "prefill").sort((a, b) => b.model - a.model)[0];
-    const gain = home && there && home.speedup && there.speedup ? there.speedup / home.speedup : 0,
-      most = there && bound(there);
-    verdict.textContent = !gain ? ""
-      : (`By the model this method gains ${gain > 1.03 ? "more" : gain < 0.97 ? "less" : "as much"} there as `
-        + `here${most ? `: most of its time goes to ${passWord(most)}, bound by `
-          + `${BOUNDS[most.bound] ?? most.bound}` : ""}.`).replace(/(more|less) there as/, "$1 there than");
+    passes.replaceChildren(passesTable(store().head.machine, home, there));
+    const groups = tokenBars(home, there);
+    bars.replaceChildren(...groups);
+    verdict.textContent = verdictOf(home, there);
     assumed.replaceChildren(...((there || home)?.assumptions || []).map((x) => h("li", null, x)));
     priced.hidden = !groups.length;
-    drawSurface(there || home);
-  }
-  function drawSurface(one) {
-    const speeds = one?.surface;
-    surface.parentElement.hidden = !speeds;
-    if (!speeds) return;
-    const { point } = speeds,
-      nearest = (list, x) => list.reduce((best, y, k) => (Math.abs(y - x) < Math.abs(list[best] - x) ? k : best), 0);
-    const at = point && [nearest(speeds.shares, point.share), nearest(speeds.lengths, point.length)],
-      most = Math.max(1.01, ...speeds.grid.flat());
-    const best = at && speeds.grid[at[0]].indexOf(Math.max(...speeds.grid[at[0]]));
-    surfaceNote.textContent = (`On ${one.name}: a drafted token costs ${two(speeds.draft)} plain `
-      + `steps${speeds.draft ? "" : " (this run has no draft passes)"}. `)
-      + (point
-        ? `Ringed: this run, ${point.length.toFixed(1)} tokens deep; ${(100 * point.share).toFixed(0)} % of a `
-          + `chain's tokens accepted would emit as many per pass. At that share ${speeds.lengths[best]} would be the `
-          + "fastest length." : "This run drafts nothing, so it has no place here.");
-    surface.replaceChildren(
-      table("Speed over plain decoding, by accepted share and length of the draft", ["accepted",
-        ...speeds.lengths.map((x) => `${x}`)],
-        speeds.shares.map((share, y) =>
-          h("tr", null, h("th", { scope: "row" }, `${Math.round(100 * share)} %`), speeds.grid[y].map((x, k) => {
-            const mine = at && at[0] === y && at[1] === k;
-            return h("td", { class: [x < 1 ? "slow" : "", mine ? "mine" : ""].join(" ").trim() || null,
-              style: x < 1 ? null : `--k: ${(6 + (34 * Math.log(x)) / Math.log(most)).toFixed(0)}%`,
-              "aria-label": `${two(x)} times${x < 1 ? ", slower" : ""}${mine ? ", this run" : ""}` },
-              x.toFixed(x >= 9.95 ? 0 : 1));
-          }))
-        ), "surface"),
-      h("p", { class: "quiet" },
-        "Across: tokens drafted per step. Shaded: faster than one token at a time; plain: slower.")
-    );
-  }
-  let lane = "target";
-  function drawOperators() {
-    const all = operators?.rows || [], names = [...new Set(all.map((x) => x.lane))];
-    if (!names.includes(lane)) lane = names[0] || "target";
-    const choose = (name) => ((lane = name), drawOperators(), lanes.querySelector("[aria-pressed=true]")?.focus());
-    const way = (name) => button(name, () => choose(name), { "aria-pressed": String(name === lane) });
-    lanes.replaceChildren(...(names.length > 1 ? names.map(way) : []));
-    const rows = all.filter((x) => x.lane === lane), total = (of) => rows.reduce((sum, x) => sum + of(x), 0),
-      moved = (x) => x.weights + x.kv + x.act;
-    const bytes = total(moved), flops = total((x) => x.flops),
-      share = (x) =>
-        h("span", { class: "share" }, h("i", { style: `--w: ${(100 * x).toFixed(1)}%` }), `${(100 * x).toFixed(0)} %`);
-    opNote.textContent = operators?.trouble
-      || (rows.length
-        ? `Step ${operators.step}, all passes of ${lane} together: ${scaled(bytes)}B moved, ${scaled(flops)}FLOP.`
-        : "Nothing of this step can be priced.");
-    ops.replaceChildren(
-      rows.length
-        ? table("Operators of the step", ["operator", "run", "FLOP", "weights", "cache", "activations", "FLOP / byte",
-          "of bytes", "of FLOP"],
-          rows.map((x) =>
-            row(OPS[x.name] ?? x.name.replaceAll("_", " "), [grouped(x.n), scaled(x.flops).trim(),
-              x.weights ? `${scaled(x.weights)}B` : "–", x.kv ? `${scaled(x.kv)}B` : "–", `${scaled(x.act)}B`,
-              (x.flops / moved(x)).toFixed(2), share(moved(x) / bytes), share(x.flops / flops)])
-          )) : ""
-    );
+    surface.draw(there || home);
   }
 
   const update = () => (draw(), load(), look());

@@ -16,9 +16,9 @@ function shape(phase, x, y, r) {
 const kindOf = (row) =>
   (row.phase === "prefill" ? "prefill" : row.lane === "target" && row.phase === "verify" ? "verify" : "draft");
 const mark = (phase, x, y, r, measured) => {
-  const mark = shape(phase, x, y, r);
-  mark.setAttribute("class", `mark ${measured ? "full" : "hollow"} ${phase === "other" ? "other" : ""}`);
-  return mark;
+  const outline = shape(phase, x, y, r);
+  outline.setAttribute("class", `mark ${measured ? "full" : "hollow"} ${phase === "other" ? "other" : ""}`);
+  return outline;
 };
 /** A mark for a legend or a row of a table. */
 export const marked = (phase, measured) =>

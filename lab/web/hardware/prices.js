@@ -1,0 +1,60 @@
+/* prices: what the passes of a run take, measured and by the cost model, here and on another machine. */
+import { grouped, h, passWord, placedUnder, two } from "../scope.js";
+import { marked, time } from "./roofline.js";
+import { BOUNDS, row, table } from "./tables.js";
+
+/** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null. */
+export function passesTable(machine, home, there) {
+  const rows = home?.rows || there?.rows || [],
+    beside = (x) => there?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
+  const each = (x, n) => time(x / n);
+  const heads = ["pass", "passes", "FLOP / byte", "measured",
+    ...(home ? ["model, here", "measured / model", "of roof", "bound here"] : []),
+    ...(there ? ["model, there", "bound there"] : [])];
+  return table("Passes of the run by kind: measured, and by the cost model", heads, rows.map((x) => {
+    const at = placedUnder(machine, { ...x, kept: 0 }), y = beside(x);
+    return row(h("span", { class: "what" }, marked(x.lane === "target" ? x.phase : "draft", true), passWord(x)), [
+      grouped(x.n),
+      (x.flops / x.bytes).toFixed(2),
+      h("b", null, each(x.s, x.n)),
+      ...(home
+        ? [each(x.model, x.n), two(x.s / x.model), at.roof ? `${(100 * at.share).toFixed(0)} %` : "–",
+          BOUNDS[x.bound] ?? x.bound] : []),
+      ...(there ? [y ? each(y.model, y.n) : "–", y ? BOUNDS[y.bound] ?? y.bound : "–"] : []),
+    ]);
+  }));
+}
+
+/** Time per token as bars, a group for each machine that is priced; empty where none is. */
+export function tokenBars(home, there) {
+  const groups = [];
+  if (home?.token)
+    groups.push(["Its own machine", home, [
+      ["measured", home.measured, true], ["modelled", home.token, false], ["one by one", home.plain, false],
+    ]]);
+  if (there?.token)
+    groups.push([`${there.name}, modelled`, there, [
+      ["this run", there.token, false], ["one by one", there.plain, false],
+    ]]);
+  return groups.map(([name, one, list]) => {
+    const most = Math.max(...list.map(([, x]) => x));
+    return h("div", { class: "group" },
+      h("div", { class: "over" }, h("span", null, name), h("b", null, `× ${two(one.speedup)}`)),
+      list.map(([word, x, measured]) =>
+        h("div", { class: "bar" }, h("span", null, word),
+          h("i", { class: measured ? "full" : "hollow", style: `--w: ${((100 * x) / most).toFixed(1)}%` }),
+          h("span", { class: "n" }, time(x)))
+      ));
+  });
+}
+
+/** What the other machine changes, in a sentence. */
+export function verdictOf(home, there) {
+  const bound = (one) => [...one.rows].filter((x) => x.phase !== "prefill").sort((a, b) => b.model - a.model)[0];
+  const gain = home && there && home.speedup && there.speedup ? there.speedup / home.speedup : 0,
+    most = there && bound(there);
+  return !gain ? ""
+    : (`By the model this method gains ${gain > 1.03 ? "more" : gain < 0.97 ? "less" : "as much"} there as `
+      + `here${most ? `: most of its time goes to ${passWord(most)}, bound by `
+        + `${BOUNDS[most.bound] ?? most.bound}` : ""}.`).replace(/(more|less) there as/, "$1 there than");
+}
