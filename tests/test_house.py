@@ -678,10 +678,10 @@ LONGER = {
     "picture": 194,
     "report": 132,
     "scope.cache": 278,
-    "scope.card": 167,
+    "scope.card": 171,
     "scope.lanes": 131,
     "scope.roof": 139,
-    "scope.tree": 176,
+    "scope.tree": 177,
 }
 
 

@@ -1,25 +1,22 @@
 /* file: a knob whose value is a file. It is brought here as it is chosen; what the knob holds is NAME@HASH. */
-import { h } from "./scope.js";
-import { ask, told } from "./runs.js";
+import { button, h } from "./scope.js";
+import { ask, inWords } from "./runs.js";
 
 const known = new WeakMap(); // host -> what draws a value into it
 
 /** The input of such a knob in `host`. of: path (where the file goes), label, help, usual (said without a file) and
  *  most (bytes); value: what the knob holds; set(value): let it hold another. */
 export function fileKnob(host, of, value, set) {
-  if (!known.has(host) || !host.firstChild) known.set(host, made(host, of, set));
+  if (!known.has(host) || !host.firstChild) known.set(host, chooser(host, of, set));
   known.get(host)(value || "");
 }
 
-function made(host, of, set) {
+/** Fill `host`; the answer draws a value into it. */
+function chooser(host, of, set) {
   const box = h("input", { type: "file", hidden: "", tabindex: -1 });
   const named = h("output", { class: "name" }), refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
-  const way = (word, act) => {
-    const one = h("button", { type: "button", class: "ds-button" }, word);
-    one.addEventListener("click", act);
-    return one;
-  };
-  const choose = way("Choose a file", () => box.click()), drop = way("Remove", () => (say(), set(""), choose.focus()));
+  const choose = button("Choose a file", () => box.click()),
+    drop = button("Remove", () => (say(), set(""), choose.focus()));
   const say = (sentence = "") => {
     refused.hidden = !sentence;
     refused.textContent = sentence;
@@ -38,7 +35,7 @@ function made(host, of, set) {
       set((await ask(`${of.path}?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file })).value);
     } catch (error) {
       draw();
-      say(told(error));
+      say(inWords(error));
     }
   });
   let held = "";
