@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from decodescope.engine.core.tree import height
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.tops import TIE
 from decodescope.engine.load import SHIPPED, Model
@@ -46,8 +47,8 @@ COMPOSITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, Any]]]] = {
     "draft_model": ({"drafter": "draft_model"}, {}),
     "layer_skip": ({"drafter": "layer_skip"}, {}),
     "token_recycling": ({"drafter": "token_recycling"}, {}),
-    "streaming_llm": ({"policy": "streaming_llm"}, {"policy": {"sinks": 4, "recent": 124}}),
-    "h2o": ({"policy": "h2o"}, {"policy": {"heavy": 64, "recent": 64}}),
+    "streaming_llm": ({"policy": "streaming_llm"}, {"policy": {"recent": 124}}),
+    "h2o": ({"policy": "h2o"}, {}),
     "confidence_exit": ({"depth": "confidence_exit"}, {}),
 }
 
@@ -97,7 +98,7 @@ class Answer:
         self.passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
         self.drafted += step.drafted
         self.accepted += step.accepted
-        deep = depth_of([] if step.draft is None else step.draft.parents)
+        deep = height([] if step.draft is None else step.draft.parents)
         deep = min(deep, len(step.emitted)) if last else deep
         for counts, reach in ((self.offered, deep), (self.reached, min(step.accepted, deep))):
             counts += [0] * (deep - len(counts))
@@ -106,14 +107,6 @@ class Answer:
         self.step_kv_bytes = max(self.step_kv_bytes, sum(c.held_bytes for c in step.cache))
         self.kv_bytes = max(self.kv_bytes, self.step_kv_bytes)
         self.decode_s += step.wall_us / 1e6
-
-
-def depth_of(parents: Sequence[int]) -> int:
-    """Depth of a draft tree, the root's children being at 1; parents stand before their children."""
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-    return max(depths, default=0)
 
 
 class Bench:

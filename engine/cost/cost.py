@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Literal, TypedDict, Unpack
 
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.core.tree import depths
 from decodescope.engine.trace.events import DraftTree, Pass
 
 from .operators import Cost, Op, Prices, grouped_bits, size
@@ -151,10 +152,7 @@ def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None) -> 
 @lru_cache(maxsize=64)
 def _depths(parents: tuple[int, ...]) -> int:
     """Depths of all nodes of a tree below its root, summed; every layer of a pass asks for the same one."""
-    depth: list[int] = []
-    for parent in parents:
-        depth.append(1 if parent < 0 else depth[parent] + 1)
-    return sum(depth)
+    return sum(depths(parents))
 
 
 def ops_of(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.tree import depths
 from decodescope.engine.model.feed import Feed
 
 ROOT = -1
@@ -101,10 +102,7 @@ class Draft:
     @cached_property
     def depth(self) -> list[int]:
         """Per node, its distance from the root; children of the root have depth 1."""
-        depth: list[int] = []
-        for parent in self.parents:
-            depth.append(1 if parent == ROOT else depth[parent] + 1)
-        return depth
+        return depths(self.parents)
 
     @cached_property
     def _children(self) -> dict[int, list[int]]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.tree import depths
 from decodescope.engine.decoding.acceptance import Cursor
 from decodescope.engine.decoding.chance import Chance, Draw, Purpose, invert
 from decodescope.engine.decoding.draft import ROOT, Draft, Verdict
@@ -82,14 +83,6 @@ def used(header: Header, before: Sequence[Step], step: Step) -> tuple[int, dict[
             key = (one.n + len(one.path or []), 1)
             uses[key] = uses.get(key, 0) + 1
     return seed, uses
-
-
-def depths(parents: Sequence[int]) -> list[int]:
-    """Per node its distance from the root."""
-    made: list[int] = []
-    for parent in parents:
-        made.append(1 if parent < 0 else made[parent] + 1)
-    return made
 
 
 class Recall:

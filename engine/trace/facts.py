@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from decodescope.engine.core.tree import depths
+
 from .events import Header, Level, Piece, Step, Tops
 from .parts import held_at, zones
 from .pieces import join
@@ -121,10 +123,7 @@ class Facts:
 
 
 def _depths(f: Facts) -> list[int]:
-    made: list[int] = []
-    for parent in f.parents:
-        made.append(1 if parent < 0 else made[parent] + 1)
-    return made
+    return depths(f.parents)
 
 
 def _verdicts(f: Facts) -> list[str]:

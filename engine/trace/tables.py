@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from decodescope.engine.core.tree import depths
+
 from .given import trace_of
 from .notes import singles, told
 from .trace import Trace
@@ -43,10 +45,7 @@ def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         if s.trials is None or s.draft is None:
             continue
-        depth: list[int] = []
-        for parent in s.draft.parents:
-            depth.append(1 if parent < 0 else depth[parent] + 1)
-        t, kept = s.trials, set(s.path or [])
+        depth, t, kept = depths(s.draft.parents), s.trials, set(s.path or [])
         for node, p, r, q, u, threshold, ok in zip(t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True):
             token = s.draft.tokens[node]
             place = (s.step, node, s.draft.parents[node], depth[node], token, trace.piece(token))

@@ -15,6 +15,7 @@ from typing import Any
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.core.tree import height
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill, Step
@@ -57,7 +58,7 @@ class Run:
     @property
     def depth(self) -> float:
         """Levels of guesses per step, the mean over the steps that drafted; 0: none did."""
-        found = [_depth(step.draft) for step in self.steps if step.draft is not None and step.draft.parents]
+        found = [height(step.draft.parents) for step in self.steps if step.draft is not None and step.draft.parents]
         return statistics.fmean(found) if found else 0.0
 
     @property
@@ -242,11 +243,3 @@ def _checks(one: Pass) -> bool:
 
 def _is_check(row: Mapping[str, Any]) -> bool:
     return bool(row["lane"] == "target" and row["phase"] == "verify")
-
-
-def _depth(draft: DraftTree) -> int:
-    """Levels of a tree."""
-    made: list[int] = []
-    for parent in draft.parents:
-        made.append(1 if parent < 0 else made[parent] + 1)
-    return max(made, default=0)

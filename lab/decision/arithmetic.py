@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace, TraceError, parts
 from decodescope.engine.trace.decided import Decided, decided, rule_at, telling_at
 from decodescope.engine.trace.events import Trials
@@ -333,10 +334,7 @@ class Case:
     def _begin(self, node: int, i: int | None) -> Explanation:
         draft = self.step.draft
         assert draft is not None
-        depth, at = 1, draft.parents[node]
-        while at != ROOT:
-            depth, at = depth + 1, draft.parents[at]
-        where = f"node {node}, depth {depth}"
+        where = f"node {node}, depth {depths(draft.parents)[node]}"
         if i is not None:
             siblings = draft.parents.count(draft.parents[node])
             if siblings > 1:

@@ -8,11 +8,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace
 from decodescope.lab.words.style import STATUS_OF_ORIGIN, WORDS
 from decodescope.lab.words.tokens import shown_id
-
-from .walk import depths
 
 COLUMNS = (
     *("step", "node", "parent", "depth", "position", "tried", "token", "text", "p", "r", "q", "u", "threshold"),
@@ -43,7 +42,7 @@ def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
     draft, trials, path, pieces = step.draft, step.trials, step.path or [], trace.pieces
     if draft is not None:
         at = {} if trials is None else {node: i for i, node in enumerate(trials.node)}
-        deep = depths(draft)
+        deep = depths(draft.parents)
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             i, numbers, refused = at.get(node), [None, None, draft.q[node], None, None], False
             if i is not None and trials is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from decodescope.engine.trace import Header, Step
 from decodescope.engine.trace.decided import decided, texts
-from decodescope.engine.trace.events import DraftTree, Tops
+from decodescope.engine.trace.events import Tops
 
 ROOT = -1
 SURE = 1e-4  # tops are float32: a smaller sum is rounding
@@ -115,12 +115,3 @@ def law_at(tops: Tops | None, place: int) -> Law | None:
     rest = np.asarray(tops.rest[row], np.float64)
     drawn = float(q.sum() + rest[1]) > SURE
     return Law(tops.ids[row][known].tolist(), p, q, float(rest[2]), drawn, float(tops.entropy[row]))
-
-
-def depths(draft: DraftTree) -> list[int]:
-    """Per node its distance from the root."""
-    made: list[int] = []
-    for parent in draft.parents:
-        made.append(1 if parent == ROOT else made[parent] + 1)
-    return made
-

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.forks import legs
 from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.pieces import join
-from decodescope.lab.decision.walk import Place, depths, places
+from decodescope.lab.decision.walk import Place, places
 from decodescope.lab.words.kinds import KINDS, LOOKED_AT, kind_of
 from decodescope.lab.words.tokens import shown_id
 
@@ -136,7 +137,7 @@ class Tally:
             return
         if step.extra is None:  # neither a draft nor a token of its own: the text ended here
             return
-        levels = [] if step.draft is None else depths(step.draft)
+        levels = [] if step.draft is None else depths(step.draft.parents)
         deep = max(levels, default=0)
         rows = sum(p.tokens for p in step.passes if p.lane == "target" and p.phase == "verify")
         own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)

@@ -13,9 +13,10 @@ import toys
 from bytewise import RULES, WHOLE, lively, question, scripted
 
 from decodescope.engine import Method
-from decodescope.engine.bench.answers import Answer, Bench, compositions, depth_of, greedy_up_to_ties, labbench, under
+from decodescope.engine.bench.answers import Answer, Bench, compositions, greedy_up_to_ties, labbench, under
 from decodescope.engine.bench.answers_figures import BASELINE, Result, Row, figures, targets
 from decodescope.engine.bench.questions import LabBenchError, Question, first_of_each, kinds, read_questions
+from decodescope.engine.core.tree import height
 from decodescope.engine.run import run
 
 
@@ -93,7 +94,7 @@ def test_a_draft_behind_the_end_of_the_text_was_not_tried() -> None:
 
 
 def test_depth_of_a_tree() -> None:
-    assert [depth_of(x) for x in ([], [-1], [-1, -1, -1], [-1, 0, 1], [-1, 0, -1, 2, 3])] == [0, 1, 1, 3, 3]
+    assert [height(x) for x in ([], [-1], [-1, -1, -1], [-1, 0, 1], [-1, 0, -1, 2, 3])] == [0, 1, 1, 3, 3]
 
 
 def test_cache_bytes_are_the_most_that_was_held() -> None:

@@ -11,6 +11,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
+from decodescope.engine.core.tree import depths
 from decodescope.engine.decoding.draft import ROOT
 from decodescope.engine.methods.drafters.draft_model import sequoia
 from decodescope.engine.methods.drafters.draft_model.sequoia import EVERY, PRIOR, RATES
@@ -110,19 +111,12 @@ def test_acceptance_at_the_rates_yields_what_the_programme_says() -> None:
 def test_draft_has_the_shape_and_a_level_is_one_pass() -> None:
     session = toys.decode(toys.method(drafter=("sequoia", {"nodes": 12, "depth": 4})), count=40)
     tree = sequoia_tree(RATES, 12, 4)
-    levels = [sum(depth == level for depth in depths(tree)) for level in (1, 2, 3, 4)]
+    levels = [sum(depth == level for depth in depths(tree.parents)) for level in (1, 2, 3, 4)]
     for step in session.sink.steps[:-5]:
         assert tuple(step.draft.parents) == tree.parents and step.draft.notes["ranks"] == list(tree.ranks)
-        inner = [len({p for p in tree.parents if p != ROOT and depths(tree)[p] == level}) for level in (1, 2, 3)]
+        inner = [len({p for p in tree.parents if p != ROOT and depths(tree.parents)[p] == level}) for level in (1, 2, 3)]
         assert [p.tokens for p in step.passes if p.phase == "draft"] == inner
         assert step.drafted == sum(levels) == 12
-
-
-def depths(tree: Template) -> list[int]:
-    made: list[int] = []
-    for parent in tree.parents:
-        made.append(1 if parent == ROOT else made[parent] + 1)
-    return made
 
 
 def test_measured_vector_counts_the_places_that_the_check_visited() -> None:
