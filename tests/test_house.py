@@ -552,7 +552,7 @@ def test_engine_refuses_to_be_imported_under_its_plain_name() -> None:
 
 # Errors that only a mistake in a program raises. Where they may be met: a stream that is not of Python's own kind.
 OURS = {"AssertionError", "AttributeError", "TypeError"}
-MAY_MEET = {"app.cli": {"AttributeError"}, "engine.replay.whatif": {"AssertionError"}}
+MAY_MEET = {"app.cli": {"AttributeError"}}
 
 
 def test_a_mistake_of_ours_looks_like_one() -> None:

@@ -93,6 +93,11 @@ class Cursor:
         return Cursor(draft, logits, best, self.sampler, self.state, self.position, hidden=hidden)
 
 
+class NoLaw(ValueError):
+    """A rule looks at a law that the draft does not hold, or not as it was drawn from: possible in a draft that was put
+    together from a record, or that the rule is not exact for."""
+
+
 class AcceptanceRule(Component):
     """Base of every rule. `lossless`: the text keeps the target's law. `matches`: under a greedy law it is exact matching.
     `exact_for`: the kinds of proposal for which the rule does what it says; a method with another kind is refused.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NoLaw, match
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.telling import DRAFT, TARGET, Column, Quantity, Relation, Telling, line
@@ -89,7 +89,8 @@ class Block(AcceptanceRule):
 
 def _law(draft: Draft, node: int) -> Tensor:
     law = draft.law(node)
-    assert law is not None, "Method.check lets only drawn chains come here"
+    if law is None:
+        raise NoLaw(f"node {node} has no law that it was drawn from, and block verification reads one for each")
     return law
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NoLaw, match
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
@@ -103,9 +103,11 @@ def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chanc
 
 def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
     """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
-    assert draft.q is not None and draft.q_row is not None
+    if draft.q is None or draft.q_row is None:
+        raise NoLaw("the draft holds no law that its chains were drawn from, and k-SEQ judges by one")
     rows = draft.q[[draft.q_row[node] for node in alive]]
-    assert float((rows - rows[0]).abs().sum(-1).max()) < 0.01, "k-SEQ judges draws from one law only"
+    if float((rows - rows[0]).abs().sum(-1).max()) >= 0.01:
+        raise NoLaw("the draft's laws differ at one place, and k-SEQ judges draws from one law only")
     return rows[0]
 
 
