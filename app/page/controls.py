@@ -112,7 +112,8 @@ class Controls:
         return names, settings
 
     def put(self, choice: Choice) -> list[Any]:
-        """What `shown` and then the knobs become for these settings; what they do not name goes back to how it began.
+        """What `shown` and then the knobs become for these settings. A knob that they do not set has its default where they
+        name its part; what they do not name goes back to how it began.
 
         Names and values that do not exist, as an old link may hold, are passed over.
         """
@@ -121,11 +122,14 @@ class Controls:
         for i, name in enumerate(chosen.values()):
             made[i]["value"] = name
         for (kind, name, knob), box in self.knobs.items():
-            value = choice.settings.get(name if kind == "sampler" else kind, {}).get(knob)
-            fits = name in _listed(chosen[kind])
             declared = next(x for x in registry(kind)[name].params() if x.name == knob)
+            fits = name in _listed(choice.names.get(kind)) or (kind not in choice.names and name in _listed(chosen[kind]))
+            value = choice.settings.get(name if kind == "sampler" else kind, {}).get(knob) if fits else None
             try:
-                value = declared.record(declared.read(value, name)) if fits and value is not None else box.value
+                if value is not None:
+                    value = declared.record(declared.read(value, name))
+                else:
+                    value = declared.record(declared.default) if fits and kind in choice.names else box.value
             except ParamError:
                 value = box.value
             made.append(gr.update(value=value))

@@ -10,7 +10,7 @@ from decodescope.app.refusal import Refused
 
 from .channel import Channel
 from .play import Choice, Play
-from .presets import GREEDY, PRESETS, WARMED, at
+from .presets import GREEDY, PRESETS, WARMED, WARMTH, at
 from .recipe import from_json
 
 LETTERS = "ABCD"
@@ -22,7 +22,7 @@ HOTTEST = 5.0
 def choices_of(said: dict[str, Any]) -> list[Choice]:
     """The runs of a question: {"prompt", "seed", "new", "methods": [preset or settings as text, ...], "sampler",
     "temperature"}. Raises Refused."""
-    methods, sampler, warm = said.get("methods"), said.get("sampler", ""), said.get("temperature", 0.8)
+    methods, sampler, warm = said.get("methods"), said.get("sampler", ""), said.get("temperature", WARMTH)
     if not isinstance(methods, list) or not FEWEST_RUNS <= len(methods) <= MOST_RUNS:
         raise Refused(f"Choose {FEWEST_RUNS} to {MOST_RUNS} methods to run on one prompt.")
     for name, what in (("seed", "The seed"), ("new", "New tokens")):

@@ -29,11 +29,12 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
     return {WARMED: {"temperature": temperature}}
 
 
-WARM = at(0.8)
+WARMTH = 0.8
+WARM = at(WARMTH)
 PRESETS: dict[str, Preset] = {
     "plain": Preset("Plain greedy", {"drafter": "none", "sampler": ["greedy"]}),
     "chain": Preset(
-        "Draft model, chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5, "width": 1}}
+        "Draft model, chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5}}
     ),
     "tree": Preset(
         "Sampled draft tree",
@@ -43,27 +44,24 @@ PRESETS: dict[str, Preset] = {
     "online": Preset(
         "Draft model that learns",
         {"drafter": "online", "sampler": ["greedy"]},
-        {"drafter": {"length": 5}},
     ),
     "pearl": Preset(
         "PEARL, two clocks",
         {"strategy": "pearl", "drafter": "draft_model", "sampler": ["greedy"]},
-        {"drafter": {"length": 4, "width": 1}},
     ),
     "confidence": Preset(
         "Draft model, until unsure",
         {"drafter": "draft_model", "schedule": "confidence", "sampler": ["greedy"]},
-        {"drafter": {"width": 1}},
     ),
     "block": Preset(
         "Block verification",
         {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
-        {"drafter": {"length": 5, "width": 1}, **WARM},
+        {"drafter": {"length": 5}, **WARM},
     ),
     "spectr": Preset(
         "Four chains, SpecTr",
         {"drafter": "chains", "acceptance": "spectr", "sampler": ["temperature"]},
-        {"drafter": {"length": 4, "count": 4}, **WARM},
+        WARM,
     ),
     "sequoia": Preset("Sequoia tree", {"drafter": "sequoia", "sampler": ["temperature"]}, WARM),
     "eagle": Preset("EAGLE-2, dynamic tree", {"drafter": "eagle2", "sampler": ["greedy"]}),
@@ -85,7 +83,7 @@ PRESETS: dict[str, Preset] = {
     "streaming": Preset(
         "StreamingLLM, 64",
         {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
-        {"policy": {"sinks": 4, "recent": 60}, **WARM},
+        {"policy": {"recent": 60}, **WARM},
     ),
     "eagle_h2o": Preset(
         "EAGLE-2 + H2O, 25 %",

@@ -101,7 +101,7 @@ def _set(choice: Choice) -> dict[str, list[tuple[Param, Any]]]:
 def declared(names: Mapping[str, Any], part: str) -> dict[str, Param]:
     """The knobs of a part by their names; part: a kind, or a chained sampler. None, where there is no such part."""
     kind = part if part in KINDS else "sampler"
-    name = names.get(kind, getattr(Method(), kind).name) if kind == part else part
+    name = names.get(kind, usual(kind).name) if kind == part else part
     name = name if isinstance(name, str) or not name else name[0]  # a chain of one
     return {x.name: x for x in registry(kind)[name].params()} if name in registry(kind) else {}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 from toylab import speculative
 
@@ -64,3 +65,13 @@ def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(
     assert refused.method is None and refused.wants == () and "no drafter is called 'nothing'" in refused.why
     with pytest.raises(ValueError, match="no drafter is called 'nothing'"):
         play.start(odd)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: str) -> None:
+    """Also of one that leaves a knob at its default, which the controls may have begun elsewhere."""
+    with gr.Blocks():
+        table = controls.build(draft=True)
+    values = [x.get("value") for x in table.put(Choice("", PRESETS[name].names, PRESETS[name].settings))]
+    chosen = table.choice("x", 0, 1, *values[: len(table.parts)], *values[len(table.shown) :])
+    assert preset_of(Method.named(chosen.names, chosen.settings)) == name

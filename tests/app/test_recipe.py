@@ -15,9 +15,11 @@ from decodescope.app.cli import main
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.presets import PRESETS, matching
-from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe, recorded, smaller
+from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
+from decodescope.engine.bench.answers import COMPOSITIONS
 from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.bench.speculation import DRAWING, VARIANTS
 from decodescope.engine.core.params import ParamError
 
 NAMES = {"target": "lab", "draft": "lab-draft"}
@@ -140,6 +142,15 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
     settled = name == "recycling"  # its nodes are as many as this machine has been measured for
     assert matching(recorded(header)) == (None if settled else name), "also by the record, which holds a share's entries"
     assert matching(Choice("x", {"policy": "window"})) is None and matching(Choice("x", {"drafter": "?"})) is None
+
+
+def test_compositions_with_a_name_repeat_no_default() -> None:
+    """A knob's default stands once, where the knob is declared."""
+    presets = {name: (x.names, x.settings) for name, x in PRESETS.items()}
+    for name, (names, settings) in {**presets, **COMPOSITIONS, **VARIANTS, **DRAWING}.items():
+        for part, knobs in settings.items():
+            defaults = {knob.name: knob.default for knob in declared(names, part).values()}
+            assert not (said := [knob for knob in knobs if knobs[knob] == defaults[knob]]), f"{name}: {part} {said}"
 
 
 @pytest.mark.parametrize(
