@@ -61,10 +61,10 @@ def layers(text: str) -> list[int]:
 
 def verdict(text: str) -> tuple[int, bool]:
     """A type for argparse: accept:NODE or reject:NODE."""
-    found = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
-    if found is None:
+    match = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3")
-    return int(found[2]), found[1] == "accept"
+    return int(match[2]), match[1] == "accept"
 
 
 def named(text: str) -> tuple[str, Path]:
@@ -77,10 +77,10 @@ def named(text: str) -> tuple[str, Path]:
 
 def role(text: str) -> tuple[str, str]:
     """A type for argparse: ROLE=NAME."""
-    found = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
-    if found is None or found[1] == TARGET:
+    match = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
+    if match is None or match[1] == TARGET:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be ROLE=NAME, such as large=lab")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def device(text: str) -> str:
@@ -97,9 +97,9 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
 
     def command(name: str, module: str, function: str, help: str, into: Any = commands) -> Parser:
-        made: Parser = into.add_parser(name, help=help, description=help, allow_abbrev=False)
-        made.set_defaults(home=(f"commands.{module}", function))
-        return made
+        sub: Parser = into.add_parser(name, help=help, description=help, allow_abbrev=False)
+        sub.set_defaults(home=(f"commands.{module}", function))
+        return sub
 
     _app(command("app", "app", "app", "open the lab in the browser"))
     _run(command("run", "run", "run", "decode one prompt with a method and tell what happened"))
@@ -108,15 +108,15 @@ def parser() -> Parser:
         ("models", "list the models that need no download"),
     ):
         _json(command(name, f"{name}", name, help))
-    made = command("hardware", "hardware", "hardware", "show what was measured of this machine")
-    made.add_argument("--refresh", action="store_true", help="measure again")
-    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
-    _data(made)
-    _json(made)
-    made = command("doctor", "doctor", "doctor", "check the installation and this machine")
-    made.add_argument("--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)")
-    _data(made)
-    _json(made)
+    sub = command("hardware", "hardware", "hardware", "show what was measured of this machine")
+    sub.add_argument("--refresh", action="store_true", help="measure again")
+    sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _data(sub)
+    _json(sub)
+    sub = command("doctor", "doctor", "doctor", "check the installation and this machine")
+    sub.add_argument("--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)")
+    _data(sub)
+    _json(sub)
 
     trace = commands.add_parser("trace", help="tell what a recorded run holds", description="Tell what a recorded run holds.")
     ways = trace.add_subparsers(dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser)
@@ -124,20 +124,20 @@ def parser() -> Parser:
         ("show", "print what a trace holds; one that is still being written too"),
         ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
     ):
-        made = command(name, "trace", name, help, ways)
-        made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
-        _json(made)
-    made = command("find", "steps", "find", "print the steps where a condition holds; exit code 1 if there are none", ways)
-    made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
-    made.add_argument("condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'")
-    _json(made)
+        sub = command(name, "trace", name, help, ways)
+        sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+        _json(sub)
+    sub = command("find", "steps", "find", "print the steps where a condition holds; exit code 1 if there are none", ways)
+    sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    sub.add_argument("condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'")
+    _json(sub)
     _fork(command("fork", "steps", "fork", "repeat a run up to a step, and go on with something changed", ways))
-    made = command("export", "trace", "export", "write a trace as one HTML file, as a table, or as trace events", ways)
-    made.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
-    made.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
-    made.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
-    made.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
-    _json(made)
+    sub = command("export", "trace", "export", "write a trace as one HTML file, as a table, or as trace events", ways)
+    sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    sub.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
+    sub.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
+    sub.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
+    _json(sub)
     _report(command("report", "report", "report", "tell where drafts die, and what to try"))
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top
@@ -156,38 +156,38 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def _json(made: Parser) -> None:
-    made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+def _json(sub: Parser) -> None:
+    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def _data(made: Parser) -> None:
-    made.add_argument("--data", metavar="DIR", help="folder of your data (default: the system's place for them)")
+def _data(sub: Parser) -> None:
+    sub.add_argument("--data", metavar="DIR", help="folder of your data (default: the system's place for them)")
 
 
-def _app(made: Parser) -> None:
-    made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
-    _models(made, "draft model (default for lab: lab-draft)")
-    made.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
-    made.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
-    made.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
-    made.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
-    made.add_argument("--no-browser", action="store_true", help="do not open a browser")
+def _app(sub: Parser) -> None:
+    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _models(sub, "draft model (default for lab: lab-draft)")
+    sub.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    sub.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
+    sub.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
+    sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
+    sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
     for row in Limits().rows():
-        made.add_argument(
+        sub.add_argument(
             row["option"],
             type=whole(row["low"], row["high"]),
             default=row["usual"],
             metavar=row["unit"],
             help=f"{row['help']} (default: {row['usual']})",
         )
-    _data(made)
+    _data(sub)
 
 
-def _fork(made: Parser) -> None:
-    made.add_argument("file", metavar="FILE", help="the trace of the run, recorded at the level decisions")
-    made.add_argument("--step", type=whole(0, TOKENS), required=True, metavar="N", help="the first step that goes otherwise")
-    made.add_argument("--trace", required=True, metavar="OUT", help="record the fork to this file")
-    made.add_argument(
+def _fork(sub: Parser) -> None:
+    sub.add_argument("file", metavar="FILE", help="the trace of the run, recorded at the level decisions")
+    sub.add_argument("--step", type=whole(0, TOKENS), required=True, metavar="N", help="the first step that goes otherwise")
+    sub.add_argument("--trace", required=True, metavar="OUT", help="record the fork to this file")
+    sub.add_argument(
         "--force",
         action="append",
         default=[],
@@ -195,40 +195,40 @@ def _fork(made: Parser) -> None:
         metavar="accept:NODE",
         help="settle a drafted node of that step beforehand, or reject:NODE; repeatable",
     )
-    made.add_argument("--name", default="", metavar="TEXT", help="name of the fork")
-    made.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)")
-    made.add_argument("--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)")
-    made.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
-    _models(made, "its draft model, or one for the change (default: by the name in the trace)")
-    _parts(made)
-    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
-    _json(made)
+    sub.add_argument("--name", default="", metavar="TEXT", help="name of the fork")
+    sub.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)")
+    sub.add_argument("--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)")
+    sub.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
+    _models(sub, "its draft model, or one for the change (default: by the name in the trace)")
+    _parts(sub)
+    sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _json(sub)
 
 
-def _place(made: Parser) -> None:
-    made.add_argument("--dtype", choices=DTYPES, metavar="D", help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)")
-    made.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+def _place(sub: Parser) -> None:
+    sub.add_argument("--dtype", choices=DTYPES, metavar="D", help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)")
+    sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
 
 
-def _method(made: Parser, required: bool = True) -> None:
+def _method(sub: Parser, required: bool = True) -> None:
     """The model and the method's parts, for the commands that decode."""
-    made.add_argument("--model", required=required, metavar="M", help=MODEL)
-    _models(made, "draft model, for methods that use one")
-    made.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
-    made.add_argument("--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only")
-    _parts(made)
+    sub.add_argument("--model", required=required, metavar="M", help=MODEL)
+    _models(sub, "draft model, for methods that use one")
+    sub.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
+    sub.add_argument("--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only")
+    _parts(sub)
 
 
-def _models(made: Parser, draft: str, where: str = "") -> None:
+def _models(sub: Parser, draft: str, where: str = "") -> None:
     """The further models, by role; `draft`: what is said of the draft model, `where`: the commands that take the others."""
-    made.add_argument("--draft", metavar="M", help=draft)
+    sub.add_argument("--draft", metavar="M", help=draft)
     for further in DRAFTS[1:]:
-        made.add_argument(f"--{further}", metavar="M", help=f"{where}a further one, for methods that use several")
+        sub.add_argument(f"--{further}", metavar="M", help=f"{where}a further one, for methods that use several")
     more = f"{where}a model in a role that a part asks for; repeatable"
-    made.add_argument("--role", action="append", type=role, metavar="ROLE=NAME", help=more)
+    sub.add_argument("--role", action="append", type=role, metavar="ROLE=NAME", help=more)
 
 
-def _parts(made: Parser) -> None:
+def _parts(sub: Parser) -> None:
     """The parts of a method and their knobs."""
     for kind, what in (
         ("drafter", "what is guessed"),
@@ -238,98 +238,98 @@ def _parts(made: Parser) -> None:
         ("depth", "which layers run"),
         ("strategy", "what one step is"),
     ):
-        made.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")
-    made.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
-    made.add_argument(
+        sub.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")
+    sub.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
+    sub.add_argument(
         "--set", action="append", default=[], metavar="PART.knob=value", help="a knob; PART is a kind, or a chained sampler"
     )
 
 
-def _run(made: Parser) -> None:
-    _method(made)
-    text = made.add_mutually_exclusive_group(required=True)
+def _run(sub: Parser) -> None:
+    _method(sub)
+    text = sub.add_mutually_exclusive_group(required=True)
     text.add_argument("--prompt", metavar="TEXT", help="the prompt")
     text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
-    made.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
-    _length(made)
-    made.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
-    made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
-    _place(made)
-    made.add_argument("--trace", metavar="OUT", help="record the run to this file")
-    made.add_argument(
+    sub.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
+    _length(sub)
+    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
+    sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
+    _place(sub)
+    sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
+    sub.add_argument(
         "--level", choices=LEVELS, metavar="LEVEL", help=f"{', '.join(LEVELS)} (default: decisions with --trace, else counts)"
     )
-    made.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
-    _json(made)
+    sub.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
+    _json(sub)
 
 
-def _length(made: Parser) -> None:
-    made.add_argument(
+def _length(sub: Parser) -> None:
+    sub.add_argument(
         "--max-new-tokens", type=whole(1, TOKENS), default=64, metavar="N", help="longest text, in tokens (default: 64)"
     )
 
 
-def _report(made: Parser) -> None:
-    made.add_argument("file", nargs="*", metavar="FILE", help="recorded traces of one method; or give --prompts")
-    made.add_argument("--prompts", metavar="F", help="decode these first: a prompt a line, .jsonl, or labbench")
-    made.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
-    made.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
-    _method(made, required=False)
-    made.add_argument("--chat", action="store_true", help="put prompts as a user's turn, by the model's template")
-    _length(made)
-    made.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
-    _place(made)
-    made.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
-    _json(made)
+def _report(sub: Parser) -> None:
+    sub.add_argument("file", nargs="*", metavar="FILE", help="recorded traces of one method; or give --prompts")
+    sub.add_argument("--prompts", metavar="F", help="decode these first: a prompt a line, .jsonl, or labbench")
+    sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
+    sub.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
+    _method(sub, required=False)
+    sub.add_argument("--chat", action="store_true", help="put prompts as a user's turn, by the model's template")
+    _length(sub)
+    sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
+    _place(sub)
+    sub.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
+    _json(sub)
 
 
-def _bench(made: Parser) -> None:
-    made.add_argument(
+def _bench(sub: Parser) -> None:
+    sub.add_argument(
         "what",
         nargs="?",
         choices=("decode", "labbench", "speculation"),
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts (default: decode)",
     )
-    made.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
-    _models(made, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
-    _place(made)
-    made.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
-    made.add_argument(
+    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
+    _place(sub)
+    sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
+    sub.add_argument(
         "--new-tokens",
         type=whole(2, 4096),
         metavar="N",
         help="tokens of a text (default: 128); the most of an answer in labbench (default: by kind), speculation (default: 40)",
     )
-    made.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)")
-    made.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
-    made.add_argument(
+    sub.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)")
+    sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
+    sub.add_argument(
         "--level", choices=("none", *LEVELS), metavar="LEVEL", help="decode: what our side records (default: counts)"
     )
-    made.add_argument("--questions", metavar="F", help="labbench, speculation: in Spec-Bench's format (default: ours)")
-    made.add_argument(
+    sub.add_argument("--questions", metavar="F", help="labbench, speculation: in Spec-Bench's format (default: ours)")
+    sub.add_argument(
         "--short",
         action="store_true",
         default=None,
         help="labbench: the first 8 questions of each kind; speculation: 1 of each kind",
     )
-    made.add_argument(
+    sub.add_argument(
         "--method",
         action="append",
         metavar="NAME[=RECIPE]",
         help="labbench, speculation: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
     )
-    made.add_argument(
+    sub.add_argument(
         "--temperature",
         type=number(0, 5),
         metavar="T",
         help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
     )
-    made.add_argument(
+    sub.add_argument(
         "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation: of every random draw (default: 0)"
     )
-    made.add_argument("--out", metavar="OUT", help="labbench, speculation: write the result to this file, as JSON")
-    made.add_argument(
+    sub.add_argument("--out", metavar="OUT", help="labbench, speculation: write the result to this file, as JSON")
+    sub.add_argument(
         "--resume", action="store_true", default=None, help="labbench, speculation: go on with what OUT.partial holds"
     )
-    _json(made)
+    _json(sub)

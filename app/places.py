@@ -38,14 +38,14 @@ def tidy(folder: Path, most: int) -> list[Path]:
 
     Starred traces stay and count; the newest one stays too, as do traces that are still being written.
     """
-    found = []
+    traces = []
     for path in folder.glob("*.dstrace"):
         with contextlib.suppress(OSError):  # taken away meanwhile
             state = path.stat()
-            found.append((state.st_mtime_ns, path, state.st_size))
-    found.sort()
-    held, gone = sum(size for _, _, size in found), []
-    for _, path, size in found[:-1]:
+            traces.append((state.st_mtime_ns, path, state.st_size))
+    traces.sort()
+    held, gone = sum(size for _, _, size in traces), []
+    for _, path, size in traces[:-1]:
         if held <= most:
             break
         if not path.with_name(path.name + STAR).exists():

@@ -71,7 +71,7 @@ class ServeError(Refusal):
 def app(play: Play, *, page: bool = True) -> FastAPI:
     """The application over `play`, without its guard. page=False leaves the mounted page out."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    made = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
+    api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
     fresh = {"cache-control": "no-cache"}
     open_streams = 0
 
@@ -81,16 +81,16 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     def answer(data: Any) -> Response:
         return JSONResponse(data, headers={"cache-control": "no-store"})
 
-    @made.exception_handler(Refused)
+    @api.exception_handler(Refused)
     def unreadable(request: Request, error: Exception) -> Response:
         return refused(422, str(error))
 
-    @made.exception_handler(Exception)
+    @api.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> Response:
         what = f"Something went wrong inside ({type(error).__name__})"
         return refused(500, f"{what}: load the page again, and please report it if that does not help.")
 
-    @made.get("/ds/web/{name:path}")
+    @api.get("/ds/web/{name:path}")
     def web(name: str) -> Response:
         if name not in FILES:
             return refused(404, "There is no such file.")
@@ -98,29 +98,29 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
             return Response(bundle(), media_type=FILES[name], headers=fresh)
         return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
 
-    @made.get("/ds/state")
+    @api.get("/ds/state")
     def state() -> Response:
         return answer(play.state())
 
-    @made.get("/ds/limits")
+    @api.get("/ds/limits")
     def limits() -> Response:
         return answer({"limits": play.limits.rows()})
 
-    @made.post("/gradio_api/upload")
+    @api.post("/gradio_api/upload")
     def upload() -> Response:
         return refused(404, "Nothing is kept under this address: traces are added on the Library page.")
 
-    @made.get("/ds/run/{run}")
+    @api.get("/ds/run/{run}")
     def status(run: str) -> Response:
         channel = play.find(run)
         if channel is None:
             return refused(404, GONE)
-        found = {**channel.state(), "ahead": play.ahead(channel)}
+        state = {**channel.state(), "ahead": play.ahead(channel)}
         if channel.end is not None and channel.end.reason == "out_of_memory" and channel.wire is not None:
-            found |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
-        return answer(found)
+            state |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
+        return answer(state)
 
-    @made.get("/ds/run/{run}/events")
+    @api.get("/ds/run/{run}/events")
     async def events(run: str, request: Request) -> Response:
         nonlocal open_streams
         channel = await asyncio.to_thread(play.find, run)
@@ -144,7 +144,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
 
-    @made.get("/ds/run/{run}/range")
+    @api.get("/ds/run/{run}/range")
     async def steps(run: str, request: Request) -> Response:
         channel = await asyncio.to_thread(play.find, run)
         if channel is None:
@@ -160,9 +160,9 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         body = await asyncio.to_thread(channel.range, first, min(last, first + BATCH))
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
-    debugging.add(made, play, refused)  # before what takes any other word behind a run
+    debugging.add(api, play, refused)  # before what takes any other word behind a run
 
-    @made.post("/ds/run/{run}/{action}")
+    @api.post("/ds/run/{run}/{action}")
     def act(run: str, action: str) -> Response:
         channel = play.find(run)
         if channel is None:
@@ -173,15 +173,15 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
             return refused(409, "The run is over.")
         return answer(channel.state())
 
-    files.add(made, play, refused)
-    knob_files.add(made, play, refused)
-    pricing.add(made, play, refused)
-    comparing.add(made, play, refused)
-    methods.add(made, play, refused)
-    caching.add(made, play, refused)
-    reports.add(made, play, refused)
+    files.add(api, play, refused)
+    knob_files.add(api, play, refused)
+    pricing.add(api, play, refused)
+    comparing.add(api, play, refused)
+    methods.add(api, play, refused)
+    caching.add(api, play, refused)
+    reports.add(api, play, refused)
 
-    @made.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+    @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:
         return refused(404, "There is nothing here.")
 
@@ -194,7 +194,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         from decodescope.app.page.theme import theme
 
         gr.mount_gradio_app(
-            made,
+            api,
             layout(play),
             path="/",
             server_name="127.0.0.1",
@@ -210,8 +210,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
             theme=theme(),
             head=STYLES,
         )
-        made.add_middleware(Head)
-    return made
+        api.add_middleware(Head)
+    return api
 
 
 def names_of(host: str, allow_host: str | None) -> list[str]:
@@ -238,15 +238,15 @@ def bind(host: str, port: int | None) -> socket.socket:
     """A listening socket; without a port the first free one from 7860 on. Raises ServeError if there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(PORT, PORT + 40) if port is None else [port]:
-        made = socket.socket(family, socket.SOCK_STREAM)
+        listening = socket.socket(family, socket.SOCK_STREAM)
         if os.name != "nt":  # there it would let two servers share the port
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((host.strip("[]"), candidate))
-            made.listen(128)
-            return made
+            listening.bind((host.strip("[]"), candidate))
+            listening.listen(128)
+            return listening
         except OSError as error:
-            made.close()
+            listening.close()
             why = error.strerror or str(error)
     raise ServeError(f"The address {host}:{candidate} cannot be opened ({why}): choose another with --port.")
 

@@ -90,12 +90,12 @@ def loaded(model: Model | str | Path, name: str = "model") -> Model:
 
 def models() -> list[dict[str, Any]]:
     """The shipped models, largest first: name, path, params, context. No weights are read."""
-    found = []
+    rows = []
     for folder in _shipped():
         if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
             spec = describe(folder, folder.name)
-            found.append({"name": folder.name, "path": folder, "params": spec.params, "context": spec.max_positions})
-    return sorted(found, key=lambda x: -x["params"])
+            rows.append({"name": folder.name, "path": folder, "params": spec.params, "context": spec.max_positions})
+    return sorted(rows, key=lambda x: -x["params"])
 
 
 def _shipped() -> list[Path]:
@@ -199,8 +199,8 @@ def free_bytes(device: torch.device) -> int | None:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return None  # not Linux: the operating system will say so itself
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    return int(found[1]) << 10 if found else None
+    available = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    return int(available[1]) << 10 if available else None
 
 
 def fingerprint(folder: Path) -> str:
@@ -215,12 +215,12 @@ def fingerprint(folder: Path) -> str:
 @lru_cache(maxsize=256)
 def _digest(path: Path, size: int, changed: int) -> str:
     """sha256 of a file of `size` bytes; of one above WHOLE, its length, first and last MiB. `changed` keys the cache."""
-    made = hashlib.sha256(str(size).encode())
+    digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
         if size <= WHOLE:
-            made.update(file.read())
+            digest.update(file.read())
         else:
-            made.update(file.read(EDGE))
+            digest.update(file.read(EDGE))
             file.seek(-EDGE, 2)
-            made.update(file.read(EDGE))
-    return made.hexdigest()
+            digest.update(file.read(EDGE))
+    return digest.hexdigest()

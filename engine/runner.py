@@ -110,9 +110,9 @@ class Job:
             steps = self.since(since)
             if not steps and self.over:
                 return
-            for made in steps:
-                since = made.step + 1
-                yield made
+            for step in steps:
+                since = step.step + 1
+                yield step
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is over; whether it is."""

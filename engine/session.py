@@ -290,12 +290,12 @@ class Session(State):
         memo = {id(x): x for x in shared if x is not None}
         for own in (self.sink, self.halted):  # the branch has its own, or none
             memo[id(own)] = None  # type: ignore[assignment]
-        made = copy.deepcopy(self, memo)
-        made.sink, made.run_id = None, secrets.token_hex(8)
-        made._parent = {"run": self.run_id, "step": self.steps}
-        made._header, made._opened, made._begin, made.steps = None, False, len(made.tokens), 0
-        made.recorder.forget()
-        return made
+        twin = copy.deepcopy(self, memo)
+        twin.sink, twin.run_id = None, secrets.token_hex(8)
+        twin._parent = {"run": self.run_id, "step": self.steps}
+        twin._header, twin._opened, twin._begin, twin.steps = None, False, len(twin.tokens), 0
+        twin.recorder.forget()
+        return twin
 
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
@@ -307,7 +307,7 @@ class _Faults:
     """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
 
     def __init__(self, session: Session):
-        self.session, self.told = session, len(session.tokens)
+        self.session, self.length = session, len(session.tokens)
 
     def __enter__(self) -> None:
         return None
@@ -318,7 +318,7 @@ class _Faults:
         s = self.session
         for lane in (s.target, *s.lanes.values()):
             lane.rollback()
-        del s.tokens[self.told :]  # of a step that has no record nothing counts
+        del s.tokens[self.length :]  # of a step that has no record nothing counts
         if isinstance(error, EngineFault):
             s.finish(error.reason, str(error))
         elif isinstance(error, KeyboardInterrupt | Stopped):

@@ -570,6 +570,40 @@ def test_a_mistake_of_ours_looks_like_one() -> None:
     assert not bad, broken(bad)
 
 
+# Words that say nothing of what a variable holds. Where one stays: tensors in files of heads, and what recover() gives.
+EMPTY_NAMES = {"made", "found", "told"}
+KEEP_THEM = {"engine.heads.mlp_speculator", "engine.heads.redrafter", "engine.trace.recover"}
+
+
+def empty_names(tree: ast.Module) -> list[tuple[int, str]]:
+    """(line, name) of the variables, arguments and attributes with such a name. Functions may have it: they tell."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.id if isinstance(node, ast.Name) else node.attr))
+        elif isinstance(node, ast.arg):
+            names.append((node.lineno, node.arg))
+    return [(line, name) for line, name in names if name.strip("_") in EMPTY_NAMES]
+
+
+def test_variables_are_named_after_what_they_hold() -> None:
+    bad = [
+        f"{module}:{line} {name}"
+        for module, path in modules().items()
+        if module not in KEEP_THEM
+        for line, name in empty_names(parsed(path))
+    ]
+    assert not bad, broken(bad)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["made = []", "def f(found): ...", "self.told = 1", "[x for made in y]", "def f(*, told=1): ...", "f(found := 3)"],
+)
+def test_a_planted_empty_name_is_found(planted: str) -> None:
+    assert empty_names(ast.parse(planted))
+
+
 @pytest.mark.parametrize("module", method_modules())
 def test_method_file_holds_one_component_with_title_source_and_docstring(module: str) -> None:
     tree = parsed(modules()[module])

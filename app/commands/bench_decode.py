@@ -18,7 +18,7 @@ def decode(args: argparse.Namespace) -> int:
         raise Refusal(f"The prompt file {args.prompt_file} is empty: give a text to go on from.")
     from decodescope.engine.bench.speed import decode
 
-    found = decode(
+    record = decode(
         args.model,
         args.draft,
         dtype=args.dtype,
@@ -31,19 +31,19 @@ def decode(args: argparse.Namespace) -> int:
         say=(lambda text: None) if args.json else note,
     )
     if args.json:
-        say_json(found)
+        say_json(record)
     else:
-        print(page(found))
+        print(page(record))
     return 0
 
 
-def page(found: dict[str, Any]) -> str:
+def page(record: dict[str, Any]) -> str:
     """The figures as text."""
     head = (
-        f"{found['machine']}, {found['device']}, {found['threads']} threads; torch {found['torch']}, transformers "
-        f"{found['transformers']}\n{found['model']} with {found['draft'] or 'no draft model'}, {found['dtype']}, "
-        f"{len(found['prompts'])} prompts of {', '.join(map(str, found['prompts'].values()))} tokens, "
-        f"{found['new_tokens']} new ones; medians of {found['repeats']} rounds\n"
+        f"{record['machine']}, {record['device']}, {record['threads']} threads; torch {record['torch']}, transformers "
+        f"{record['transformers']}\n{record['model']} with {record['draft'] or 'no draft model'}, {record['dtype']}, "
+        f"{len(record['prompts'])} prompts of {', '.join(map(str, record['prompts'].values()))} tokens, "
+        f"{record['new_tokens']} new ones; medians of {record['repeats']} rounds\n"
     )
     rows = [
         [
@@ -51,12 +51,12 @@ def page(found: dict[str, Any]) -> str:
             x["side"],
             f"{x['tokens_per_s']:.1f}",
             "-" if x["tau"] is None else f"{x['tau']:.2f}",
-            f"{sum(n == found['new_tokens'] for n in x['same_tokens'].values())} of {len(x['same_tokens'])}",
+            f"{sum(n == record['new_tokens'] for n in x['same_tokens'].values())} of {len(x['same_tokens'])}",
         ]
-        for x in found["contestants"]
+        for x in record["contestants"]
     ]
     speeds = table(("method", "by", "tokens/s", "tokens per pass", "same text"), rows)
-    times = [[x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}"] for x in found["ratios"]]
+    times = [[x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}"] for x in record["ratios"]]
     ratios = table(("times as fast", "median", "over the prompts"), times)
-    cost = ", ".join(f"{kept} {percent:+.1f} %" for kept, percent in found["recording_percent"].items())
+    cost = ", ".join(f"{kept} {percent:+.1f} %" for kept, percent in record["recording_percent"].items())
     return f"{head}\n{speeds}\n\n{ratios}\n\nWhat recording to a file adds to our autoregressive decoding: {cost}."

@@ -43,23 +43,23 @@ def prepared(args: argparse.Namespace) -> Bench:
     return Bench(model, methods, draft, further=drafts, **more)
 
 
-def told(found: Mapping[str, Any]) -> str:
+def told(record: Mapping[str, Any]) -> str:
     """The figures of LabBench as text."""
-    settings, methods = found["settings"], found["methods"]
+    settings, methods = record["settings"], record["methods"]
     asked = settings["questions"]
     drafts = [x for x in (settings["draft"], *(x["name"] for x in settings.get("further", {}).values())) if x]
     head = (
         f"{settings['machine']}, {settings['device']}, {settings['threads']} threads; torch {settings['torch']}\n"
         f"{settings['model']} with {', '.join(drafts) or 'no draft model'}, {settings['dtype']}, "
         + ("greedy" if not settings["temperature"] else f"temperature {settings['temperature']:g}, seed {settings['seed']}")
-        + f"; {sum(found['kinds'].values())} of {asked['count']} questions of {asked.get('file', 'a list')}, "
-        f"{found['seconds']:.0f} s\n"
+        + f"; {sum(record['kinds'].values())} of {asked['count']} questions of {asked.get('file', 'a list')}, "
+        f"{record['seconds']:.0f} s\n"
     )
     rows = [[name, *cells(one)] for name, one in methods.items()]
     main = table(("method", *COLUMNS), rows)
     kinds = [
         [f"{kind} ({count})", *(share(one["by_kind"][kind]["accuracy"]) for one in methods.values())]
-        for kind, count in found["kinds"].items()
+        for kind, count in record["kinds"].items()
     ]
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     places = [[name, *by_position(one)] for name, one in methods.items() if one["offered_by_position"]]
@@ -68,12 +68,13 @@ def told(found: Mapping[str, Any]) -> str:
         padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
         parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))
     goals = [
-        [x["what"], f"{100 * x['goal']:.0f} %", share(x["value"]), MET[x["met"]], str(x["questions"])] for x in found["targets"]
+        [x["what"], f"{100 * x['goal']:.0f} %", share(x["value"]), MET[x["met"]], str(x["questions"])]
+        for x in record["targets"]
     ]
-    if any(x["questions"] for x in found["targets"]):
+    if any(x["questions"] for x in record["targets"]):
         parts.append(table(("target of plain decoding", "goal", "reached", "", "questions"), goals))
-    if found["skipped"]:
-        parts.append(f"Questions left out: {len(found['skipped'])}; the first: {found['skipped'][0]['why']}")
+    if record["skipped"]:
+        parts.append(f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}")
     return "\n\n".join(parts)
 
 

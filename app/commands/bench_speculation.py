@@ -26,7 +26,7 @@ def speculation(args: argparse.Namespace) -> int:
     dtype = args.dtype or "bfloat16"
     model = load(args.model, dtype, args.device)
     drafts = {role: load(name, dtype, args.device) for role, name in further(args).items()}
-    made = Speculation(
+    bench = Speculation(
         model,
         drafts,
         methods,
@@ -37,7 +37,7 @@ def speculation(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     say = (lambda text: None) if args.json else note
-    result = speculation(made, questions, asked=about, out=out, resume=args.resume, say=say)
+    result = speculation(bench, questions, asked=about, out=out, resume=args.resume, say=say)
     return finished(args, result, told, out)
 
 
@@ -72,15 +72,15 @@ def cells(one: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def quickest(found: Mapping[str, Any]) -> list[str]:
+def quickest(record: Mapping[str, Any]) -> list[str]:
     """The names of all that took part, ours by their gain, then transformers."""
 
     def gain(name: str) -> tuple[bool, bool, float]:
-        one = found["methods"][name]
+        one = record["methods"][name]
         times = one["ratio"] or one["whole"]
         return one["side"] != "decodescope", one["drawn"], -(times["median"] if times else 0.0)
 
-    return sorted(found["methods"], key=gain)
+    return sorted(record["methods"], key=gain)
 
 
 def by_kind(one: Mapping[str, Any], kinds: Mapping[str, int]) -> list[str]:
@@ -89,37 +89,37 @@ def by_kind(one: Mapping[str, Any], kinds: Mapping[str, int]) -> list[str]:
     return [figure((one["by_kind"][kind][key] or {}).get("median")) for kind in kinds]
 
 
-def heading(found: Mapping[str, Any]) -> tuple[str, str]:
+def heading(record: Mapping[str, Any]) -> tuple[str, str]:
     """Where and on what it was measured."""
-    s, count = found["settings"], sum(found["kinds"].values())
+    s, count = record["settings"], sum(record["kinds"].values())
     asked, drafts = s["questions"], ", ".join(s["drafts"].values()) or "no draft model"
     program = f"torch {s['torch']}, transformers {s['transformers'] or '-'}"
     where = f"{s['machine']}, {s['device']}, {s['threads']} threads; {program}"
     what = (
         f"{s['model']} with {drafts}, {s['dtype']}; {count} of {asked['count']} questions of {asked.get('file', 'a list')}, up "
         f"to {s['new_tokens']} tokens each, medians of {s['repeats']} rounds; drawn at temperature {s['temperature']:g}, seed "
-        f"{s['seed']}; {found['seconds']:.0f} s"
+        f"{s['seed']}; {record['seconds']:.0f} s"
     )
     return where, what
 
 
-def goal_rows(found: Mapping[str, Any]) -> list[list[str]]:
+def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: what, how much, what was reached, by whom, and whether that is enough."""
-    told = []
-    for x in found["goals"]:
+    rows = []
+    for x in record["goals"]:
         form = share if x["goal"] < 1 else figure if isinstance(x["goal"], float) else _count
-        told.append([x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"])
-    return told
+        rows.append([x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"])
+    return rows
 
 
 def _count(value: float | None) -> str:
     return "-" if value is None else str(value)
 
 
-def doubtful(found: Mapping[str, Any]) -> str:
+def doubtful(record: Mapping[str, Any]) -> str:
     """A sentence that names the methods with a larger gain than their tokens per pass allow; empty if there are none. A pass
     of several rows costs at least one of a single row, so something else took the machine's time."""
-    ours = {name: x for name, x in found["methods"].items() if x["tau"] and x["ratio"]}
+    ours = {name: x for name, x in record["methods"].items() if x["tau"] and x["ratio"]}
     names = [name for name, x in ours.items() if x["ratio"]["median"] > SLACK * x["tau"]]
     if not names:
         return ""
@@ -130,22 +130,22 @@ SLACK = 1.1
 GOALS = ("goal", "at least", "reached", "", "by")
 
 
-def told(found: Mapping[str, Any]) -> str:
+def told(record: Mapping[str, Any]) -> str:
     """The figures as text."""
-    methods, kinds, order = found["methods"], found["kinds"], quickest(found)
+    methods, kinds, order = record["methods"], record["kinds"], quickest(record)
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     places = [[name, *by_position(methods[name])] for name in order if methods[name]["offered_by_position"]]
     parts = [
-        "\n".join(heading(found)) + "\n",
+        "\n".join(heading(record)) + "\n",
         table(("method", *COLUMNS), [[name, *cells(methods[name])] for name in order]),
         table(("times plain", *(f"{k} ({n})" for k, n in kinds.items())), [[x, *by_kind(methods[x], kinds)] for x in order]),
     ]
     if places:
         padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
         parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))
-    parts.append(table(GOALS, goal_rows(found)))
-    parts += [doubtful(found)] if doubtful(found) else []
-    parts += [f"Left out: {name}: {why}" for name, why in found["settings"]["left_out"].items()]
-    if found["skipped"]:
-        parts.append(f"Questions left out: {len(found['skipped'])}; the first: {found['skipped'][0]['why']}")
+    parts.append(table(GOALS, goal_rows(record)))
+    parts += [doubtful(record)] if doubtful(record) else []
+    parts += [f"Left out: {name}: {why}" for name, why in record["settings"]["left_out"].items()]
+    if record["skipped"]:
+        parts.append(f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}")
     return "\n\n".join(parts)

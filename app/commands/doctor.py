@@ -38,12 +38,12 @@ class Finding(NamedTuple):
 
 def doctor(args: argparse.Namespace) -> int:
     """Look at everything and say it; exit code 1 if something will not work."""
-    found = [x for look in LOOKS for x in look(args)]
-    ok = all(x.state != "bad" for x in found)
+    checks = [x for look in LOOKS for x in look(args)]
+    ok = all(x.state != "bad" for x in checks)
     if args.json:
-        say_json({"ok": ok, "findings": [x._asdict() for x in found]})
+        say_json({"ok": ok, "findings": [x._asdict() for x in checks]})
         return 0 if ok else 1
-    for x in found:
+    for x in checks:
         print(f"{'NOT OK' if x.state == 'bad' else 'ok' if x.state == 'good' else 'note':>6}  {x.what}: {x.words}")
     print("\nEverything that the lab needs is here." if ok else "\nWhat is marked NOT OK has to be put right first.")
     return 0 if ok else 1
@@ -95,9 +95,9 @@ def assets(args: argparse.Namespace) -> Iterator[Finding]:
     """The shipped models and example traces."""
     from decodescope.engine.load import SHIPPED, models
 
-    found = models()
-    names = ", ".join(f"{x['name']} ({x['params'] / 1e6:.1f} M parameters)" for x in found)
-    yield Finding("models", "good" if found else "bad", names or f"none in {SHIPPED}; install the package again")
+    rows = models()
+    names = ", ".join(f"{x['name']} ({x['params'] / 1e6:.1f} M parameters)" for x in rows)
+    yield Finding("models", "good" if rows else "bad", names or f"none in {SHIPPED}; install the package again")
     traces = list((SHIPPED.parent / "traces").glob("*.dstrace"))
     words = f"{len(traces)} examples" if traces else "no examples; the page opens without one"
     yield Finding("traces", "good" if traces else "note", words)

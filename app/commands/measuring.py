@@ -51,11 +51,11 @@ def asked(
 
 def finished(args: argparse.Namespace, result: Gathered[Any], text: Callable[[dict[str, Any]], str], out: Path | None) -> int:
     """Print the result, as JSON or as `text`; the exit code."""
-    found = result.record()
+    record = result.record()
     if args.json:
-        say_json(found)
+        say_json(record)
     elif result.rows:
-        print(text(found))
+        print(text(record))
     else:
         print("Nothing was measured." + "".join(f" {x['why']}" for x in result.skipped[:1]))
     if not result.complete:

@@ -12,13 +12,13 @@ from .output import say_json
 
 def methods(args: argparse.Namespace) -> int:
     """Print every part of every kind, with its knobs."""
-    found = parts()
+    rows = parts()
     if args.json:
-        say_json({"methods": found})
+        say_json({"methods": rows})
         return 0
-    for kind in dict.fromkeys(part["kind"] for part in found):
+    for kind in dict.fromkeys(part["kind"] for part in rows):
         print(f"{kind}")
-        for part in (x for x in found if x["kind"] == kind):
+        for part in (x for x in rows if x["kind"] == kind):
             lossy = "" if part["lossless"] else " [changes the output]"
             needs = "".join(f" [needs --{role}]" for role in part["needs"]["models"])
             print(f"  {part['name']}: {part['title']}{lossy}{needs}")

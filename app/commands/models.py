@@ -11,10 +11,10 @@ def models(args: argparse.Namespace) -> int:
     """Print the models that need no download."""
     from decodescope.engine.load import models as shipped
 
-    found = [{**x, "path": str(x["path"])} for x in shipped()]
+    shelf = [{**x, "path": str(x["path"])} for x in shipped()]
     if args.json:
-        say_json({"models": found})
+        say_json({"models": shelf})
         return 0
-    rows = [[x["name"], f"{x['params'] / 1e6:.1f} M", f"{x['context']:,} tokens", x["path"]] for x in found]
+    rows = [[x["name"], f"{x['params'] / 1e6:.1f} M", f"{x['context']:,} tokens", x["path"]] for x in shelf]
     print(table(("name", "parameters", "context", "path"), rows))
     return 0

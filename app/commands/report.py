@@ -38,15 +38,15 @@ def report(args: argparse.Namespace) -> int:
     from decodescope.lab.reports.report import report as count
 
     runs = Decoded(args) if args.file == [] else None
-    made = count(recorded(args.file) if runs is None else runs.traces())
+    tally = count(recorded(args.file) if runs is None else runs.traces())
     if target is not None:
         from decodescope.lab.reports.page import page
 
-        write(target, [page(made)])
+        write(target, [page(tally)])
     if args.json:
-        say_json({**made.record(), "html": None if target is None else str(target)})
+        say_json({**tally.record(), "html": None if target is None else str(target)})
     else:
-        print(told(made))
+        print(told(tally))
         if target is not None:
             print(f"\n{target}: {size(target.stat().st_size)}")
     return 130 if runs is not None and runs.stopped else 0
@@ -59,16 +59,16 @@ def _method_given(args: argparse.Namespace) -> str:
     return next((f"--{x.replace('_', '-')}" for x in names if getattr(args, x) != usual.get(x)), "")
 
 
-def told(made: Report) -> str:
+def told(tally: Report) -> str:
     """The report as text."""
     from decodescope.lab.reports.tables import headline, tables
 
-    parts = ["\n".join(headline(made))]
-    for one in tables(made):
+    parts = ["\n".join(headline(tally))]
+    for one in tables(tally):
         about = f"{one.about}\n" if one.about else ""
         below = "".join(f"\n{x}" for x in one.below)
         parts.append(f"{one.title}\n{about}{table(one.head, one.rows)}{below}")
-    return "\n\n".join([*parts, *made.notes])
+    return "\n\n".join([*parts, *tally.notes])
 
 
 def recorded(names: list[str]) -> Iterator[Trace]:
@@ -157,16 +157,16 @@ def prompts(name: str, short: bool = False) -> list[str]:
     if short:
         raise Refusal("--short chooses among LabBench's questions: leave it out, or give --prompts labbench.")
     lines = read_text(name).split("\n")
-    found = [
+    chosen = [
         _asked(line, f"line {i} of {name}") if name.endswith(".jsonl") else line.rstrip("\r")
         for i, line in enumerate(lines, 1)
         if line.strip()
     ]
-    if not found:
+    if not chosen:
         raise Refusal(f"{name} holds no prompt: give one a line, or one JSON object a line in a .jsonl file.")
-    if len(found) > MOST:
-        raise Refusal(f"{name} holds {len(found)} prompts, more than {MOST}, the limit: give a shorter file.")
-    return found
+    if len(chosen) > MOST:
+        raise Refusal(f"{name} holds {len(chosen)} prompts, more than {MOST}, the limit: give a shorter file.")
+    return chosen
 
 
 def _asked(line: str, where: str) -> str:

@@ -70,7 +70,7 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
 
     trace = Trace()
     session.sink = trace if target is None else Tee(trace, LazyWriter(target))
-    code, told = 0, None
+    code, why = 0, None
     if target is not None:
         keep_files(session)
     try:
@@ -78,14 +78,14 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
         if session.end is not None and session.end.reason == "stopped_by_user":
             code = 130
     except EngineFault as fault:
-        code, told = 1, str(fault)
+        code, why = 1, str(fault)
     except Refusal as error:
         if not trace.steps:  # nothing was done yet: there is no result to show
             raise
-        code, told = 1, sentence(error)
+        code, why = 1, sentence(error)
     show(Run(model, session, trace), target, as_json)
-    if told:
-        note(told)
+    if why:
+        note(why)
     return code
 
 
@@ -155,29 +155,29 @@ def show(run: Run, target: Path | None, as_json: bool) -> None:
     kept = None if target is None or not target.exists() else str(target)
     if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
         run.trace.write(run.session.header)
-    made = run.summary
+    summary = run.summary
     if as_json:
-        say_json({"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(made), "trace": kept})
+        say_json({"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary), "trace": kept})
         return
-    print(f"\n\n{line(made)}" + (f"; trace: {kept}" if kept else ""))
+    print(f"\n\n{line(summary)}" + (f"; trace: {kept}" if kept else ""))
 
 
-def figures(made: Summary) -> dict[str, Any]:
+def figures(summary: Summary) -> dict[str, Any]:
     """The figures that a run's JSON has beside its text and tokens."""
-    return {name: getattr(made, name) for name in FIGURES}
+    return {name: getattr(summary, name) for name in FIGURES}
 
 
-def line(made: Summary) -> str:
+def line(summary: Summary) -> str:
     """The figures in a sentence."""
-    parts = [f"{made.tokens} tokens in {made.steps} steps"]
-    if made.target_passes:
-        parts.append(f"{made.tau:.2f} tokens per target pass")
-    if made.drafted:
-        parts.append(f"{made.accepted} of {made.drafted} drafted tokens accepted")
-    parts.append(f"{made.tokens_per_s:.1f} tokens/s (prompt read in {made.prefill_s:.3f} s)")
-    parts.append(f"KV cache {size(made.kv_bytes_held)} of {size(made.kv_bytes_full)}")
-    parts.append("lossless" if made.lossless else "changes the output")
-    return f"{', '.join(parts)}; ended: {made.end or 'not yet'}"
+    parts = [f"{summary.tokens} tokens in {summary.steps} steps"]
+    if summary.target_passes:
+        parts.append(f"{summary.tau:.2f} tokens per target pass")
+    if summary.drafted:
+        parts.append(f"{summary.accepted} of {summary.drafted} drafted tokens accepted")
+    parts.append(f"{summary.tokens_per_s:.1f} tokens/s (prompt read in {summary.prefill_s:.3f} s)")
+    parts.append(f"KV cache {size(summary.kv_bytes_held)} of {size(summary.kv_bytes_full)}")
+    parts.append("lossless" if summary.lossless else "changes the output")
+    return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"
 
 
 def free_place(name: str) -> Path:
@@ -211,10 +211,10 @@ def given(
         names["sampler"] = [x.strip() for x in args.sampler.split(",")]
     settings: dict[str, dict[str, str]] = {}
     for text in args.set:
-        found = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
-        if found is None:
+        setting = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
+        if setting is None:
             raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
-        settings.setdefault(found[1], {})[found[2]] = _typed({**(before or {}), **names}, *found.groups())
+        settings.setdefault(setting[1], {})[setting[2]] = _typed({**(before or {}), **names}, *setting.groups())
     return names, settings
 
 
@@ -224,13 +224,13 @@ def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> str:
     from decodescope.app.runs.recipe import declared
     from decodescope.engine.core.files import FileRefusal, mark
 
-    found = declared(names, part).get(knob)
-    if found is not None and found.file and text:
+    known = declared(names, part).get(knob)
+    if known is not None and known.file and text:
         try:
-            return mark(text, found.most or 0)
+            return mark(text, known.most or 0)
         except FileRefusal as no:
             raise Refusal(f"{part}.{knob}: {no}") from None
-    if found is None or not found.lines or not text.startswith("@"):
+    if known is None or not known.lines or not text.startswith("@"):
         return text
     return text[1:] if text.startswith("@@") else read_text(text[1:], f"text for {part}.{knob},")
 

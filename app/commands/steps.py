@@ -36,12 +36,12 @@ def find(args: argparse.Namespace) -> int:
         try:
             for step in trace.steps:
                 pieces |= step.pieces or {}
-                found, searched = watch.see(step, pieces), searched + 1
-                if found.value is True:
+                hit, searched = watch.see(step, pieces), searched + 1
+                if hit.value is True:
                     count += 1
                     if len(rows) < LISTED:
-                        node = None if found.node is None else found.node + 1
-                        rows.append({"step": step.step, "node": node, "why": found.why})
+                        node = None if hit.node is None else hit.node + 1
+                        rows.append({"step": step.step, "node": node, "why": hit.why})
         except TraceError as error:
             raise Refusal(f"{args.file} is damaged behind step {searched}, so it cannot be searched: {error}") from None
     if args.json:
@@ -75,8 +75,8 @@ def _change(args: argparse.Namespace, header: Header) -> dict[str, Any]:
     """The change as a page would send it."""
     names, settings = given(args, "acceptance.epsilon=0.2", _before(header, args.step).names)
     numbers = {"seed": args.seed, "new": args.max_new_tokens}
-    made = {"names": names, "settings": settings, **numbers}
-    return {key: value for key, value in made.items() if value not in (None, {})}
+    change = {"names": names, "settings": settings, **numbers}
+    return {key: value for key, value in change.items() if value not in (None, {})}
 
 
 def _before(header: Header, step: int) -> Choice:
@@ -93,8 +93,8 @@ def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
     from decodescope.engine.method import Method
 
     before = _before(header, step)
-    made = merged(before, change)
-    return None if made == before else Method.named(made.names, made.settings)
+    after = merged(before, change)
+    return None if after == before else Method.named(after.names, after.settings)
 
 
 def _models(args: argparse.Namespace, header: Header, method: Method | None) -> tuple[Model, dict[str, Model]]:
@@ -103,13 +103,13 @@ def _models(args: argparse.Namespace, header: Header, method: Method | None) -> 
 
     roles = {*header.lanes, *(method.lanes if method is not None else ())}
     names = {TARGET: args.model or header.model.get("name"), **further(args)}
-    made: dict[str, Model] = {}
+    lanes: dict[str, Model] = {}
     for role in [TARGET, *sorted(roles)]:
         name = names.get(role) or header.lanes.get(role, {}).get("name")
         if not name:
             raise Refusal(f"{role} names no model: the change needs one in this role, give {' '.join(words(role))}.")
-        made[role] = load(str(name), header.dtype, args.device)
-    model = made.pop(TARGET)
+        lanes[role] = load(str(name), header.dtype, args.device)
+    model = lanes.pop(TARGET)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so its text cannot be printed: add the file to its folder.")
-    return model, made
+    return model, lanes

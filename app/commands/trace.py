@@ -22,7 +22,7 @@ def show(args: argparse.Namespace) -> int:
 
     trace = open_trace(args.file)
     try:
-        made, head = summarise(trace), trace.header
+        summary, head = summarise(trace), trace.header
         tokens = trace.tokens[len(head.prompt) :]
         text = trace.text(tokens) if all(x in trace.pieces for x in tokens) else None
     except TraceError as error:
@@ -30,14 +30,14 @@ def show(args: argparse.Namespace) -> int:
     finally:
         trace.close()
     if args.json:
-        said: dict[str, Any] = {**figures(made), "end": made.end or None}
+        said: dict[str, Any] = {**figures(summary), "end": summary.end or None}
         said |= {"text": text, "prompt_tokens": head.prompt.tolist(), "tokens": tokens, "model": head.model["name"]}
         said |= {"method": head.method, "seed": head.seed, "dtype": head.dtype, "device": head.device}
         say_json({**said, "levels": head.levels, "damage": trace.damage, "trace": str(args.file)})
         return 0
     chosen = ", ".join(f"{kind} {part['name']}" for kind, part in head.method.items())
     print(f"{args.file}\n  model   {head.model['name']}, {head.dtype} on {head.device}, seed {head.seed}")
-    print(f"  method  {chosen}\n  level   {head.levels[-1]}\n  run     {line(made)}")
+    print(f"  method  {chosen}\n  level   {head.levels[-1]}\n  run     {line(summary)}")
     if text is not None:
         print(f"  text    {text[:200]!r}")
     if trace.damage:

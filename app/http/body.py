@@ -25,9 +25,9 @@ async def body_of(request: Request, most: int) -> dict[str, Any]:
     """The object of at most `most` bytes; an empty body is an empty one. Raises Refused."""
     body = await bytes_of(request, most)
     try:
-        found = json.loads(body) if body else {}
+        said = json.loads(body) if body else {}
     except (ValueError, RecursionError):
         raise Refused("The request is no JSON.") from None
-    if not isinstance(found, dict):
+    if not isinstance(said, dict):
         raise Refused("The request must be a JSON object.")
-    return found
+    return said

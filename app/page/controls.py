@@ -93,11 +93,11 @@ class Controls:
         """Which parts and knobs are shown, for the values of `parts`: those that the method uses."""
         names = dict(zip(self.parts, chosen, strict=True))
         uses = kinds_of(names)
-        made: list[Any] = [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
+        updates: list[Any] = [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
         for kind, name in self.groups:
             on = kind in uses and name in _listed(names[kind])
-            made.append(gr.update(visible=on))
-        return made
+            updates.append(gr.update(visible=on))
+        return updates
 
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Names and settings for Method.named, of what is shown; the rest is left out."""
@@ -118,9 +118,9 @@ class Controls:
         Names and values that do not exist, as an old link may hold, are passed over.
         """
         chosen = {kind: _known(kind, choice.names.get(kind), part.value) for kind, part in self.parts.items()}
-        made = self.visibility(*chosen.values())
+        updates = self.visibility(*chosen.values())
         for i, name in enumerate(chosen.values()):
-            made[i]["value"] = name
+            updates[i]["value"] = name
         for (kind, name, knob), box in self.knobs.items():
             declared = next(x for x in registry(kind)[name].params() if x.name == knob)
             fits = name in _listed(choice.names.get(kind)) or (kind not in choice.names and name in _listed(chosen[kind]))
@@ -132,8 +132,8 @@ class Controls:
                     value = declared.record(declared.default) if fits and kind in choice.names else box.value
             except ParamError:
                 value = box.value
-            made.append(gr.update(value=value))
-        return made
+            updates.append(gr.update(value=value))
+        return updates
 
     def choice(self, prompt: str, seed: Any, max_new: Any, *values: Any) -> Choice:
         """What all inputs together say."""
@@ -143,7 +143,7 @@ class Controls:
 
 def build(*, draft: bool) -> Controls:
     """Lay out the controls of a method, here and now. draft: whether there is a draft model to begin with."""
-    made = Controls()
+    table = Controls()
     for kind in KINDS:
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
         first: Any = PRESETS[FIRST].names.get(kind, usual(kind).name)
@@ -151,7 +151,7 @@ def build(*, draft: bool) -> Controls:
             first = PRESETS[ALONE].names[kind]
         choices = [(cls.title or name, name) for name, cls in shelf.items()]
         with gr.Column(elem_classes=["ds-part"]):
-            made.parts[kind] = gr.Dropdown(
+            table.parts[kind] = gr.Dropdown(
                 choices=choices,
                 value=first,
                 label=TITLES[kind],
@@ -162,11 +162,11 @@ def build(*, draft: bool) -> Controls:
                 elem_id=f"ds-{kind}",
             )
             for name, cls in shelf.items():
-                _knobs(made, kind, name, cls, visible=name in _listed(first))
-    return made
+                _knobs(table, kind, name, cls, visible=name in _listed(first))
+    return table
 
 
-def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visible: bool) -> None:
+def _knobs(table: Controls, kind: str, name: str, cls: type[Component], *, visible: bool) -> None:
     """The column of one component's knobs; nothing for a component that has none."""
     knobs, first = cls.params(), PRESETS[FIRST]
     begin = first.settings.get(name if kind == "sampler" else kind, {}) if name in _listed(first.names.get(kind)) else {}
@@ -176,8 +176,8 @@ def _knobs(made: Controls, kind: str, name: str, cls: type[Component], *, visibl
         if kind == "sampler":
             gr.Markdown(plain(cls.title), elem_classes=["ds-stage"])
         for knob in knobs:
-            made.knobs[kind, name, knob.name] = control(knob, begin.get(knob.name), f"{kind}/{name}/{knob.name}")
-    made.groups[kind, name] = column
+            table.knobs[kind, name, knob.name] = control(knob, begin.get(knob.name), f"{kind}/{name}/{knob.name}")
+    table.groups[kind, name] = column
 
 
 def _about(kind: str, chosen: Any) -> str | None:

@@ -152,8 +152,8 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML
             if second not in PRESETS:
                 return {"run": play.start(choice, visitor).run, "at": time.monotonic()}
             beside = PRESETS[second]
-            found = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
-            return {"run": found[0].run, "with": found[1].run}
+            channels = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
+            return {"run": channels[0].run, "with": channels[1].run}
         except Refused as no:
             return {"refused": str(no), "at": time.monotonic()}
         except Exception as error:  # never a stack trace on the page
@@ -194,10 +194,10 @@ def _settings(
         return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
 
     def composed(name: str) -> list[Any]:
-        made = PRESETS.get(str(name))
-        if made is None:
+        wanted_preset = PRESETS.get(str(name))
+        if wanted_preset is None:
             return [gr.skip()] * len(knobs)
-        return table.put(Choice("", made.names, made.settings))
+        return table.put(Choice("", wanted_preset.names, wanted_preset.settings))
 
     def restored(text: str, *values: Any) -> list[Any]:
         try:

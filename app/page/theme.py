@@ -46,7 +46,7 @@ def theme() -> gr.themes.Base:
     }
     values = {name: LIGHT[token] for name, token in pairs.items()}
     values |= {f"{name}_dark": DARK[token] for name, token in pairs.items()}
-    made = gr.themes.Base(
+    look = gr.themes.Base(
         primary_hue=gr.themes.colors.gray,
         secondary_hue=gr.themes.colors.gray,
         neutral_hue=gr.themes.colors.gray,
@@ -56,7 +56,7 @@ def theme() -> gr.themes.Base:
         font=list(SANS),
         font_mono=list(MONO),
     )
-    return made.set(
+    return look.set(
         **values,
         block_border_width="0px",
         block_padding="0px",

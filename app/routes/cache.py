@@ -43,20 +43,20 @@ class _Known:
     """The lives of the runs that were asked for last, each as far as its run has come."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[str, tuple[Channel, Lives, threading.Lock]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Channel, Lives, threading.Lock]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, channel: Channel) -> Lives:
         """The lives of a run up to its newest step. Raises ValueError for a run of which they cannot be shown."""
         assert channel.wire is not None
         with self._lock:
-            found = self._made.get(channel.run)
-            if found is None or found[0] is not channel:
-                found = self._made[channel.run] = (channel, Lives(channel.wire.header), threading.Lock())
-            self._made.move_to_end(channel.run)
-            while len(self._made) > HELD:
-                self._made.popitem(last=False)
-        _, lives, lock = found
+            known = self._known.get(channel.run)
+            if known is None or known[0] is not channel:
+                known = self._known[channel.run] = (channel, Lives(channel.wire.header), threading.Lock())
+            self._known.move_to_end(channel.run)
+            while len(self._known) > HELD:
+                self._known.popitem(last=False)
+        _, lives, lock = known
         with lock:
             if lives.count == 0 and channel.count and channel.wire.prefill is not None and not lives.prompt:
                 lives.learn(channel.wire.prefill)
@@ -78,7 +78,7 @@ def _steps(channel: Channel, first: int) -> Iterator[Step]:
         first += len(part)
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes; refused(status, sentence) makes a refusal."""
     known, headers = _Known(), Headers(play)
 
@@ -97,7 +97,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             why = " ".join(str(error).split())[:300] if type(error) is ValueError else type(error).__name__
             return refused(422, f"The cache of this run cannot be shown: {why}")
 
-    @made.get("/ds/run/{run}/cache")
+    @api.get("/ds/run/{run}/cache")
     async def overview(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i = _step(request, lives)
@@ -134,7 +134,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/head")
+    @api.get("/ds/run/{run}/cache/head")
     async def head(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i, row = _step(request, lives), _number(request, "row", 0, 0, lives.rows - 1)
@@ -165,7 +165,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/lives")
+    @api.get("/ds/run/{run}/cache/lives")
     async def table(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i = _step(request, lives)
@@ -175,7 +175,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/life")
+    @api.get("/ds/run/{run}/cache/life")
     async def life(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i = _step(request, lives)
@@ -194,7 +194,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/heavy")
+    @api.get("/ds/run/{run}/cache/heavy")
     async def heavy(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i = _step(request, lives)
@@ -220,11 +220,11 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/series")
+    @api.get("/ds/run/{run}/cache/series")
     async def series(run: str) -> Response:
         return await asked_of(run, lambda channel, lives: lives.series(POINTS))
 
-    @made.get("/ds/run/{run}/cache/find")
+    @api.get("/ds/run/{run}/cache/find")
     async def find(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i, text = _step(request, lives), request.query_params.get("text", "")
@@ -232,24 +232,24 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
                 raise Refused(f"Give the text to look for, at most {LONGEST} characters; this one has {len(text)}.")
             assert channel.wire is not None
             n = lives.length[i] + 1  # the newest token of the text is not read yet
-            found = places(text, lives.tokens[:n], channel.wire.text)
-            if not found:
+            spans = places(text, lives.tokens[:n], channel.wire.text)
+            if not spans:
                 return {
                     "step": i,
                     "places": [],
                     "sentence": "It stands nowhere in the text so far: look for a shorter part of it.",
                 }
-            which = min(_number(request, "which", 0, 0, 1 << 20), len(found) - 1)
-            first, last = found[which]
-            return {"step": i, "places": found, "which": which, **fate(lives, first, last, i)}
+            which = min(_number(request, "which", 0, 0, 1 << 20), len(spans) - 1)
+            first, last = spans[which]
+            return {"step": i, "places": spans, "which": which, **fate(lives, first, last, i)}
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/others")
+    @api.get("/ds/run/{run}/cache/others")
     async def others(run: str) -> Response:
         return await asked_of(run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False)
 
-    @made.get("/ds/run/{run}/cache/compare")
+    @api.get("/ds/run/{run}/cache/compare")
     async def compare(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i, other = _step(request, lives), play.find(request.query_params.get("with", "")[:16])
@@ -266,12 +266,12 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             if lives.untold or beside.untold:
                 raise Refused("One of the runs does not say which entries it evicted: record it with level “decisions”.")
             j = beside.at_length(lives.length[i])
-            made = overlap(lives, i, beside, j)
-            return {"step": i, "with": other.run, "beside": j, "layers": lives.layers, "heads": lives.heads, **made}
+            overlaps = overlap(lives, i, beside, j)
+            return {"step": i, "with": other.run, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
 
         return await asked_of(run, work)
 
-    @made.get("/ds/run/{run}/cache/attention")
+    @api.get("/ds/run/{run}/cache/attention")
     async def attention(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             i = _step(request, lives)
@@ -283,8 +283,8 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             layer = layer if layer in fields.layers else fields.layers[0]
             h = _number(request, "head", 0, 0, lives.heads - 1)
             lines = max(1, int(np.prod(fields.attention.shape[2:4])))
-            made = rows_of(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
-            seen, rows = made.pop("known"), made.pop("rows")
+            weights = rows_of(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
+            seen, rows = weights.pop("known"), weights.pop("rows")
             length = lives.length[i]
             first, newest = lives.sinks or 1, lives.near or 16
             # the row of a committed token: the root first, then what was accepted behind it
@@ -294,8 +294,8 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
                 "layers": fields.layers,
                 "layer": layer,
                 "head": h,
-                **made,
-                "texts": [_text(channel, lives, p) for p in made["positions"]],
+                **weights,
+                "texts": [_text(channel, lives, p) for p in weights["positions"]],
                 "queries": [[begin + r, _text(channel, lives, begin + r)] for r in range(rows.shape[1])],
                 "first": first,
                 "newest": newest,
@@ -304,7 +304,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await asked_of(run, work)
 
-    @made.post("/ds/run/{run}/cache/attention")
+    @api.post("/ds/run/{run}/cache/attention")
     async def record(run: str, request: Request) -> Response:
         try:
             choice = json.loads((await request.body())[:BODY] or b"{}")
@@ -372,10 +372,10 @@ def _step(request: Request, lives: Lives) -> int:
 
 def _at(channel: Channel, i: int) -> Step:
     """Step `i`, or Refused where its trace was taken away."""
-    found = channel.steps(i, i + 1)
-    if not found or found[0].step != i:
+    steps = channel.steps(i, i + 1)
+    if not steps or steps[0].step != i:
         raise Refused(f"Step {i} is not here any more: the trace of this run was removed.")
-    return found[0]
+    return steps[0]
 
 
 def _mass(step: Step, lives: Lives) -> np.ndarray | None:
@@ -391,11 +391,11 @@ def _history(channel: Channel, lives: Lives, position: int, first: int, last: in
     steps = sorted({*range(first, last + 1, every), last})
     if channel.over and channel.path.is_file():
         with closing(open_trace(channel.path)) as trace:
-            found = [trace.steps[i] for i in steps]
+            history = [trace.steps[i] for i in steps]
     else:
-        found = [_at(channel, i) for i in steps]
+        history = [_at(channel, i) for i in steps]
     columns, some = [], False
-    for step in found:
+    for step in history:
         mass = _mass(step, lives)
         some |= mass is not None
         flat = np.zeros(lives.rows, np.uint8) if mass is None or position >= mass.shape[2] else mass[:, :, position].ravel()

@@ -28,13 +28,13 @@ TITLES = {
 }
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the route to the application; refused(status, sentence) makes a refusal."""
 
-    @made.get("/ds/catalogue")
+    @api.get("/ds/catalogue")
     def catalogue() -> Response:
-        found = {"parts": [told(x, play) for x in parts() if registry(x["kind"])[x["name"]].listed], "presets": presets(play)}
-        return JSONResponse(found | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
+        shown = {"parts": [told(x, play) for x in parts() if registry(x["kind"])[x["name"]].listed], "presets": presets(play)}
+        return JSONResponse(shown | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
 
 
 def told(part: dict[str, Any], play: Play) -> dict[str, Any]:
@@ -48,10 +48,10 @@ def told(part: dict[str, Any], play: Play) -> dict[str, Any]:
 
 def needs(part: dict[str, Any]) -> list[str]:
     """What a part asks for, in words; empty: nothing but the model."""
-    asked, made = part["needs"], models(part["needs"]["models"])
-    made += [f"trained heads ({name})" for name in asked["heads"]]
-    made += ["attention"] * (asked["attention"] != "none")
-    return made + ["hidden states"] * (bool(asked["hidden"]) and not asked["heads"])
+    asked, words = part["needs"], models(part["needs"]["models"])
+    words += [f"trained heads ({name})" for name in asked["heads"]]
+    words += ["attention"] * (asked["attention"] != "none")
+    return words + ["hidden states"] * (bool(asked["hidden"]) and not asked["heads"])
 
 
 def models(roles: Iterable[str]) -> list[str]:
@@ -61,7 +61,7 @@ def models(roles: Iterable[str]) -> list[str]:
 
 def presets(play: Play) -> list[dict[str, Any]]:
     """The compositions with a name: what they are made of, and the part of a link behind the address."""
-    begin, nothing, made = opening(), usual("drafter").name, []
+    begin, nothing, rows = opening(), usual("drafter").name, []
     for name, x in PRESETS.items():
         choice = Choice(begin.prompt, x.names, x.settings, begin.seed, begin.max_new)
         knobs = {part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()}
@@ -88,5 +88,5 @@ def presets(play: Play) -> list[dict[str, Any]]:
             "why": composed.why,
             "link": recipe(choice, play.names, "link"),
         }
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows

@@ -30,7 +30,7 @@ WATCHED = 64  # open streams of several runs
 AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
     figures = Figures()
     repeats: OrderedDict[str, Repeat] = OrderedDict()
@@ -41,12 +41,12 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         names = list(dict.fromkeys(x for x in runs.split(",") if x))
         if not fewest <= len(names) <= MOST_RUNS:
             raise Refused(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
-        found = [play.find(name) for name in names]
-        if None in found:
-            raise KeyError(names[found.index(None)])
-        return [x for x in found if x is not None]
+        channels = [play.find(name) for name in names]
+        if None in channels:
+            raise KeyError(names[channels.index(None)])
+        return [x for x in channels if x is not None]
 
-    @made.get("/ds/compare")
+    @api.get("/ds/compare")
     def choices() -> Response:
         begin = opening()
         rows = [
@@ -55,12 +55,12 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         ]
         return answer({"presets": rows, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new})
 
-    @made.post("/ds/compare/start")
+    @api.post("/ds/compare/start")
     async def start(request: Request) -> Response:
         asked = choices_of(await body_of(request, BODY))
         return answer({"runs": [x.run for x in await asyncio.to_thread(begin_all, play, asked)]})
 
-    @made.get("/ds/compare/events")
+    @api.get("/ds/compare/events")
     async def events(request: Request) -> Response:
         nonlocal watched
         after = request.query_params.get("after", "")
@@ -91,25 +91,25 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         except KeyError:
             return refused(404, GONE)
 
-    @made.get("/ds/compare/summary")
+    @api.get("/ds/compare/summary")
     async def summary(runs: str = "") -> Response:
         return await compared(runs, lambda channels: answer(figures.told(channels)))
 
-    @made.get("/ds/compare/table.{kind}")
+    @api.get("/ds/compare/table.{kind}")
     async def table(kind: str, runs: str = "", base: str = "0", repeat: str = "") -> Response:
         def work(channels: list[Channel]) -> Response:
             if kind not in ("csv", "json") or base not in [str(i) for i in range(len(channels))]:
                 return refused(404, "The table comes as table.csv or table.json; base is the number of a run, from 0.")
             rounds = repeats[repeat].record() if repeat in repeats else None
-            found = figures.table(channels, int(base), rounds)
+            rows = figures.table(channels, int(base), rounds)
             name = {"content-disposition": f'attachment; filename="decodescope-compare.{kind}"', **FRESH}
             if kind == "json":
-                return JSONResponse(found, headers=name)
-            return Response(as_csv(found["rows"]), media_type="text/csv; charset=utf-8", headers=name)
+                return JSONResponse(rows, headers=name)
+            return Response(as_csv(rows["rows"]), media_type="text/csv; charset=utf-8", headers=name)
 
         return await compared(runs, work)
 
-    @made.post("/ds/compare/repeat")
+    @api.post("/ds/compare/repeat")
     async def again(request: Request) -> Response:
         said = await body_of(request, BODY)
         times, runs = said.get("times"), said.get("runs")
@@ -131,11 +131,11 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             raise Refused("These repeats are not here any more: start them again.")
         return repeats[name]
 
-    @made.get("/ds/compare/repeat/{name}")
+    @api.get("/ds/compare/repeat/{name}")
     def rounds(name: str) -> Response:
         return answer(repeat_of(name).record())
 
-    @made.post("/ds/compare/repeat/{name}/stop")
+    @api.post("/ds/compare/repeat/{name}/stop")
     def stop(name: str) -> Response:
         repeat_of(name).stop()
         return answer(repeat_of(name).record())

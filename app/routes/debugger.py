@@ -58,7 +58,7 @@ WATCHES = {
 }  # names that a page watches to begin with -> how
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
@@ -73,13 +73,13 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             # what comes from elsewhere may be well-formed and yet make no sense
             return refused(422, f"This record holds what no run writes ({type(error).__name__}): nothing was derived from it.")
 
-    @made.get("/ds/conditions")
+    @api.get("/ds/conditions")
     def names() -> Response:
         from decodescope.engine.replay.whatif import TIES
 
         return answer({"names": offered(), "limit": LONGEST, "rules": rules(), "ties": list(TIES.items())})
 
-    @made.post("/ds/conditions")
+    @api.post("/ds/conditions")
     async def checked(request: Request) -> Response:
         body = await body_of(request, BODY)
         try:
@@ -87,7 +87,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         except ConditionError as error:
             return refused(422, told(error))
 
-    @made.post("/ds/run/{run}/breaks")
+    @api.post("/ds/run/{run}/breaks")
     async def breaks(run: str, request: Request) -> Response:
         texts = (await body_of(request, BODY)).get("conditions")
         if not isinstance(texts, list) or not all(isinstance(x, str) for x in texts):
@@ -106,7 +106,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         play.pause_at(channel, Breaks(channel, conditions).hit if conditions else None)
         return [x.text for x in conditions]
 
-    @made.get("/ds/run/{run}/find")
+    @api.get("/ds/run/{run}/find")
     async def find(run: str, request: Request) -> Response:
         asked = request.query_params
         text, way, every = asked.get("condition", ""), asked.get("way", "1"), asked.get("all") == "1"
@@ -120,7 +120,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await of(run, work)
 
-    @made.get("/ds/run/{run}/watch")
+    @api.get("/ds/run/{run}/watch")
     async def watch(run: str, request: Request) -> Response:
         asked = request.query_params
 
@@ -132,40 +132,40 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return await of(run, work)
 
-    @made.post("/ds/run/{run}/whatif")
+    @api.post("/ds/run/{run}/whatif")
     async def what(run: str, request: Request) -> Response:
         body = await body_of(request, BODY)
         return await of(run, lambda channel: whatif(play, channel, body))
 
     branches = Branches(play)
 
-    @made.post("/ds/run/{run}/fork")
+    @api.post("/ds/run/{run}/fork")
     async def forked(run: str, request: Request) -> Response:
         body = await body_of(request, BODY)
         return await of(run, lambda channel: {"run": fork(play, channel, body).run})
 
-    @made.get("/ds/run/{run}/branches")
+    @api.get("/ds/run/{run}/branches")
     async def known(run: str) -> Response:
         return await of(run, branches.of)
 
 
 def offered() -> list[dict[str, Any]]:
     """The names of the language, as a page lists them; watch: what a page watches of it to begin with, or whether it can."""
-    made: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "meaning": x.meaning, "example": x.example, "kind": x.kind, "per": x.per} for name, x in FACTS.items()
     ]
-    for row in made:
+    for row in rows:
         if row["name"] in WATCHES:
             row["watch"] = WATCHES[row["name"]]
-    made.append(
+    rows.append(
         {"name": "evicts position", "meaning": "This position left the target's cache.", "example": "evicts position 7"}
     )
     examples = {"any": "any(p < 0.1)", "all": "all(p > 0.5)", "count": "count(p < 0.1) >= 2"}
-    made += [
+    rows += [
         {"name": f"{x}(…)", "meaning": meaning, "example": examples.get(x, f"{x}(accepted) > 2")}
         for x, meaning in FUNCTIONS.items()
     ]
-    return made
+    return rows
 
 
 # ---- searching
@@ -178,11 +178,11 @@ def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) ->
         first = min(first, count - 1)
     best: tuple[Step, Found] | None = None
     last = first
-    for step, found in seen(channel, condition, first if way > 0 else 0 if condition.running else first, way):
+    for step, hit in seen(channel, condition, first if way > 0 else 0 if condition.running else first, way):
         if not condition.running or way > 0 or step.step <= first:
             searched += 1
-        if found.value is True and (step.step >= first if way > 0 else step.step <= first):
-            best = (step, found)
+        if hit.value is True and (step.step >= first if way > 0 else step.step <= first):
+            best = (step, hit)
             if way > 0 or not condition.running:
                 break
         if way < 0 and condition.running and step.step >= first:
@@ -192,9 +192,9 @@ def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) ->
             return {**_none(condition, searched), "more": True, "next": last + way}
     if best is None:
         return _none(condition, searched)
-    step, found = best
-    node = None if found.node is None else found.node + 1
-    return {"step": step.step, "node": node, "why": found.why, "searched": searched}
+    step, hit = best
+    node = None if hit.node is None else hit.node + 1
+    return {"step": step.step, "node": node, "why": hit.why, "searched": searched}
 
 
 def _none(condition: Condition, searched: int) -> dict[str, Any]:
@@ -206,9 +206,9 @@ def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
     """All steps where the condition holds: the first LISTED, and how many there are."""
     until, count, searched = time.monotonic() + SEARCH_S, 0, 0
     steps: list[int] = []
-    for step, found in seen(channel, condition, 0, 1):
+    for step, hit in seen(channel, condition, 0, 1):
         searched += 1
-        if found.value is True:
+        if hit.value is True:
             count += 1
             if len(steps) < LISTED:
                 steps.append(step.step)
@@ -219,15 +219,15 @@ def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
 
 def values(channel: Channel, figure: Condition, first: int, last: int) -> dict[str, Any]:
     """The figure of each step first <= i < last; null where a step has none."""
-    until, made = time.monotonic() + SEARCH_S, []
-    for step, found in seen(channel, figure, 0 if figure.running else first, 1):
+    until, points = time.monotonic() + SEARCH_S, []
+    for step, value in seen(channel, figure, 0 if figure.running else first, 1):
         if step.step >= last:
             break
         if step.step >= first:
-            made.append([step.step, found.value])
+            points.append([step.step, value.value])
         if time.monotonic() > until:
-            return {"values": made, "more": True, "next": step.step + 1}
-    return {"values": made}
+            return {"values": points, "more": True, "next": step.step + 1}
+    return {"values": points}
 
 
 def seen(channel: Channel, condition: Condition, first: int, way: int) -> Iterator[tuple[Step, Found]]:
@@ -255,7 +255,7 @@ def _number(text: str | None, name: str, default: int) -> int:
 
 
 def _text(body: dict[str, Any], name: str) -> str:
-    found = body.get(name)
-    if not isinstance(found, str):
+    text = body.get(name)
+    if not isinstance(text, str):
         raise Refused(f'Send {{"{name}": ...}}, a text.')
-    return found
+    return text

@@ -14,10 +14,10 @@ from decodescope.app.runs.play import Play
 from decodescope.engine.core.files import FileRefusal
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the route to the application; refused(status, sentence) makes a refusal."""
 
-    @made.post("/ds/files/{kind}/{name}/{knob}")
+    @api.post("/ds/files/{kind}/{name}/{knob}")
     async def taken(kind: str, name: str, knob: str, request: Request) -> Response:
         """Keep the body, a text file that is called ?name=..., and answer with what the knob holds from now on."""
         declared, called = knob_of(kind, name, knob), request.query_params.get("name", "")[:200] or "file"

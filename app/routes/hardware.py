@@ -29,7 +29,7 @@ FIGURES = {  # of one's own device: name in the question -> what it is, unit, fa
 }
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
     known: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
     lock = threading.Lock()
@@ -37,7 +37,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
     def shapes() -> dict[str, ModelSpec]:
         return {**{x.name: x.spec for x in play.offers()}, **SHAPES}
 
-    @made.get("/ds/hardware")
+    @api.get("/ds/hardware")
     def choices() -> Response:
         devices = [
             {"key": key, "name": x.name, "kind": x.kind, "source": x.source, "bandwidth": x.bandwidth, "peak": x.peak()}
@@ -58,7 +58,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         if elsewhere is None and models:
             raise Refused("Peak and bandwidth of the machine of this run are not recorded: choose a device first.")
         own = None if here is None else Pricer(run, here)
-        found = {
+        priced = {
             "here": None if own is None else own.record(),
             "checks": [] if own is None else own.checks(),
             "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),
@@ -66,10 +66,10 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             "count": channel.count,
         }
         with lock:
-            known[key] = found
+            known[key] = priced
             while len(known) > KEPT:
                 known.popitem(last=False)
-        return found
+        return priced
 
     async def asked_of(run: str, request: Request, work: Callable[[Channel], Any]) -> Response:
         channel = await asyncio.to_thread(play.find, run)
@@ -84,21 +84,21 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         except (ValueError, ArithmeticError, LookupError) as error:  # a header of shapes that make no model
             return refused(422, f"This record cannot be priced ({type(error).__name__}).")
 
-    @made.get("/ds/run/{run}/hardware")
+    @api.get("/ds/run/{run}/hardware")
     async def hardware(run: str, request: Request) -> Response:
         asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
         return await asked_of(run, request, lambda channel: price(channel, {k: v for k, v in asked.items() if v}))
 
-    @made.get("/ds/run/{run}/operators")
+    @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:
         number = request.query_params.get("step", "")
 
         def work(channel: Channel) -> dict[str, Any]:
-            found = channel.steps(int(number), int(number) + 1) if number.isdigit() and len(number) < 10 else []
-            if not found:
+            steps = channel.steps(int(number), int(number) + 1) if number.isdigit() and len(number) < 10 else []
+            if not steps:
                 raise Refused(f"The run has {channel.count} steps, and none with this number.")
             machine = _machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
-            return {"step": int(number), "rows": Pricer(_run(channel, 1), machine).operators(found[0])}
+            return {"step": int(number), "rows": Pricer(_run(channel, 1), machine).operators(steps[0])}
 
         return await asked_of(run, request, work)
 
@@ -143,7 +143,7 @@ def _device(asked: Mapping[str, str]) -> HardwareProfile | None:
         if name not in DEVICES:
             raise Refused(f"No device {name!r} is known here: choose one of the list, or give your own figures.")
         return DEVICES[name]
-    found = {}
+    device = {}
     for key, (what, unit, factor, low, high) in FIGURES.items():
         try:
             value = float(asked.get(key, "0" if key == "launch" else ""))
@@ -151,5 +151,5 @@ def _device(asked: Mapping[str, str]) -> HardwareProfile | None:
             raise Refused(f"{what} is missing or no number: give it in {unit}.") from None
         if not (math.isfinite(value) and low <= value <= high):
             raise Refused(f"{what} = {value:g} {unit}: must lie in [{low:g}, {high:g}].")
-        found[key] = value * factor
-    return HardwareProfile("your own figures", found["peak"], found["bandwidth"], found["launch"])
+        device[key] = value * factor
+    return HardwareProfile("your own figures", device["peak"], device["bandwidth"], device["launch"])

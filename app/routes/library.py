@@ -26,10 +26,10 @@ LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
 GOING = "The run is still going: stop it, or wait for its end."
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
-    @made.get("/ds/examples")
+    @api.get("/ds/examples")
     def listed() -> Response:
         rows = [
             {
@@ -52,14 +52,14 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
             return refused(409, GOING)
         return channel if channel.path.is_file() else refused(404, "The trace of this run was removed.")
 
-    @made.get("/ds/run/{run}/report")
+    @api.get("/ds/run/{run}/report")
     def report(run: str) -> Response:
         channel = play.find(run)
         if channel is None:
             return refused(404, GONE)
         return PlainTextResponse(_report(channel), headers=FRESH)
 
-    @made.get("/ds/run/{run}/trace")
+    @api.get("/ds/run/{run}/trace")
     def trace(run: str) -> Response:
         channel = sealed(run)
         if isinstance(channel, Response):
@@ -76,21 +76,21 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         try:
             opened = open_trace(channel.path)
             try:
-                made = write(opened)
+                content = write(opened)
             finally:
                 opened.close()
         except TraceError as error:
             return refused(422, " ".join(str(error).split()))
         headers = {"content-disposition": f'attachment; filename="{name}"', **FRESH}
-        return Response(made.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers)
+        return Response(content.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers)
 
-    @made.get("/ds/run/{run}/export.html")
+    @api.get("/ds/run/{run}/export.html")
     def html(run: str) -> Response:
         from decodescope.lab.views.export import export_html
 
         return written(run, export_html, f"decodescope-{run}.html", "text/html")
 
-    @made.get("/ds/run/{run}/perfetto.json")
+    @api.get("/ds/run/{run}/perfetto.json")
     def perfetto(run: str) -> Response:
         from decodescope.lab.views.perfetto import export_perfetto
 
@@ -99,7 +99,7 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
 
         return written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
 
-    @made.get("/ds/run/{run}/decisions.csv")
+    @api.get("/ds/run/{run}/decisions.csv")
     def decisions(run: str) -> Response:
         from decodescope.lab.decision.table import export_csv
 
@@ -120,17 +120,17 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         headers = {"content-disposition": f'attachment; filename="decodescope-{run}-decisions.csv"', **FRESH}
         return StreamingResponse(lines(), media_type="text/csv; charset=utf-8", headers=headers)
 
-    _library(made, Library(play), refused)
+    _library(api, Library(play), refused)
 
 
-def _library(made: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:
+def _library(api: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:
     """The routes of the traces in the folder."""
 
-    @made.get("/ds/library")
+    @api.get("/ds/library")
     def traces() -> Response:
         return JSONResponse(library.listed(), headers=FRESH)
 
-    @made.post("/ds/library")
+    @api.post("/ds/library")
     async def upload(request: Request) -> Response:
         name = "".join(x for x in request.query_params.get("name", "")[:200] if x.isprintable()) or "The file"
         try:
@@ -152,7 +152,7 @@ def _library(made: FastAPI, library: Library, refused: Callable[[int, str], Resp
         finally:
             part.unlink(missing_ok=True)
 
-    @made.post("/ds/library/{run}/{action}")
+    @api.post("/ds/library/{run}/{action}")
     async def changed(run: str, action: str, request: Request) -> Response:
         body = b""
         async for piece in request.stream():

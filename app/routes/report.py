@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 MOST = 64  # runs of one report
 
 
-def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes; refused(status, sentence) makes a refusal."""
 
-    @made.get("/ds/report")
+    @api.get("/ds/report")
     def tables(runs: str = "") -> Response:
         def body(report: Report) -> bytes:
             return json.dumps(told(report), allow_nan=False).encode("utf-8", "replace")
 
         return answer(runs, body, "application/json", {})
 
-    @made.get("/ds/report.html")
+    @api.get("/ds/report.html")
     def page(runs: str = "") -> Response:
         from decodescope.lab.reports.page import page as written
 
@@ -51,25 +51,25 @@ def add(made: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> N
         names = list(dict.fromkeys(x for x in runs.split(",") if x))
         if not 0 < len(names) <= MOST:
             return refused(400, f"A report is on 1 to {MOST} runs; {len(names)} were named.")
-        found: list[Channel] = []
+        channels: list[Channel] = []
         for name in names:
             channel = play.find(name)
             if channel is None or not (channel.going or channel.path.is_file()):
                 return refused(404, f"{GONE} Choose others above.")
             if channel.going:
                 return refused(409, GOING)
-            found.append(channel)
-        if sum(x.path.stat().st_size for x in found) > LARGEST:
+            channels.append(channel)
+        if sum(x.path.stat().st_size for x in channels) > LARGEST:
             return refused(413, f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.")
         try:
-            made = body(report(_opened(found)))
+            page = body(report(_opened(channels)))
         except (ValueError, LookupError, ArithmeticError) as error:
             if isinstance(error, Refused):
                 raise
             # what comes from elsewhere may be well-formed and yet make no sense
             known = sentence(error) if isinstance(error, Refusal) else "one of these traces holds what no run writes."
             return refused(422, f"There is no report on this: {known}")
-        return Response(made, media_type=kind, headers={**FRESH, **headers})
+        return Response(page, media_type=kind, headers={**FRESH, **headers})
 
 
 def _opened(channels: list[Channel]) -> Iterator[Trace]:

@@ -41,44 +41,44 @@ def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]
         raise Refused(f"node = {node}: step {number} has {count} nodes beside the root.")
     admit_files(play, channel.wire.header)
     try:
-        found = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties))
+        derived = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties))
     except NeedsRun as needs:
         return {"kind": "rerun", "why": str(needs)}
-    return _derived(channel.wire, step, node, found)
+    return _derived(channel.wire, step, node, derived)
 
 
-def _derived(wire: Wire, step: Step, node: int, found: Derived) -> dict[str, Any]:
+def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, Any]:
     """The answer of a what-if, with nodes as on the wire."""
     own = 0 if step.draft is None else len(step.draft.tokens)
-    trials = {x.node: x for x in found.trials}
+    trials = {x.node: x for x in derived.trials}
     recorded = wire.nodes(step)[node]
     assert recorded is not None
     row = dict(zip(("parent", "text", "token", "q", "p", "u", "status", "r", "threshold"), recorded, strict=False))
     was = row.get("status", "unreached")
     if node <= own:
         trial = trials.get(node - 1)
-        status = "accept" if node - 1 in found.path else "unreached" if trial is None or trial.ok else "reject"
-        told = {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
-        row |= told
-        unknown = trial is None and bool(found.missing)
+        status = "accept" if node - 1 in derived.path else "unreached" if trial is None or trial.ok else "reject"
+        numbers = {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
+        row |= numbers
+        unknown = trial is None and bool(derived.missing)
         flips = not unknown and status != was
     else:
-        status = STATUS_OF_ORIGIN.get(found.origin, "target") if found.token is not None else "unreached"
-        row |= {"token": found.token, "text": None if found.token is None else wire.text(found.token), "u": found.u}
-        row |= {"parent": found.path[-1] + 1 if found.path else 0, "p": None}
-        flips = found.token is not None and (step.extra is None or found.token != step.extra.token)
+        status = STATUS_OF_ORIGIN.get(derived.origin, "target") if derived.token is not None else "unreached"
+        row |= {"token": derived.token, "text": None if derived.token is None else wire.text(derived.token), "u": derived.u}
+        row |= {"parent": derived.path[-1] + 1 if derived.path else 0, "p": None}
+        flips = derived.token is not None and (step.extra is None or derived.token != step.extra.token)
     emitted = [
         [token, wire.text(token), STATUS_OF_ORIGIN.get(origin, "target")]
-        for token, origin in zip(found.emitted, found.origins, strict=True)
+        for token, origin in zip(derived.emitted, derived.origins, strict=True)
     ]
     return {
         "kind": "derived",
         "node": {"index": node, "q": None, **row, "status": status},
-        "path": [0, *(x + 1 for x in found.path)],
+        "path": [0, *(x + 1 for x in derived.path)],
         "emitted": emitted,
-        "lines": found.lines,
+        "lines": derived.lines,
         "flips": flips,
-        "missing": found.missing or None,
+        "missing": derived.missing or None,
     }
 
 

@@ -25,8 +25,8 @@ class Headers:
     def alike(self, run: str, header: Header) -> list[str]:
         """Ids of the other runs with this prompt and these layers and heads, the newest first, then the examples."""
         paths = [path for path in self.play.folder.glob("*.dstrace") if RUN.fullmatch(path.stem)]
-        found = sorted((-state[0], path.stem, path) for path in paths if (state := _state(path)) is not None)
-        listed = [(name, path) for _, name, path in found] + [(x.run, x.path) for x in examples()]
+        newest = sorted((-state[0], path.stem, path) for path in paths if (state := _state(path)) is not None)
+        listed = [(name, path) for _, name, path in newest] + [(x.run, x.path) for x in examples()]
         return [name for name, path in listed if name != run and self._fits(path, header)][:OTHERS]
 
     def _fits(self, path: Path, header: Header) -> bool:
@@ -51,7 +51,7 @@ class Headers:
 
 def _state(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size

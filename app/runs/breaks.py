@@ -39,12 +39,12 @@ class Breaks:
                 if watch.condition.running:  # it was set while the run went: it has not seen the steps before
                     for before in self.channel.steps(due, step.step):
                         watch.see(before, wire.pieces)
-                found = watch.see(step, wire.pieces)
+                hit = watch.see(step, wire.pieces)
             except ConditionError as error:
                 broke = broke or self._told(watch.condition, step, str(error))
             else:
-                if found.value is True and broke is None:
-                    broke = self._told(watch.condition, step, found.why)
+                if hit.value is True and broke is None:
+                    broke = self._told(watch.condition, step, hit.why)
         if broke is not None:
             self.channel.broke = broke
         return broke is not None

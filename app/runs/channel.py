@@ -66,24 +66,24 @@ class Channel:
     def recorded(cls, run: str, path: Path) -> Channel:
         """The channel of a run whose trace lies on disk; a LONG one is learnt by a thread while its beginning is there.
         Raises TraceError if it cannot be read."""
-        made, trace = cls(run, path), open_trace(path)
-        made.total = len(trace.steps)
-        made.end = trace.end or End("interrupted", [], made.total, trace.damage or "")
+        channel, trace = cls(run, path), open_trace(path)
+        channel.total = len(trace.steps)
+        channel.end = trace.end or End("interrupted", [], channel.total, trace.damage or "")
         assert trace.file is not None
         records = trace.file.records()
         try:
-            for record in islice(records, FIRST if made.total > LONG else None):
-                made.write(record)
+            for record in islice(records, FIRST if channel.total > LONG else None):
+                channel.write(record)
         except BaseException:
             trace.close()
             raise
-        if made.total <= LONG:
+        if channel.total <= LONG:
             trace.close()
-            return made
-        made._trace, made.reading = trace, True
-        made._reader = threading.Thread(target=made._read_on, args=(records,), daemon=True)
-        made._reader.start()
-        return made
+            return channel
+        channel._trace, channel.reading = trace, True
+        channel._reader = threading.Thread(target=channel._read_on, args=(records,), daemon=True)
+        channel._reader.start()
+        return channel
 
     def _read_on(self, records: Iterator[Record]) -> None:
         """Learn the rest of a recorded run."""
@@ -179,12 +179,12 @@ class Channel:
 
     def state(self) -> dict[str, Any]:
         """Where the run stands, as plain data."""
-        made: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
+        state: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
         if self.reading:
-            made["of"] = self.total
+            state["of"] = self.total
         if self.end is not None:
-            made |= {"reason": self.end.reason, "message": self.end.message}
-        return made
+            state |= {"reason": self.end.reason, "message": self.end.message}
+        return state
 
     def range(self, first: int, last: int) -> bytes:
         """Whole steps first <= i < last as JSON, as many as fit into one answer; "next" says where to go on."""
@@ -209,15 +209,15 @@ def event(kind: str, body: bytes, number: int | None = None) -> bytes:
 
 def _part(channel: Channel, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
     """Steps as events, as many as fit into one UPDATE; of those that a reader catches up with only the newest is drawn."""
-    made: list[bytes] = []
+    lines: list[bytes] = []
     used = 0
     for step in channel.steps(first, last):
         body = encode(wire.step(step) if step.step == count - 1 else wire.brief(step))
         used += len(body)
-        if made and used > UPDATE:
+        if lines and used > UPDATE:
             break
-        made.append(event("step", body, step.step))
-    return made
+        lines.append(event("step", body, step.step))
+    return lines
 
 
 async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncIterator[bytes]:
@@ -229,15 +229,15 @@ async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncI
     yield b"retry: 500\n\n"
     channel.readers += 1
     try:
-        sent, told, headed = after + 1, None, False
+        sent, state_sent, headed = after + 1, None, False
         spoke = time.monotonic()
         while True:
             out: list[bytes] = []
             over = channel.over  # looked at before the count: what is made meanwhile comes with the next round
             state = channel.state()
             waiting = ahead(channel) if ahead is not None and state["status"] == "queued" else 0
-            if (state["status"], waiting, state["broke"]) != told:
-                told = (state["status"], waiting, state["broke"])
+            if (state["status"], waiting, state["broke"]) != state_sent:
+                state_sent = (state["status"], waiting, state["broke"])
                 out.append(event("state", encode({**state, "kind": "state", "ahead": waiting})))
             wire, count = channel.wire, channel.count
             if wire is not None and not headed:

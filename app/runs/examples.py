@@ -29,7 +29,7 @@ class Example:
 def examples() -> tuple[Example, ...]:
     """All that are there, the one that the page opens on first; none where the package came without them."""
     try:
-        found = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
+        rows = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
     except OSError:
         return ()
-    return tuple(x for x in (Example(**row) for row in found) if x.path.is_file())
+    return tuple(x for x in (Example(**row) for row in rows) if x.path.is_file())

@@ -63,7 +63,7 @@ def knob_of(kind: str, name: str, knob: str) -> Param:
     from decodescope.engine.core.component import KINDS, registry
 
     shelf = registry(kind) if kind in KINDS else {}
-    found = [x for x in shelf[name].params() if x.name == knob and x.file] if name in shelf else []
-    if not found:
+    knobs = [x for x in shelf[name].params() if x.name == knob and x.file] if name in shelf else []
+    if not knobs:
         raise Refused("A file is taken for a knob that reads one: choose the part on the page, and its file there.")
-    return found[0]
+    return knobs[0]

@@ -41,26 +41,26 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
         raise Refused("The steps before this one are not in the record any more: nothing can be forked off it.")
     header, forced = wire.header, forced_nodes(steps[number], body.get("force") or [])
     admit_files(play, header)
-    told = {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
+    asked = {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
     method, numbers = changed(play, header, number, change), _numbers(change)
     target, others = play.models["target"], {role: x for role, x in play.models.items() if role != "target"}
     from decodescope.engine.replay.fork import Fork
 
-    made: list[Fork] = []
+    forks: list[Fork] = []
 
     def session() -> Fork:
-        more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": told, **numbers}
-        made.append(Fork(target, header, steps, number, models=others, **more))
-        return made[0]
+        more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": asked, **numbers}
+        forks.append(Fork(target, header, steps, number, models=others, **more))
+        return forks[0]
 
-    found = play.launch(session)
-    found.fork = made[0].story
-    return found
+    channel_forked = play.launch(session)
+    channel_forked.fork = forks[0].story
+    return channel_forked
 
 
 def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
     """Drafted node -> whether it is accepted, from [{"node", "verdict"}], whose nodes are those of the wire."""
-    made: dict[int, bool] = {}
+    forced: dict[int, bool] = {}
     if not isinstance(asked, list) or len(asked) > 64:
         raise Refused('force is a list of at most 64 verdicts, {"node": 3, "verdict": "accept"}.')
     for one in asked:
@@ -70,8 +70,8 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
             raise Refused(f"Node {str(node)[:20]} of step {step.step} was not drafted, so no verdict can be forced on it.")
         if verdict not in ("accept", "reject"):
             raise Refused(f"A verdict is accept or reject, not {str(verdict)[:20]!r}.")
-        made[own] = verdict == "accept"
-    return made
+        forced[own] = verdict == "accept"
+    return forced
 
 
 def admit_files(play: Play, header: Header) -> None:
@@ -92,8 +92,8 @@ def changed(play: Play, header: Header, step: int, change: Any) -> Method | None
             else f"A fork can change {known}, and not {str(change if not isinstance(change, dict) else odd)[:40]!r}."
         )
     before = recorded(replace(header, method=method_at(header, step)))
-    made = merged(before, change)
-    return None if made == before else play.method(made)
+    after = merged(before, change)
+    return None if after == before else play.method(after)
 
 
 def merged(before: Choice, change: Mapping[str, Any]) -> Choice:
@@ -136,23 +136,23 @@ def _heat(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperatur
 
 
 def _mapping(change: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = change.get(key) or {}
-    if not isinstance(found, dict):
+    mapping = change.get(key) or {}
+    if not isinstance(mapping, dict):
         raise Refused(f"{key} of a change must be an object.")
-    return found
+    return mapping
 
 
 def _numbers(change: Mapping[str, Any]) -> dict[str, int]:
     """Seed and length, where they are changed."""
-    made = {}
+    numbers = {}
     for key, name, low, high in (("seed", "seed", 0, SEEDS), ("new", "max_new_tokens", 1, MOST_NEW)):
         value = change.get(key)
         if value is None:
             continue
         if type(value) is not int or not low <= value <= high:
             raise Refused(f"{name} = {str(value)[:20]}: must be a whole number in [{low}, {high}].")
-        made[name] = value
-    return made
+        numbers[name] = value
+    return numbers
 
 
 # ---- which there are
@@ -168,21 +168,21 @@ class Branches:
     def of(self, channel: Channel) -> dict[str, Any]:
         """The run that this one was forked off, if it is one, and the forks off it."""
         own = channel.fork or (channel.wire.header.fork if channel.wire is not None else None)
-        found = {run: (fork, status) for run, fork, status in self._all() if fork.get("of") == channel.run}
+        branches = {run: (fork, status) for run, fork, status in self._all() if fork.get("of") == channel.run}
         return {
             "of": None if own is None else _row(str(own.get("of")), own, None),
-            "branches": [_row(run, fork, status) for run, (fork, status) in found.items()],
+            "branches": [_row(run, fork, status) for run, (fork, status) in branches.items()],
         }
 
     def _all(self) -> list[tuple[str, dict[str, Any], str]]:
-        made, seen = [], set()
+        rows, seen = [], set()
         for run, one in self.play.channels().items():
             seen.add(run)
             fork = one.fork or (one.wire.header.fork if one.wire is not None else None)
             if fork is not None:
-                made.append((run, fork, one.status))
+                rows.append((run, fork, one.status))
         others = (x for x in sorted(self.play.folder.glob("*" + SUFFIX)) if x.stem not in seen)
-        return made + [(path.stem, fork, "done") for path in others if (fork := self._fork(path)) is not None]
+        return rows + [(path.stem, fork, "done") for path in others if (fork := self._fork(path)) is not None]
 
     def _fork(self, path: Path) -> dict[str, Any] | None:
         try:
@@ -198,5 +198,5 @@ class Branches:
 
 def _row(run: str, fork: Mapping[str, Any], status: str | None) -> dict[str, Any]:
     forced = [{"node": node + 1, "verdict": "accept" if ok else "reject"} for node, ok in fork.get("forced", [])]
-    made = {"run": run, "name": fork.get("name", ""), "step": fork.get("step"), "change": fork.get("change"), "forced": forced}
-    return made if status is None else {**made, "status": status}
+    row = {"run": run, "name": fork.get("name", ""), "step": fork.get("step"), "change": fork.get("change"), "forced": forced}
+    return row if status is None else {**row, "status": status}

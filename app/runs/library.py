@@ -194,8 +194,8 @@ def _told_of(path: Path) -> dict[str, Any]:
             said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
         if path.stat().st_size > SUMMED:
             return said
-        made = summarise(trace)
-        said |= {"tokens": made.tokens, "tau": made.tau, "rate": made.tokens_per_s, "end": made.end}
+        summary = summarise(trace)
+        said |= {"tokens": summary.tokens, "tau": summary.tau, "rate": summary.tokens_per_s, "end": summary.end}
         return said | {"bars": _bars([len(step.emitted) for step in trace.steps]), "text": _text(trace)}
     except ValueError as error:  # a record in the middle is bad
         return {"trouble": _short(told(error), path)}
@@ -238,12 +238,12 @@ def _checked(upload: Path, limits: TraceLimits) -> str:
                 wire.learn(record)  # type: ignore[arg-type]  # behind the header and before the end
         text = 0
         for step in trace.steps:
-            own, told = _characters(wire, step), f"step {step.step} would be"
+            own, begins = _characters(wire, step), f"step {step.step} would be"
             text += own
             if own > STEP_TEXT:
-                raise Refused(f"{told} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are.")
+                raise Refused(f"{begins} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are.")
             if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will ask for it
-                raise Refused(f"{told} {size:,} bytes on the page, and at most {UPDATE:,} are shown.")
+                raise Refused(f"{begins} {size:,} bytes on the page, and at most {UPDATE:,} are shown.")
             if text > RUN_TEXT:
                 raise Refused(f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit.")
         return trace.header.run

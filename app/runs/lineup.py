@@ -33,7 +33,7 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
     if not isinstance(warm, int | float) or not 0 < warm <= HOTTEST:
         raise Refused(f"The temperature must lie in (0, {HOTTEST:g}].")
     common: dict[str, Any] = {"prompt": str(said.get("prompt") or ""), "seed": said["seed"], "max_new": said["new"]}
-    made = []
+    choices = []
     for text in map(str, methods):
         if text in PRESETS:
             choice = Choice("", PRESETS[text].names, PRESETS[text].settings)
@@ -41,8 +41,8 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
             choice = from_json(text)
         else:
             raise Refused(f"There is no preset {text[:40]!r} here: choose one of the list.")
-        made.append(replace(_sampled(choice, sampler, float(warm)), **common))
-    return made
+        choices.append(replace(_sampled(choice, sampler, float(warm)), **common))
+    return choices
 
 
 def _sampled(choice: Choice, sampler: str, warm: float) -> Choice:

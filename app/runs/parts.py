@@ -28,11 +28,11 @@ def parts() -> list[dict[str, Any]]:
     from decodescope.engine.method import Method
 
     headlines, figures = book()["headlines"], book()["measured"]["figures"]
-    made = []
+    rows = []
     for kind in KINDS:
         for name, cls in registry(kind).items():
             part: Any = cls()
-            made.append(
+            rows.append(
                 {
                     "kind": kind,
                     "name": name,
@@ -51,7 +51,7 @@ def parts() -> list[dict[str, Any]]:
                     },
                 }
             )
-    return made
+    return rows
 
 
 def idea(cls: type) -> str:

@@ -88,14 +88,14 @@ def _chosen(choice: Choice) -> dict[str, Any]:
 
 def _set(choice: Choice) -> dict[str, list[tuple[Param, Any]]]:
     """The knobs that are not as their component has them, by part, with their values."""
-    made = {}
+    settings = {}
     for part, knobs in choice.settings.items():
         known = declared(choice.names, part)
         values = [(known[name], known[name].read(value, part)) for name, value in knobs.items()]
         changed = [(knob, value) for knob, value in values if value != knob.default]
         if changed:
-            made[part] = changed
-    return made
+            settings[part] = changed
+    return settings
 
 
 def declared(names: Mapping[str, Any], part: str) -> dict[str, Param]:
@@ -136,15 +136,15 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
         names["strategy"] = usual("strategy").name
     names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
     still = {*names, *names.get("sampler", ())} - {kind, name}
-    made = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
-    if kind == "sampler" or (kind in names and not why(made)):
-        return made
+    other_choice = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
+    if kind == "sampler" or (kind in names and not why(other_choice)):
+        return other_choice
     for preset in sorted((x for x in PRESETS.values() if kind in x.names), key=lambda x: x.names[kind] != name):
         own = {x: knobs for x, knobs in preset.settings.items() if x != kind or preset.names[kind] == name}
         other = replace(choice, names={**preset.names, kind: name}, settings=own)
         if not why(other):
             return other
-    return made
+    return other_choice
 
 
 def opening() -> Choice:
@@ -176,8 +176,8 @@ def recorded(header: Header) -> Choice:
     if "policy" in settings:
         settings["policy"] = _asked(method.policy, header)
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
-    told = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
-    return Choice(told.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens)
+    prompt = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
+    return Choice(prompt.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens)
 
 
 def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Repeat:
         self.job: Job | None = None
         self._prompt: list[int] = headers[0].prompt.tolist()
         self._first = [_first(channel) for channel in channels]
-        made = [_contestants(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
-        self._warm, self._field = [warm for warm, _ in made], [one for _, one in made]
+        pairs = [_contestants(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
+        self._warm, self._field = [warm for warm, _ in pairs], [one for _, one in pairs]
         for one in (*self._warm, *self._field):
             one.write = self._until_stopped(one.write)
         self._device = play.models["target"].decoder.device
@@ -130,16 +130,16 @@ class Repeat:
         n, job = self.rounds, self.job
         each = [(run, rates[:n], same) for run, rates, same in zip(self.runs, self._rates, self._same, strict=True)]
         whole = n >= 2 and all(all(rates) for _, rates, _ in each)
-        made: dict[str, Any] = {"id": self.run_id, "rounds": n, "times": self.times, "sure": SURE}
-        made["over"] = self.end is not None or (job is not None and job.over)
-        made["status"] = "queued" if job is None else job.status
-        made["message"] = "" if job is None else job.message
-        made["runs"] = [{"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each]
-        made["ratios"] = {}
+        record: dict[str, Any] = {"id": self.run_id, "rounds": n, "times": self.times, "sure": SURE}
+        record["over"] = self.end is not None or (job is not None and job.over)
+        record["status"] = "queued" if job is None else job.status
+        record["message"] = "" if job is None else job.message
+        record["runs"] = [{"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each]
+        record["ratios"] = {}
         for base, slow, _ in each if whole else []:
             times = {run: [x / y for x, y in zip(quick, slow, strict=True)] for run, quick, _ in each}
-            made["ratios"][base] = {run: middle(ratio) for run, ratio in times.items() if run != base}
-        return made
+            record["ratios"][base] = {run: middle(ratio) for run, ratio in times.items() if run != base}
+        return record
 
 
 def _first(channel: Channel) -> list[int]:

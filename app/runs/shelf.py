@@ -86,16 +86,16 @@ class Shelf:
             self._phase, self._since = "starting the engine", time.monotonic()
             from decodescope.engine.load import load
 
-            found: dict[str, Model] = {}
+            models: dict[str, Model] = {}
             for role, name in names.items():
-                there = [*self.models.values(), *found.values()]
+                there = [*self.models.values(), *models.values()]
                 same = next((x for x in there if name in (x.name, str(x.path))), None)
                 self._phase, self._since = f"loading {role} {Path(name).name}", time.monotonic()
-                found[role] = same or load(name)
-                found[role].name = self._titles.get(name, found[role].name)
+                models[role] = same or load(name)
+                models[role].name = self._titles.get(name, models[role].name)
             self._phase, self._since = "measuring this machine", time.monotonic()
-            _measure(found[TARGET])
-            self.models, self.names = found, names
+            _measure(models[TARGET])
+            self.models, self.names = models, names
         except Exception as error:  # whatever it is, the page says it
             self.trouble = told(error)
         finally:
@@ -104,10 +104,10 @@ class Shelf:
 
     def state(self) -> dict[str, Any]:
         """What of the models is there: phase and seconds while loading, then their shapes."""
-        made: dict[str, Any] = {"ready": bool(self.models) and self._ready.is_set(), "error": self.trouble}
+        state: dict[str, Any] = {"ready": bool(self.models) and self._ready.is_set(), "error": self.trouble}
         if self._phase:
-            made |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
-        made["models"] = [
+            state |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
+        state["models"] = [
             {
                 "role": role,
                 "name": model.name,
@@ -117,7 +117,7 @@ class Shelf:
             }
             for role, model in self.models.items()
         ]
-        return made
+        return state
 
     # ---- choosing others
 
@@ -125,13 +125,13 @@ class Shelf:
         """The models that can be chosen: shipped, in the configured folder, in the hub's cache. Only configs are read."""
         from decodescope.engine.load import models as shipped
 
-        found = [_offer(x["name"], x["name"], "shipped", Path(x["path"])) for x in shipped()]
+        offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"])) for x in shipped()]
         if self.more is not None and self.more.is_dir():
             root = self.more.resolve()
             inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]  # no link that leads out
-            found += [_offer(str(x.resolve()), x.name, "folder", x) for x in inside]
-        found += [_offer(str(x), name, "hub", x) for name, x in _cached()]
-        offers = [x for x in found if x is not None][:MOST_OFFERED]
+            offered += [_offer(str(x.resolve()), x.name, "folder", x) for x in inside]
+        offered += [_offer(str(x), name, "hub", x) for name, x in _cached()]
+        offers = [x for x in offered if x is not None][:MOST_OFFERED]
         self._offered = {x.key: x for x in offers}
         return offers
 
@@ -213,12 +213,12 @@ def _cached() -> list[tuple[str, Path]]:
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
 
-        found = []
+        repositories = []
         for folder in sorted(Path(HF_HUB_CACHE).glob("models--*")):
             snapshots = sorted((folder / "snapshots").glob("*"), key=lambda x: x.stat().st_mtime)
             if snapshots:
-                found.append((folder.name.removeprefix("models--").replace("--", "/"), snapshots[-1]))
-        return found
+                repositories.append((folder.name.removeprefix("models--").replace("--", "/"), snapshots[-1]))
+        return repositories
     except (ImportError, OSError):
         return []
 

@@ -63,21 +63,21 @@ class Figures:
 
     def told(self, channels: Sequence[Channel]) -> dict[str, Any]:
         """A row per run, and what is to be said of each two of those that have begun. Raises Refused."""
-        found = [self._row(channel) for channel in channels]
-        rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, found, strict=False)]
+        sides = [self._row(channel) for channel in channels]
+        rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, sides, strict=False)]
         pairs = []
-        for i, j in combinations(range(len(found)), 2):
-            a, b, names = found[i][0], found[j][0], (LETTERS[i], LETTERS[j])
+        for i, j in combinations(range(len(sides)), 2):
+            a, b, names = sides[i][0], sides[j][0], (LETTERS[i], LETTERS[j])
             if a is not None and b is not None:
-                made = contrast(a, b, names)
-                texts = [a.text_of(made.at), b.text_of(made.at)]
-                pairs.append({"a": i, "b": j, **made.record(), "texts": texts, "chance": chance(a, b, made, names)})
+                contrasted = contrast(a, b, names)
+                texts = [a.text_of(contrasted.at), b.text_of(contrasted.at)]
+                pairs.append({"a": i, "b": j, **contrasted.record(), "texts": texts, "chance": chance(a, b, contrasted, names)})
         return {"rows": rows, "pairs": pairs}
 
     def table(self, channels: Sequence[Channel], base: int, rounds: dict[str, Any] | None) -> dict[str, Any]:
         """The same with every run's speed against that of run number `base`: from `rounds`, or from one run of each."""
-        found = self.told(channels)
-        rows, pairs = found["rows"], {(x["a"], x["b"]): x for x in found["pairs"]}
+        compared = self.told(channels)
+        rows, pairs = compared["rows"], {(x["a"], x["b"]): x for x in compared["pairs"]}
         ratios = (rounds or {}).get("ratios", {}).get(rows[base]["run"], {})
         for i, row in enumerate(rows):
             pair = pairs.get((min(i, base), max(i, base)))
@@ -89,7 +89,7 @@ class Figures:
                 row |= {"ratio": again["median"], "ratio_low": low, "ratio_high": high, "ratio_n": again["n"]}
             elif row.get("rate") and rows[base].get("rate"):
                 row |= {"ratio": row["rate"] / rows[base]["rate"], "ratio_n": 1}
-        return {**found, "base": LETTERS[base], "repeats": rounds}
+        return {**compared, "base": LETTERS[base], "repeats": rounds}
 
     def _row(self, channel: Channel) -> tuple[Side | None, dict[str, Any]]:
         key = (channel.run, channel.count, channel.over)
@@ -102,16 +102,16 @@ class Figures:
             return None, begun
         try:
             side = _side(channel)
-            made = (side, begun | _figures(side))
+            row = (side, begun | _figures(side))
         except (ValueError, LookupError, ArithmeticError) as error:
             # what comes from elsewhere may be well-formed and yet make no sense
             why = "" if isinstance(error, Refusal) else "A run cannot be compared. "
             raise Refused(why + told(error)) from None
         with self._lock:
-            self._known[key] = made
+            self._known[key] = row
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-        return made
+        return row
 
 
 def _side(channel: Channel) -> Side:
@@ -120,9 +120,9 @@ def _side(channel: Channel) -> Side:
             return Side.of(trace)
     assert channel.wire is not None
     known = [x for x in (channel.wire.header, channel.wire.prefill) if x is not None]
-    made = Side.of(Trace([*known, *channel.steps(0, channel.count)]))
-    made.over = channel.over
-    return made
+    side = Side.of(Trace([*known, *channel.steps(0, channel.count)]))
+    side.over = channel.over
+    return side
 
 
 def _figures(side: Side) -> dict[str, Any]:

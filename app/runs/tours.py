@@ -29,7 +29,7 @@ class Stop:
 def tours() -> dict[str, tuple[Stop, ...]]:
     """Name of an example -> its stops; none where the package came without them."""
     try:
-        found = json.loads((FOLDER / "tours.json").read_text(encoding="utf-8"))
+        rows = json.loads((FOLDER / "tours.json").read_text(encoding="utf-8"))
     except OSError:
         return {}
-    return {name: tuple(Stop(**stop) for stop in stops) for name, stops in found.items()}
+    return {name: tuple(Stop(**stop) for stop in stops) for name, stops in rows.items()}

@@ -55,8 +55,8 @@ COMPOSITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, Any]]]] = {
 
 def compositions(drafted: bool = True) -> dict[str, Method]:
     """The methods that are compared unless others are named; those with a draft model only if there is one (`drafted`)."""
-    made = {name: Method.named(*parts) for name, parts in COMPOSITIONS.items()}
-    return {name: method for name, method in made.items() if drafted or "draft" not in method.lanes}
+    methods = {name: Method.named(*parts) for name, parts in COMPOSITIONS.items()}
+    return {name: method for name, method in methods.items() if drafted or "draft" not in method.lanes}
 
 
 def under(methods: Mapping[str, Method], temperature: float) -> dict[str, Method]:
@@ -188,21 +188,21 @@ class Bench:
 
     def answer(self, method: Method, prompt: list[int], longest: int) -> Answer:
         """Decode one answer of at most `longest` tokens."""
-        made = Answer(prompt)
+        answer = Answer(prompt)
         level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "counts"
         try:
             models = self.models(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
             began = session.start()
-            made.prefill_s = began.wall_us / 1e6
-            made.kv_bytes = sum(c.held_bytes for c in began.cache)
+            answer.prefill_s = began.wall_us / 1e6
+            answer.kv_bytes = sum(c.held_bytes for c in began.cache)
             for step in session.stream():
-                made.add(step, session.done)
+                answer.add(step, session.done)
             assert session.end is not None
-            made.end = session.end.reason
+            answer.end = session.end.reason
         except (MethodError, EngineFault) as error:
-            made.end, made.fault = getattr(error, "reason", "bad_input"), str(error)
-        return made
+            answer.end, answer.fault = getattr(error, "reason", "bad_input"), str(error)
+        return answer
 
     def longest(self, question: Question) -> int:
         """The most tokens that an answer to the question may have."""

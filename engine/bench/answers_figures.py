@@ -66,7 +66,7 @@ class Result(Gathered[Row]):
         names = list(self.settings["methods"])
         kinds = list(dict.fromkeys(row.kind for row in self.rows))
         of = {name: [row for row in self.rows if row.method == name] for name in names}
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "labbench": VERSION,
             "settings": self.settings,
             "complete": self.complete,
@@ -89,7 +89,7 @@ class Result(Gathered[Row]):
             },
             "rows": [{**asdict(row), "score": row.score} for row in self.rows],
         }
-        return {**found, "targets": targets(found)}
+        return {**record, "targets": targets(record)}
 
 
 def figures(rows: Sequence[Row], plain: Sequence[Row]) -> dict[str, Any]:
@@ -199,14 +199,14 @@ def _upto(row: Mapping[str, Any], tag: str, most: int) -> bool:
     return isinstance(value, int) and value <= most
 
 
-def targets(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def targets(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each target: `what`, `goal`, the `value` of plain decoding, over how many `questions`, and whether it is `met`;
     value and met are None where no such question was asked. found: a Result's record."""
-    rows = [row for row in found["rows"] if row["method"] == BASELINE and row["score"] is not None]
-    told = []
+    rows = [row for row in record["rows"] if row["method"] == BASELINE and row["score"] is not None]
+    compared = []
     for target in TARGETS:
         values = [target.value(row) for row in rows if target.counts(row)]
         value = mean(values)
         met = None if value is None else value >= target.goal
-        told.append({"what": target.what, "goal": target.goal, "value": value, "questions": len(values), "met": met})
-    return told
+        compared.append({"what": target.what, "goal": target.goal, "value": value, "questions": len(values), "met": met})
+    return compared

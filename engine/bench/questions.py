@@ -50,7 +50,7 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
         raise LabBenchError(f"The questions {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if len(data) > FILE_BYTES:
         raise LabBenchError(f"The questions {path} are more than {FILE_BYTES >> 20} MiB, the limit: give a shorter file.")
-    found: list[Question] = []
+    questions: list[Question] = []
     bad: list[str] = []
     seen: dict[int | str, int] = {}
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -61,15 +61,15 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
             first = seen.setdefault(question.id, number)
             if first != number:
                 raise LabBenchError(f"question_id {question.id!r} stands in line {first} already: give each its own.")
-            found.append(question)
+            questions.append(question)
         except LabBenchError as error:
             bad.append(f"Line {number} of {path}: {error}")
     if bad:
         more = [f"{len(bad) - TOLD} further lines are bad too."] if len(bad) > TOLD else []
         raise LabBenchError("\n".join([*bad[:TOLD], *more]))
-    if not found:
+    if not questions:
         raise LabBenchError(f"The questions {path} are none: give one JSON object a line.")
-    return found, {"file": Path(path).name, "file_sha256": hashlib.sha256(data).hexdigest()}
+    return questions, {"file": Path(path).name, "file_sha256": hashlib.sha256(data).hexdigest()}
 
 
 def question_of(line: bytes) -> Question:
@@ -118,21 +118,21 @@ def kinds(questions: Iterable[Question]) -> dict[str, int]:
 def first_of_each(questions: Iterable[Question], count: int) -> list[Question]:
     """The first `count` questions of every kind, in their order."""
     taken: Counter[str] = Counter()
-    found = []
+    chosen = []
     for x in questions:
         taken[x.kind] += 1
         if taken[x.kind] <= count:
-            found.append(x)
-    return found
+            chosen.append(x)
+    return chosen
 
 
 def even_of_each(questions: Iterable[Question], count: int) -> list[Question]:
     """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
     whole = list(questions)
-    sizes, seen, found = kinds(whole), Counter[str](), []
+    sizes, seen, chosen = kinds(whole), Counter[str](), []
     for x in whole:
         size, at = sizes[x.kind], seen[x.kind]
         seen[x.kind] += 1
         if size <= count or at in {(2 * i + 1) * size // (2 * count) for i in range(count)}:
-            found.append(x)
-    return found
+            chosen.append(x)
+    return chosen

@@ -153,10 +153,10 @@ class Kept:
 
     def seal(self) -> None:
         """Write the whole as one object, and remove the other file."""
-        made = self.out.with_name(self.out.name + ".new")
+        fresh = self.out.with_name(self.out.name + ".new")
         try:
-            made.write_text(json.dumps(self.result.record(), allow_nan=False) + "\n", encoding="utf-8")
-            os.replace(made, self.out)
+            fresh.write_text(json.dumps(self.result.record(), allow_nan=False) + "\n", encoding="utf-8")
+            os.replace(fresh, self.out)
         except OSError as error:
             raise _full(self.out, error) from None
         self.close()

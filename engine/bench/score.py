@@ -53,8 +53,8 @@ def span_f1(said: str, reference: str) -> float:
 
 
 def _words(text: str) -> list[str]:
-    found = re.findall(r"\w+(?:['\u2019]\w+)*", text.casefold())
-    return [x for x in found if x not in ("a", "an", "the")]
+    words = re.findall(r"\w+(?:['\u2019]\w+)*", text.casefold())
+    return [x for x in words if x not in ("a", "an", "the")]
 
 
 def edit_distance(said: str, reference: str) -> float:
@@ -98,8 +98,8 @@ def list_correct(said: str, reference: str) -> float:
 
 def shuffled(said: str, reference: str) -> float:
     """1 if the answer has the items of the reference, the list as it was given, in another order."""
-    told, given = items(said), items(reference)
-    return float(told != given and sorted(told) == sorted(given))
+    listed, given = items(said), items(reference)
+    return float(listed != given and sorted(listed) == sorted(given))
 
 
 def items(text: str) -> list[str]:
@@ -108,20 +108,20 @@ def items(text: str) -> list[str]:
     if bare[:1] + bare[-1:] in ("[]", "()", "{}"):
         bare = bare[1:-1]
     cut = re.split(r"[,;\n]", bare) if re.search(r"[,;\n]", bare) else bare.split()
-    found = [_BULLET.sub("", x.strip(), count=1).strip("\"'` \t") for x in cut]
-    return [" ".join(x.split()) for x in found if x]
+    entries = [_BULLET.sub("", x.strip(), count=1).strip("\"'` \t") for x in cut]
+    return [" ".join(x.split()) for x in entries if x]
 
 
 def json_right(said: str, reference: str) -> float:
     """0 if the answer is no JSON; else the share of values that stand at the same place in both, as F1. Without a reference
     1 for any JSON."""
-    told = parsed(said)
-    if told is None:
+    value = parsed(said)
+    if value is None:
         return 0.0
     due = parsed(reference)
     if due is None:
         return 1.0
-    a, b = Counter(islice(leaves(told[0]), LEAVES)), Counter(islice(leaves(due[0]), LEAVES))
+    a, b = Counter(islice(leaves(value[0]), LEAVES)), Counter(islice(leaves(due[0]), LEAVES))
     return 2 * (a & b).total() / (a.total() + b.total())
 
 
@@ -191,22 +191,22 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | 
 def _value(node: ast.expr) -> Fraction:
     """The value of a parsed expression; ValueError for what is no arithmetic or too large."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        made = Fraction(str(node.value))
+        value = Fraction(str(node.value))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
         inner = _value(node.operand)
-        made = -inner if isinstance(node.op, ast.USub) else inner
+        value = -inner if isinstance(node.op, ast.USub) else inner
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         base, power = _value(node.left), _value(node.right)
         if power.denominator != 1 or abs(power) * max(1, _bits(base)) > BITS:
             raise ValueError("the power is too large")
-        made = base ** int(power)
+        value = base ** int(power)
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        made = Fraction(_OPERATIONS[type(node.op)](_value(node.left), _value(node.right)))
+        value = Fraction(_OPERATIONS[type(node.op)](_value(node.left), _value(node.right)))
     else:
         raise ValueError("no arithmetic")
-    if _bits(made) > BITS:
+    if _bits(value) > BITS:
         raise ValueError("the number is too large")
-    return made
+    return value
 
 
 def _bits(x: Fraction) -> int:
@@ -221,8 +221,8 @@ def number(said: str, reference: str) -> float:
 
 def last_number(text: str) -> Fraction | None:
     """The last number that stands in the last CHARS characters, or None."""
-    found = deque(_NUMBER.finditer(text[-CHARS:]), maxlen=1)
-    return Fraction(found[0][0].replace(",", "").replace("\u2212", "-")) if found else None
+    numbers = deque(_NUMBER.finditer(text[-CHARS:]), maxlen=1)
+    return Fraction(numbers[0][0].replace(",", "").replace("\u2212", "-")) if numbers else None
 
 
 SCORERS: dict[str, Callable[[str, str], float]] = {

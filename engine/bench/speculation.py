@@ -142,21 +142,21 @@ class Speculation:
         sampler = bench.methods[BASELINE].sampler
         call = drawn if bench.temperature else str
         for name, method in {BASELINE: Method(), **methods}.items():
-            made = replace(method, sampler=sampler)
+            drawing = replace(method, sampler=sampler)
             try:
-                Session(self.model, made, [0], models=bench.models(made), max_new_tokens=1)
+                Session(self.model, drawing, [0], models=bench.models(drawing), max_new_tokens=1)
             except MethodError as error:
                 self.left_out[call(name)] = str(error)
             else:
-                self.entries[call(name)] = Entry(bench, made, call(BASELINE))
+                self.entries[call(name)] = Entry(bench, drawing, call(BASELINE))
 
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data."""
-        told = self.greedy.settings()
-        del told["methods"], told["lossless"]
+        settings = self.greedy.settings()
+        del settings["methods"], settings["lossless"]
         theirs = [] if self.reference is None else self.reference.field(self.new_tokens)
         return {
-            **told,
+            **settings,
             "drafts": {role: x.name for role, x in self.drafts.items()},
             "temperature": self.temperature,
             "repeats": self.repeats,
@@ -194,15 +194,15 @@ class Speculation:
         for i in range(self.repeats):
             one_round(field, "", prompt, turn * self.repeats + i, self.model.decoder.device)
         timed = {one.name: one for one in field}
-        made = []
+        rows = []
         for name in [*counts, *(one.name for one in field if one.name not in counts)]:
             entry = self.entries.get(name, self.entries[BASELINE])  # what theirs write is compared with our greedy text
             answer = counts.get(name) or Answer(prompt, timed[name].written[""].tokens)
             identity = None
             if entry.method.sampler.greedy:
                 identity = entry.bench.identity(entry.method, [answer], [counts[entry.plain]])
-            made.append(_row(question, name, answer, timed.get(name), identity))
-        return made
+            rows.append(_row(question, name, answer, timed.get(name), identity))
+        return rows
 
     def warm_up(self, question: Question) -> None:
         """Let everyone write a few tokens."""
@@ -214,12 +214,12 @@ class Speculation:
 
     def field(self, names: Sequence[str], new: int, clock: HeadClock) -> list[Contestant]:
         """Ours of these names and all of theirs, each to write up to `new` tokens."""
-        found = []
+        contestants = []
         for name in names:
             method, stop = self.entries[name].method, self.model.stop_tokens
             models = {role: clock.drafts[role] for role in self.entries[name].bench.models(method)}
-            found.append(ours(name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock))
-        return found + ([] if self.reference is None else self.reference.field(new))
+            contestants.append(ours(name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock))
+        return contestants + ([] if self.reference is None else self.reference.field(new))
 
 
 def _theirs(one: Contestant) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def _row(question: Question, name: str, answer: Answer, timed: Contestant | None
 
 
 def speculation(
-    made: Speculation,
+    bench: Speculation,
     questions: Sequence[Question],
     *,
     asked: Mapping[str, Any] | None = None,
@@ -275,19 +275,19 @@ def speculation(
 ) -> SpecResult:
     """Put the first turn of every question to everyone. `asked`: what to remember of where the questions came from; the rest
     as for `gather`, which may be interrupted: what there is until then is returned."""
-    result = SpecResult({**made.settings(), "questions": about(questions, asked)})
-    for name, why in made.left_out.items():
+    result = SpecResult({**bench.settings(), "questions": about(questions, asked)})
+    for name, why in bench.left_out.items():
         say(f"left out: {name}: {why}")
-    with watching(HeadClock(made.model, made.drafts)) as clock:
+    with watching(HeadClock(bench.model, bench.drafts)) as clock:
 
         def work(i: int, question: Question) -> tuple[list[SpecRow], str]:
-            why = made.greedy.too_long(question)
-            return ([], why) if why else (made.rows(question, i, clock), "")
+            why = bench.greedy.too_long(question)
+            return ([], why) if why else (bench.rows(question, i, clock), "")
 
         gc.collect()
         gc.freeze()  # the many objects of both libraries need not be looked at before every call
         try:
-            gather(result, questions, work, ready=made.warm_up, out=out, resume=resume, say=say)
+            gather(result, questions, work, ready=bench.warm_up, out=out, resume=resume, say=say)
         finally:
             gc.unfreeze()
     return result

@@ -76,7 +76,7 @@ class SpecResult(Gathered[SpecRow]):
             plain = of[settings["contestants"][name]["against"]]
             return figures(*([row for row in rows if row.kind in kept] for rows in (of[name], plain, *theirs.values())))
 
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "speculation": VERSION,
             "settings": settings,
             "complete": self.complete,
@@ -92,7 +92,7 @@ class SpecResult(Gathered[SpecRow]):
             },
             "rows": [asdict(row) for row in self.rows],
         }
-        return {**found, "goals": goals(found)}
+        return {**record, "goals": goals(record)}
 
 
 def figures(
@@ -161,9 +161,9 @@ def interval(
     """The middle share `sure` of the medians, or what `of` says, of as many values drawn again from these: the percentile
     bootstrap."""
     chance = random.Random(0)
-    found = sorted(of(chance.choices(values, k=len(values))) for _ in range(draws))
+    means = sorted(of(chance.choices(values, k=len(values))) for _ in range(draws))
     cut = round((1 - sure) / 2 * draws)
-    return [found[cut], found[draws - 1 - cut]]
+    return [means[cut], means[draws - 1 - cut]]
 
 
 def middle(values: Sequence[float | None]) -> float | None:
@@ -180,26 +180,26 @@ COUNTED, ABOVE = 6, 1.3  # so many methods, so many times plain decoding, over a
 OVERHEAD = 0.1  # of the median step, at most
 
 
-def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each goal: `what`, `goal`, the `value` reached, whether it is `met` (None: not measured), and the `methods` that
     decide it. found: a SpecResult's record. Methods that change the law count for none, those that draw for the overhead
     alone; several settings of one method count once."""
-    ours = {name: x for name, x in found["methods"].items() if x["lossless"] and x["side"] == "decodescope" and not x["plain"]}
+    ours = {name: x for name, x in record["methods"].items() if x["lossless"] and x["side"] == "decodescope" and not x["plain"]}
     greedy = {name: x for name, x in ours.items() if not x["drawn"]}
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for group, goal in BEST.items():
-        reached = {name: x["median"] for name in greedy if (x := found["groups"][group][name]) is not None}
+        reached = {name: x["median"] for name in greedy if (x := record["groups"][group][name]) is not None}
         best = max(reached, key=lambda name: reached[name], default=None)
         value = None if best is None else reached[best]
-        told.append(_goal(f"best method on {group}", goal, value, [] if best is None else [best]))
+        rows.append(_goal(f"best method on {group}", goal, value, [] if best is None else [best]))
     above = {x["method"]: name for name, x in reversed(greedy.items()) if x["ratio"] and x["ratio"]["median"] > ABOVE}
     counted = len(above) if any(x["ratio"] for x in greedy.values()) else None
-    told.append(_goal(f"methods above {ABOVE:g} times plain decoding", COUNTED, counted, list(reversed(above.values()))))
+    rows.append(_goal(f"methods above {ABOVE:g} times plain decoding", COUNTED, counted, list(reversed(above.values()))))
     shares = {name: x["overhead"] for name, x in ours.items() if x["overhead"] is not None}
     worst = max(shares.values(), default=None)
     heavy = [name for name, x in shares.items() if x > OVERHEAD]
     least = _goal("overhead, at most, of the median step", OVERHEAD, worst, heavy)
-    return [*told, {**least, "met": not heavy if shares else None}]
+    return [*rows, {**least, "met": not heavy if shares else None}]
 
 
 def _goal(what: str, goal: float, value: float | None, methods: list[str]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ class Reference:
     def _load(model: Model, stop: Sequence[int]) -> Any:
         from transformers import AutoModelForCausalLM
 
-        made: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             model.path, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
         )
-        made.generation_config.eos_token_id = list(stop) or None
-        return made.to(model.decoder.device).eval()
+        loaded.generation_config.eos_token_id = list(stop) or None
+        return loaded.to(model.decoder.device).eval()
 
     def contestant(self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any) -> Contestant:
         """generate() with these options; with `drafting`, its assisted generation under these settings of the draft model's
@@ -51,19 +51,19 @@ class Reference:
                 self.draft.generation_config.update(**{**DRAFTING, **drafting})
                 more["assistant_model"] = self.draft
             mask = torch.ones_like(ids)
-            made = self.model.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False, pad_token_id=0, **more)
-            return Written(made[0, len(prompt) :].tolist())
+            written = self.model.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False, pad_token_id=0, **more)
+            return Written(written[0, len(prompt) :].tolist())
 
         settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}
         return Contestant(name, "transformers", settings, write)
 
     def field(self, new: int) -> list[Contestant]:
         """Every way to decode of theirs: plain, prompt lookup, and with a draft model at its defaults and at our length."""
-        found = [self.contestant("generate", new), self.contestant(LOOKUP, new, prompt_lookup_num_tokens=COPIED)]
+        contestants = [self.contestant("generate", new), self.contestant(LOOKUP, new, prompt_lookup_num_tokens=COPIED)]
         if self.draft is not None:
             equal = {"num_assistant_tokens": LENGTH, "assistant_confidence_threshold": 0.0}
-            found += [self.contestant(ASSISTED, new, {}), self.contestant(f"{ASSISTED}, equal length", new, equal)]
-        return found
+            contestants += [self.contestant(ASSISTED, new, {}), self.contestant(f"{ASSISTED}, equal length", new, equal)]
+        return contestants
 
 
 # the defaults of assisted generation in transformers 5
@@ -77,7 +77,7 @@ def field_of(model: Model, draft: Model | None, theirs: Reference, new: int, lev
     """Everyone who takes part."""
     plain, lookup = Method(), Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED}})
     alike = Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED, "ngram": 2, "match": "first"}})
-    found = [
+    contestants = [
         ours("autoregressive", model, plain, new, level),
         ours("autoregressive, nothing recorded", model, plain, new),
         ours("autoregressive, counts", model, plain, new, "counts"),
@@ -88,8 +88,8 @@ def field_of(model: Model, draft: Model | None, theirs: Reference, new: int, lev
     ]
     if draft is not None:
         speculative = Method.named({"drafter": "draft_model"}, {"drafter": {"length": LENGTH}})
-        found.append(ours("draft_model", model, speculative, new, level, {"draft": draft}))
-    return found + theirs.field(new)
+        contestants.append(ours("draft_model", model, speculative, new, level, {"draft": draft}))
+    return contestants + theirs.field(new)
 
 
 # name of the ratio, who should take less time, who is compared

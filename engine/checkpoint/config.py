@@ -123,9 +123,9 @@ def _cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None
 
 
 def _refuse(config: Mapping[str, Any], name: str, family: Family) -> None:
-    made = config.get("architectures") or [family.architecture]
-    if made != [family.architecture]:
-        raise LoadError(f"{name} is a {str(made)[:80]}, no {family.architecture}; choose a checkpoint of the language model.")
+    given = config.get("architectures") or [family.architecture]
+    if given != [family.architecture]:
+        raise LoadError(f"{name} is a {str(given)[:80]}, no {family.architecture}; choose a checkpoint of the language model.")
     if any(config.get(x) is not None for x in QUANTISED):
         raise LoadError(f"{name} is quantised, which is not supported; choose the original checkpoint in a float type.")
     word, known = ("hidden_activation", "gelu_pytorch_tanh") if family.gemma else ("hidden_act", "silu")

@@ -74,9 +74,9 @@ def read_json(folder: Path, name: str, limit: int = CONFIG_BYTES) -> dict[str, A
 
 def eos_ids(folder: Path) -> set[int]:
     """The ids that end a text by generation_config.json and config.json."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         said = (read_json(folder, name) or {}).get("eos_token_id")
         said = said if isinstance(said, list) else [said]
-        found |= {x for x in said if isinstance(x, int) and not isinstance(x, bool) and x >= 0}
-    return found
+        ids |= {x for x in said if isinstance(x, int) and not isinstance(x, bool) and x >= 0}
+    return ids

@@ -116,7 +116,7 @@ class Tokenizer:
             raw = run.encode("utf-8", "surrogateescape")
             # a tokenizer may change what it reads: one adds a leading space, another composes accents
             tries = [] if _BAD.match(run) else [run, run.removeprefix(" ")]
-            exact = (made for made in map(self._run, tries) if b"".join(map(self.bytes_of, made)) == raw)
+            exact = (tried for tried in map(self._run, tries) if b"".join(map(self.bytes_of, tried)) == raw)
             whole = next(exact, None)
             ids += [self._byte_id(x) for x in raw] if whole is None else whole
         return ids
@@ -194,10 +194,10 @@ class Tokenizer:
     @cached_property
     def _marked(self) -> tokenizers.Tokenizer:
         """The same tokenizer, reading marks as marks."""
-        made = tokenizers.Tokenizer.from_str(self._spec)
-        made.no_padding()
-        made.no_truncation()
-        return made
+        tokenizer = tokenizers.Tokenizer.from_str(self._spec)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return tokenizer
 
     def same_ids(self, other: Tokenizer) -> tuple[int, str | None, str | None] | None:
         """The first id that stands for something else in `other`, with both tokens; None if there is none."""
@@ -237,7 +237,7 @@ def _byte_of() -> dict[str, bytes]:
 
 def _replace(text: str, table: dict[str, str]) -> str:
     """`text` with every key of `table` replaced at once."""
-    return re.sub("|".join(map(re.escape, table)), lambda found: table[found[0]], text)
+    return re.sub("|".join(map(re.escape, table)), lambda match: table[match[0]], text)
 
 
 def _split(text: str, marks: list[str]) -> list[str]:

@@ -44,13 +44,13 @@ def files(folder: Path) -> list[Path]:
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(x, str) for x in shards.values()):
         raise LoadError(f"{folder / 'model.safetensors.index.json'} has no weight_map; download the file again.")
-    found = []
+    paths = []
     for shard in sorted(set(shards.values())):
         path = member(folder, shard)
         if path is None or path.suffix != ".safetensors":
             raise LoadError(f"{folder} lacks the weight file {shard[:80]!r} that its index names; download it again.")
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 class Weights:
@@ -136,8 +136,8 @@ class Weights:
         LoadError where a number is not finite in `dtype`.
         """
         parts = [self.shapes[name] for name in names]
-        made = torch.empty(sum(x[0] for x in parts), *parts[0][1:], dtype=dtype, device=device)
-        for name, part in zip(names, made.split([x[0] for x in parts]), strict=True):
+        stacked = torch.empty(sum(x[0] for x in parts), *parts[0][1:], dtype=dtype, device=device)
+        for name, part in zip(names, stacked.split([x[0] for x in parts]), strict=True):
             stored = self._open[name].get_tensor(name)
             part.copy_(stored.double() + add if add else stored)
             if not torch.stack(part.aminmax()).isfinite().all():
@@ -145,7 +145,7 @@ class Weights:
                     f"{self.folder}: {name} holds numbers that are not finite as {str(dtype).removeprefix('torch.')}; use a "
                     "type of wider range (bfloat16, float32), or download the weights again."
                 )
-        return made
+        return stacked
 
     def same(self, one: str, other: str) -> bool:
         """Whether two tensors hold the same numbers."""
@@ -200,13 +200,13 @@ def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
 
 def shapes(spec: ModelSpec) -> dict[str, Shape]:
     """Every tensor that a checkpoint of `spec` holds, with its shape; a tied head is not stored."""
-    made: dict[str, Shape] = {"model.embed_tokens.weight": (spec.vocab, spec.d_model), "model.norm.weight": (spec.d_model,)}
+    expected: dict[str, Shape] = {"model.embed_tokens.weight": (spec.vocab, spec.d_model), "model.norm.weight": (spec.d_model,)}
     if not spec.tied:
-        made["lm_head.weight"] = (spec.vocab, spec.d_model)
+        expected["lm_head.weight"] = (spec.vocab, spec.d_model)
     for i in range(spec.n_layers):
         for parts in layer_plan(spec).values():
-            made.update({f"model.layers.{i}.{name}": shape for name, shape in parts.items()})
-    return made
+            expected.update({f"model.layers.{i}.{name}": shape for name, shape in parts.items()})
+    return expected
 
 
 def _count(shape: Shape) -> int:

@@ -72,13 +72,13 @@ class Component:
     @classmethod
     def params(cls) -> list[Param]:
         """The knobs, in the order in which they are declared."""
-        made = []
+        knobs = []
         for f in fields(cast(Any, cls)):
             if "param" in f.metadata:
                 default = None if f.default is MISSING else f.default
                 kind, item = TYPES[str(f.type)]
-                made.append(Param(f.name, kind, default, item=item, **f.metadata["param"]))
-        return made
+                knobs.append(Param(f.name, kind, default, item=item, **f.metadata["param"]))
+        return knobs
 
     def knobs(self) -> dict[str, Any]:
         """name -> value of every knob, as it stands in a trace's header."""
@@ -145,17 +145,17 @@ def registry(kind: str) -> dict[str, type[Component]]:
     """
     if kind not in FOLDERS:
         raise ValueError(f"no kind {kind!r}; there are {', '.join(KINDS)}.")
-    found: dict[str, type[Component]] = {}
+    shelf: dict[str, type[Component]] = {}
     for path in _files(f"{METHODS}.{FOLDERS[kind]}"):
         module = importlib.import_module(path)
         parts = [x for x in vars(module).values() if _is_part(x, kind) and x.__module__ == path]
         if len(parts) != 1:
             raise ValueError(f"{path} defines {len(parts)} components; one file holds exactly one.")
         name = path.rpartition(".")[2]
-        if name in found:
-            raise ValueError(f"{path} and {found[name].__module__} share a name; within a kind names are unique.")
-        found[name] = parts[0]
-    return dict(sorted(found.items()))
+        if name in shelf:
+            raise ValueError(f"{path} and {shelf[name].__module__} share a name; within a kind names are unique.")
+        shelf[name] = parts[0]
+    return dict(sorted(shelf.items()))
 
 
 def roles() -> tuple[str, ...]:

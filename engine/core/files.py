@@ -29,8 +29,8 @@ def usual() -> Path:
 
 def hash_of(value: str) -> str | None:
     """The hash, if the value of a knob is NAME@HASH; None if it is a path."""
-    found = MARK.fullmatch(value)
-    return found[2] if found else None
+    match = MARK.fullmatch(value)
+    return match[2] if match else None
 
 
 def mark(value: str, most: int) -> str:

@@ -89,15 +89,15 @@ class Param:
     def _items(self, value: Any, owner: str, where: str) -> tuple[Any, ...]:
         """The items of a list, each checked in its place."""
         assert self.item is not None
-        found = list(value)
+        items = list(value)
         if isinstance(value, str):
-            found = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
-        if len(found) < self.least or (self.most is not None and len(found) > self.most):
+            items = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
+        if len(items) < self.least or (self.most is not None and len(items) > self.most):
             reach = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
-            raise ParamError(f"{where} has {len(found)} items: must have {reach}, {self._such}.")
+            raise ParamError(f"{where} has {len(items)} items: must have {reach}, {self._such}.")
         one = replace(self, type=self.item, item=None, most=None)
-        named = [replace(one, name=f"{self.name}, item {place}") for place in range(1, len(found) + 1)]
-        read = tuple(knob.read(x, owner) for knob, x in zip(named, found, strict=True))
+        named = [replace(one, name=f"{self.name}, item {place}") for place in range(1, len(items) + 1)]
+        read = tuple(knob.read(x, owner) for knob, x in zip(named, items, strict=True))
         odd = next((i for i, x in enumerate(read) if self.item is str and not re.fullmatch(r"[^\s,]+", x)), None)
         if odd is not None:
             raise ParamError(f"{owner}.{named[odd].name} = {_short(read[odd])}: must be one word, without a comma or blank.")

@@ -110,8 +110,8 @@ class ModelSpec:
 
     def record(self) -> dict[str, Any]:
         """As plain data for a trace's header."""
-        made = asdict(self)
-        made["windows"], made["no_rope"] = list(self.windows), sorted(self.no_rope)
-        made["heads"] = list(self.heads)
-        made["params"] = self.params
-        return made
+        record = asdict(self)
+        record["windows"], record["no_rope"] = list(self.windows), sorted(self.no_rope)
+        record["heads"] = list(self.heads)
+        record["params"] = self.params
+        return record

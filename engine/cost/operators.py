@@ -108,14 +108,14 @@ class Prices:
     ) -> Op:
         """A matrix product i -> o on `rows` rows per sequence (None: all); `into_cache`: it makes keys or values."""
         rows = (self.n if rows is None else rows) * self.batch
-        made = size(o * rows, self.k if into_cache else self.a)
+        written = size(o * rows, self.k if into_cache else self.a)
         return Op(
             name,
             layer,
             flops=2 * i * o * (rows + self.dequant),
             weight_bytes=size(i * o, self.w if weight_bits is None else weight_bits),
-            kv_write_bytes=made if into_cache else 0,
-            act_bytes=size(i * rows, self.a) + (0 if into_cache else made),
+            kv_write_bytes=written if into_cache else 0,
+            act_bytes=size(i * rows, self.a) + (0 if into_cache else written),
         )
 
     def pointwise(self, name: str, layer: int, width: int, flops: int, tensors: int) -> Op:

@@ -132,8 +132,8 @@ class HardwareProfile:
     def record(self) -> dict[str, Any]:
         """As plain data; `from_record` reads it back."""
         peaks = dict(self.peak_flops) if isinstance(self.peak_flops, Mapping) else self.peak_flops
-        made = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return made | {"peak_flops": peaks, "details": dict(self.details), "ridge": self.ridge()}
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return record | {"peak_flops": peaks, "details": dict(self.details), "ridge": self.ridge()}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> HardwareProfile:

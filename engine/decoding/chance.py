@@ -57,18 +57,18 @@ class Chance:
 
         Returns (draw, law) in draw order; law [V] is normalised. Fewer than k where p has fewer tokens.
         """
-        made: list[tuple[Draw, Tensor]] = []
+        draws: list[tuple[Draw, Tensor]] = []
         law = p / p.sum()
         for _ in range(k):
             drawn = self.draw(law, position, purpose)
-            made.append((drawn, law))
+            draws.append((drawn, law))
             rest = law.clone()
             rest[drawn.token] = 0
             total = rest.sum()
             if not total > 0:
                 break
             law = rest / total
-        return made
+        return draws
 
     def shuffle(self, k: int, position: int) -> list[int]:
         """A random order of range(k), all orders equally likely (Fisher-Yates)."""
@@ -85,9 +85,9 @@ class Chance:
 
     def copy(self) -> Chance:
         """An independent object with the same future."""
-        made = type(self)(self.seed)
-        made._uses = dict(self._uses)
-        return made
+        twin = type(self)(self.seed)
+        twin._uses = dict(self._uses)
+        return twin
 
 
 def invert(p: Tensor, u: float) -> Draw:

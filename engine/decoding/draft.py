@@ -106,11 +106,11 @@ class Draft:
 
     @cached_property
     def _children(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        children: dict[int, list[int]] = {}
         for i, parent in enumerate(self.parents):
             if self.acceptable is None or self.acceptable[i]:
-                found.setdefault(parent, []).append(i)
-        return found
+                children.setdefault(parent, []).append(i)
+        return children
 
     def children(self, node: int) -> list[int]:
         """The acceptable continuations of `node`, in draw order."""

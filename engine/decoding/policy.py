@@ -135,8 +135,8 @@ def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
 
 def share() -> Any:
     """The knob `share` of a policy with a budget; `entries` says what it comes to."""
-    told = "entries kept as a share of the prompt, instead of a number; 0: off"
-    return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=told)
+    meaning = "entries kept as a share of the prompt, instead of a number; 0: off"
+    return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=meaning)
 
 
 def entries(policy: CachePolicy, share: float, prompt: int) -> int:
@@ -145,10 +145,10 @@ def entries(policy: CachePolicy, share: float, prompt: int) -> int:
     Like the ratios of FMInference/H2O (h2o_hf/utils_hh) it is fixed once, by the prompt, and does not grow with the answer.
     Raises ParamError for more than MOST.
     """
-    found = int(share * prompt + 1e-9)  # 0.29 * 100 is 29, whatever floats say
-    if found > MOST:
+    count = int(share * prompt + 1e-9)  # 0.29 * 100 is 29, whatever floats say
+    if count > MOST:
         raise ParamError(
-            f"{policy.name}.share = {share:g}: of the prompt's {prompt} tokens it is {found} entries, and a budget has at most "
+            f"{policy.name}.share = {share:g}: of the prompt's {prompt} tokens it is {count} entries, and a budget has at most "
             f"{MOST}; choose a share of at most {int(100 * MOST / prompt) / 100:g}."
         )
-    return max(LEAST, found)
+    return max(LEAST, count)

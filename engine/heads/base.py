@@ -89,9 +89,9 @@ class Head(nn.Module):
     def around(cls, shape: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Self:
         """The net of these sizes that holds `tensors`; no room is taken for others first."""
         with torch.device("meta"):
-            made = cls(**shape)
-        made.load_state_dict(tensors, assign=True)
-        return made.requires_grad_(False)
+            head = cls(**shape)
+        head.load_state_dict(tensors, assign=True)
+        return head.requires_grad_(False)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -111,24 +111,24 @@ class Head(nn.Module):
 
     def packed(self) -> Self:
         """The same net with its matrices laid out for this processor, for decoding; the plain ones are not kept."""
-        made = self._with(self.tensors())
-        for part in [part for part in made.modules() if isinstance(part, Joins)]:
+        head = self._with(self.tensors())
+        for part in [part for part in head.modules() if isinstance(part, Joins)]:
             part.join()
-        for layer in made.modules():
+        for layer in head.modules():
             if isinstance(layer, Linear):
                 layer.weight = nn.Parameter(pack(layer.weight), requires_grad=False)
-        return made
+        return head
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor as its file has it, by its name there; packed or not, the same."""
-        made = {name: unpack(x) for name, x in self.state_dict().items()}
+        tensors = {name: unpack(x) for name, x in self.state_dict().items()}
         parts = [(place, part) for place, part in self.named_modules() if isinstance(part, Joins)]
-        return made | {f"{place}.{name}": x for place, part in parts for name, x in part.apart()}
+        return tensors | {f"{place}.{name}": x for place, part in parts for name, x in part.apart()}
 
     def _with(self, tensors: Mapping[str, Tensor]) -> Self:
-        made = self.around(self.shape, tensors)
-        made.rates, made.made_for = self.rates, self.made_for
-        return made
+        head = self.around(self.shape, tensors)
+        head.rates, head.made_for = self.rates, self.made_for
+        return head
 
     def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
         """Logits [K, ..., V] of features [K, ..., d], which heads `first`, `first` + 1, ... made; half types come out as
@@ -136,5 +136,5 @@ class Head(nn.Module):
         if self.words is None:
             return decoder.unembed(features)
         mine = cast("list[nn.Module]", list(self.words))[first : first + len(features)]
-        made = torch.stack([head(x) for head, x in zip(mine, features, strict=True)])[..., : decoder.vocab]
-        return made if made.dtype in (torch.float32, torch.float64) else made.float()
+        logits = torch.stack([head(x) for head, x in zip(mine, features, strict=True)])[..., : decoder.vocab]
+        return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()

@@ -101,7 +101,7 @@ class Eagle3Layer(Head):
         rows_k falling.  -> per level [B, rows_k, d]. Level k goes on from level k - 1's output and sees the true features of
         the slots up to t, and of its own draft what came before it ("training-time test").
         """
-        made, keys, values, g = list[Tensor](), list[Tensor](), list[Tensor](), features
+        states, keys, values, g = list[Tensor](), list[Tensor](), list[Tensor](), features
         for level, e in enumerate(embedded):
             B, R, _ = e.shape
             g = g[:, :R]
@@ -112,8 +112,8 @@ class Eagle3Layer(Head):
             sees = [torch.ones(R, keys[0].shape[2], dtype=torch.bool, device=e.device).tril()]
             sees += [torch.eye(R, x.shape[2], dtype=torch.bool, device=e.device) for x in keys[1:]]
             g = self.block(g + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1)))
-            made.append(g)
-        return made
+            states.append(g)
+        return states
 
     def choices(self, features: Tensor, words: Tensor) -> Tensor:
         """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
@@ -139,8 +139,8 @@ class Eagle3Layer(Head):
     def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
         """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
         ids, words = self.rows(decoder)
-        made = self.choices(features, words)
-        return spread(made if made.dtype in (torch.float32, torch.float64) else made.float(), ids, decoder.vocab)
+        logits = self.choices(features, words)
+        return spread(logits if logits.dtype in (torch.float32, torch.float64) else logits.float(), ids, decoder.vocab)
 
 
 def spread(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:

@@ -45,11 +45,11 @@ MOST = {**dict.fromkeys(("heads", "blocks", "layers", "ensemble"), MOST_HEADS), 
 def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Name -> folder of the heads that lie in the model's folder; those of kinds we do not know are passed over. `given`
     ones, from elsewhere, take their place. Raises LoadError for a name that is none of a kind of heads."""
-    found = {kind: model / "heads" / kind for kind in NETS}
+    homes = {kind: model / "heads" / kind for kind in NETS}
     odd = next((kind for kind in given or {} if kind not in NETS), None)
     if odd is not None:
         raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(NETS)}.")
-    return {kind: path for kind, path in found.items() if (path / "config.json").exists()} | dict(given or {})
+    return {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(given or {})
 
 
 def missing(kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup") -> str | None:
@@ -73,12 +73,12 @@ def read_heads(
 ) -> dict[str, Head]:
     """All heads of the model's folder, and the `given` ones. Raises LoadError for those that are damaged or made for another
     shape of model. allow_pickle: of published heads, see `stored.opened`."""
-    made = {}
+    heads = {}
     for kind, path in folders(model, given).items():
         if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
             raise LoadError(f"{path} is a link that leads out of the model's folder; copy the heads into it instead.")
-        made[kind] = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device).packed()
-    return made
+        heads[kind] = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device).packed()
+    return heads
 
 
 def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:

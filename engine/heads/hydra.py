@@ -67,11 +67,11 @@ class HydraHeads(Head):
 
     def forward(self, k: int, h: Tensor, embedded: Tensor) -> Tensor:
         """The feature [..., d] of head k for h [..., d] and the embeddings [..., k + 1, d] of the tokens after it."""
-        told = embedded if self.shape["plain"] else normed(embedded)
-        x = torch.cat([h, told.flatten(-2)], -1)  # [..., (k + 2) d]
-        made = h if self.skip is None else self.skip[k](x)
-        made = made + F.silu(self.up[k](x if self.down is None else self.down[k](x)))
+        prefix = embedded if self.shape["plain"] else normed(embedded)
+        x = torch.cat([h, prefix.flatten(-2)], -1)  # [..., (k + 2) d]
+        state = h if self.skip is None else self.skip[k](x)
+        state = state + F.silu(self.up[k](x if self.down is None else self.down[k](x)))
         later = self.shape["layers"] - 1
         for block in self.more[k * later : (k + 1) * later]:
-            made = made + F.silu(block(made))
-        return made
+            state = state + F.silu(block(state))
+        return state

@@ -49,8 +49,8 @@ class MLPSpeculator(Head):
 
     def forward(self, h: Tensor, embedded: Tensor) -> Tensor:
         """Features [K, ..., d] of K heads for h [..., d] and the embeddings [..., K, d] of the tokens after it."""
-        state, made = self.begin(h), []
+        state, logits = self.begin(h), []
         for k, e in enumerate(embedded.unbind(-2)):
             state = self.step(k, state, e)
-            made.append(self.feature(state))
-        return torch.stack(made)
+            logits.append(self.feature(state))
+        return torch.stack(logits)

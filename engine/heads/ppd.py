@@ -27,8 +27,8 @@ class PromptTokens(Head):
     def rows(self, counts: Sequence[int]) -> Tensor:
         """int64 [3, S]: place, number and member of every row, when the first counts[i] prompt tokens hang at place i."""
         members = range(self.shape["ensemble"])
-        found = [(i, k, j) for i, count in enumerate(counts) for k in range(count) for j in members]
-        return torch.tensor(found).view(-1, 3).T
+        rows = [(i, k, j) for i, count in enumerate(counts) for k in range(count) for j in members]
+        return torch.tensor(rows).view(-1, 3).T
 
     def forward(self, rows: Tensor) -> Tensor:
         """float [S, d]: what enters the target's first layer in the rows [3, S]."""

@@ -95,11 +95,11 @@ def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) ->
     values."""
     d, q, kv, f = shape["d"], shape["n_heads"] * shape["head_dim"], shape["n_kv_heads"] * shape["head_dim"], shape["d_ff"]
     heads = {"q": q, "k": kv, "v": kv}
-    made = [Layer(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias) for x, n in heads.items()]
-    made.append(Layer("attention.out", f"{place}.self_attn.o_proj", (d, q), False))
+    layers = [Layer(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias) for x, n in heads.items()]
+    layers.append(Layer("attention.out", f"{place}.self_attn.o_proj", (d, q), False))
     ffn = {"gate": (f, d), "up": (f, d), "down": (d, f)}
-    made += [Layer(f"block.{x}", f"{place}.mlp.{x}_proj", size, False) for x, size in ffn.items()]
-    return [*made, Layer("block.norm", f"{place}.post_attention_layernorm", (d,), False)]
+    layers += [Layer(f"block.{x}", f"{place}.mlp.{x}_proj", size, False) for x, size in ffn.items()]
+    return [*layers, Layer("block.norm", f"{place}.post_attention_layernorm", (d,), False)]
 
 
 def _embedding(stored: Stored) -> dict[str, Shape]:

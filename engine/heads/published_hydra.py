@@ -35,22 +35,22 @@ def hydra(stored: Stored) -> HydraHeads:
     layers = max(there, stored.number("hydra_num_layers", there, MOST)) if there > 1 else 1
     word = "hydra_lm_head.{}.1" if plus else "hydra_lm_head.{}"
     own = f"{word.format(0)}.weight" in shapes
-    made = []
+    parts = []
     for k in range(heads):
         first, wide = _block(plus, k, 0), (d, (k + 2) * d)
-        made += [Layer(f"up.{k}", f"{first}.linear", wide), Layer(f"skip.{k}", f"{first}.res_connection", wide)]
+        parts += [Layer(f"up.{k}", f"{first}.linear", wide), Layer(f"skip.{k}", f"{first}.res_connection", wide)]
         for j, block in enumerate(stored.repeated([f"{_block(plus, k, j)}.linear" for j in range(1, layers)])):
-            made.append(Layer(f"more.{k * (layers - 1) + j}", block, (d, d)))
+            parts.append(Layer(f"more.{k * (layers - 1) + j}", block, (d, d)))
         if own:
-            made.append(Layer(f"words.{k}", word.format(k), (vocab, d), f"{word.format(k)}.bias" in shapes))
+            parts.append(Layer(f"words.{k}", word.format(k), (vocab, d), f"{word.format(k)}.bias" in shapes))
     shape = dict(d=d, heads=heads, layers=layers, vocab=vocab if own else 0, learnt=1, plain=1)
     if plus:
-        made += _prefix(stored)
+        parts += _prefix(stored)
         s = stored.spec
         shape |= dict(prefix=s.d_ff, n_heads=s.n_heads, n_kv_heads=s.n_kv_heads, head_dim=s.head_dim)
         shape |= dict(theta=round(s.rope.theta), eps=round(s.norm_eps * 1e9))
     spare = {f"{x}.weight": (vocab, d) for x in ("input_embed_fn", f"{PREFIX}.embed_tokens")}
-    tensors = stored.linear(made, spare)
+    tensors = stored.linear(parts, spare)
     if own:
         tensors = {f"words.{k}.bias": torch.zeros(vocab) for k in range(heads)} | tensors
     return HydraHeads.around(shape, tensors)
@@ -75,5 +75,5 @@ def _prefix(stored: Stored) -> list[Layer]:
     norms = {"first": "layers.0.input_layernorm", "block.norm": "layers.0.post_attention_layernorm", "last": "norm"}
     parts = [(f"attention.{x}", f"layers.0.self_attn.{name}", shape) for x, (name, shape) in attention.items()]
     parts += [(f"block.{x}", f"layers.0.mlp.{x}_proj", shape) for x, shape in ffn.items()]
-    made = [Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", shape, bias=False) for ours, theirs, shape in parts]
-    return made + [Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", (d,), bias=False) for ours, theirs in norms.items()]
+    layers = [Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", shape, bias=False) for ours, theirs, shape in parts]
+    return layers + [Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", (d,), bias=False) for ours, theirs in norms.items()]

@@ -19,9 +19,9 @@ def medusa(stored: Stored) -> MedusaHeads:
     layers = next((j for j in range(1, MOST + 1) if f"0.{j}.weight" in stored.shapes), 0)
     if not heads or not layers:
         raise stored.refusal("names no Medusa heads in its file of weights (0.0.linear.weight, 0.1.weight); download it again.")
-    made = []
+    parts = []
     for k in range(heads):
-        made.append(Layer(f"words.{k}", f"{k}.{layers}", (vocab, d), bias=False))
+        parts.append(Layer(f"words.{k}", f"{k}.{layers}", (vocab, d), bias=False))
         for j, block in enumerate(stored.repeated([f"{k}.{j}.linear" for j in range(layers)])):
-            made.append(Layer(f"blocks.{k * layers + j}", block, (d, d)))
-    return MedusaHeads.around(dict(d=d, heads=heads, layers=layers, vocab=vocab), stored.linear(made))
+            parts.append(Layer(f"blocks.{k * layers + j}", block, (d, d)))
+    return MedusaHeads.around(dict(d=d, heads=heads, layers=layers, vocab=vocab), stored.linear(parts))

@@ -48,8 +48,8 @@ class ReDrafter(Head):
 
     def forward(self, h: Tensor, embedded: Tensor) -> Tensor:
         """Features [K, ..., d] of K steps for h [..., d] and the embeddings [..., K, d] of the tokens after it."""
-        state, made = self.begin(h), []
+        state, logits = self.begin(h), []
         for e in embedded.unbind(-2):
             state = self.step(state, e)
-            made.append(self.feature(h, state))
-        return torch.stack(made)
+            logits.append(self.feature(h, state))
+        return torch.stack(logits)

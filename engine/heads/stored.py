@@ -99,8 +99,8 @@ class Stored:
 
 def file_of(folder: Path, stems: tuple[str, ...]) -> Path | None:
     """The first file of that name that the folder holds, safetensors before others."""
-    found = (member(folder, stem + suffix) for suffix in SUFFIXES for stem in stems)
-    return next((x for x in found if x is not None), None)
+    candidates = (member(folder, stem + suffix) for suffix in SUFFIXES for stem in stems)
+    return next((x for x in candidates if x is not None), None)
 
 
 @contextmanager
@@ -129,20 +129,20 @@ class Pickled:
                 parts = archive.infolist()
             packed = any(x.compress_type != zipfile.ZIP_STORED for x in parts)
             large = any(x.file_size > HEADER_BYTES for x in parts if x.filename.endswith(".pkl"))
-            found = None if packed or large else torch.load(str(path), CPU, weights_only=True, mmap=True)
+            loaded = None if packed or large else torch.load(str(path), CPU, weights_only=True, mmap=True)
         except Exception as error:  # a foreign file can make torch raise anything; all of it means the same
             raise LoadError(f"{path} cannot be read as tensors alone ({type(error).__name__}); download it again.") from None
-        if not isinstance(found, Mapping) or len(found) > TENSORS or not all(map(_is_plain, found, found.values())):
+        if not isinstance(loaded, Mapping) or len(loaded) > TENSORS or not all(map(_is_plain, loaded, loaded.values())):
             raise LoadError(f"{path} is no dictionary of whole float tensors; save its tensors as safetensors.")
-        self._found: dict[str, Tensor] = {k: x for k, x in found.items() if not k.endswith("rotary_emb.inv_freq")}
-        self.shapes: dict[str, Shape] = {name: tuple(x.shape) for name, x in self._found.items()}
+        self._tensors: dict[str, Tensor] = {k: x for k, x in loaded.items() if not k.endswith("rotary_emb.inv_freq")}
+        self.shapes: dict[str, Shape] = {name: tuple(x.shape) for name, x in self._tensors.items()}
 
     def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensors `names`, stacked along their first axis into memory of our own, cast once."""
-        made = torch.cat([self._found[x].detach() for x in names]).to(device, dtype, copy=True)
-        if not torch.stack(made.aminmax()).isfinite().all():
+        tensor = torch.cat([self._tensors[x].detach() for x in names]).to(device, dtype, copy=True)
+        if not torch.stack(tensor.aminmax()).isfinite().all():
             raise LoadError(f"{self.path}: {names[0][:80]} holds numbers that are not finite; download it again.")
-        return made
+        return tensor
 
 
 def _is_plain(name: object, x: object) -> bool:

@@ -90,8 +90,8 @@ class LayerStore:
 
     def _tables(self) -> list[tuple[Tensor, int]]:
         """Every per-entry tensor with the axis of its slots."""
-        made = [(self.kv, 3)] + [(x, 2) for x in self.columns.values()]
-        return made + [(x, 2) for x in (self._pos, self._alive) if x is not None]
+        tables = [(self.kv, 3)] + [(x, 2) for x in self.columns.values()]
+        return tables + [(x, 2) for x in (self._pos, self._alive) if x is not None]
 
     def _resize(self, slots: int) -> None:
         """Hold memory for exactly `slots` entries (rounded up to pages); moves what is there."""

@@ -53,9 +53,9 @@ class Layer:
     def packed(self) -> Layer:
         """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
         d = self.qkv.shape[1]
-        made = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
-        made |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
-        return replace(self, **made)
+        tensors = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
+        tensors |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Decoder:
         """The same model, weights shared, of whose ids only those below `vocab` may be emitted."""
         if vocab >= self.vocab:
             return self
-        made = copy.copy(self)
-        made.usable = vocab
-        return made
+        decoder = copy.copy(self)
+        decoder.usable = vocab
+        return decoder
 
     @property
     def dtype(self) -> torch.dtype:
@@ -136,21 +136,21 @@ class Decoder:
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
         head = embed if self.head is self.embed else unpack(self.head).to(**where)  # type: ignore[call-overload] # as above
         norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
-        made = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
-        made.usable = self.usable
-        made.heads = {name: head.moved(**where) for name, head in self.heads.items()}
-        return made
+        decoder = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
+        decoder.usable = self.usable
+        decoder.heads = {name: head.moved(**where) for name, head in self.heads.items()}
+        return decoder
 
     def packed(self) -> Decoder:
         """The same model with its matrices laid out for this processor; the plain ones are not kept, but for a tied
         embedding, whose rows are still looked up. Memory stays the same otherwise."""
-        made = copy.copy(self)
-        made.layers = [layer.packed() for layer in self.layers]
-        made.norm = doubled(single(self.norm, self.spec.d_model))
-        made.unembedding = pack(unpack(self.head))
-        made.head = self.head if self.head is self.embed else made.unembedding
-        made.costs = {}
-        return made
+        decoder = copy.copy(self)
+        decoder.layers = [layer.packed() for layer in self.layers]
+        decoder.norm = doubled(single(self.norm, self.spec.d_model))
+        decoder.unembedding = pack(unpack(self.head))
+        decoder.head = self.head if self.head is self.embed else decoder.unembedding
+        decoder.costs = {}
+        return decoder
 
     def forward(
         self,

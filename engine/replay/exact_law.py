@@ -76,17 +76,17 @@ def outcomes(
 
     Raises ValueError when there are more than `most` (None: no limit).
     """
-    made: list[tuple[float, R]] = []
+    leaves: list[tuple[float, R]] = []
     prefix: list[int] = []
-    while most is None or len(made) < most:
+    while most is None or len(leaves) < most:
         chance = make(prefix)
         result = function(chance)
-        made.append((chance.weight, result))
+        leaves.append((chance.weight, result))
         steps = chance.steps
         while steps and steps[-1][0] + 1 == steps[-1][1]:
             steps.pop()
         if not steps:
-            return made
+            return leaves
         prefix = [choice for choice, _ in steps]
         prefix[-1] += 1
     raise ValueError(f"There are more than {most} ways: shorten the text, or let the sampler keep fewer tokens.")
@@ -114,10 +114,10 @@ def law(
             pass
         return tuple(session.tokens[len(prompt) :])
 
-    made: dict[tuple[int, ...], float] = defaultdict(float)
+    masses: dict[tuple[int, ...], float] = defaultdict(float)
     for weight, text in outcomes(write):
-        made[text] += weight
-    return dict(made)
+        masses[text] += weight
+    return dict(masses)
 
 
 def sample(
@@ -131,11 +131,11 @@ def sample(
     """Text -> how often it came in `count` runs of `length` tokens, with the seeds 0, 1, ... The prompt is read once."""
     start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
     start.start()
-    made: dict[tuple[int, ...], int] = defaultdict(int)
+    counts: dict[tuple[int, ...], int] = defaultdict(int)
     for seed in range(count):
         session = start.branch()
         session.chance = Chance(seed)
         for _ in session.stream():
             pass
-        made[tuple(session.tokens[len(prompt) :])] += 1
-    return dict(made)
+        counts[tuple(session.tokens[len(prompt) :])] += 1
+    return dict(counts)

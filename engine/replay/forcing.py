@@ -36,10 +36,10 @@ def kept(parents: Sequence[int], forced: Mapping[int, bool]) -> list[int]:
 
 
 def _path(parents: Sequence[int], node: int) -> list[int]:
-    made = [node]
-    while parents[made[0]] != ROOT:
-        made.insert(0, parents[made[0]])
-    return made
+    path = [node]
+    while parents[path[0]] != ROOT:
+        path.insert(0, parents[path[0]])
+    return path
 
 
 class Forced(AcceptanceRule):
@@ -114,10 +114,10 @@ def _part(draft: Draft, nodes: Sequence[int]) -> Draft:
 
 def _banned(draft: Draft, gone: Sequence[int]) -> dict[int, list[int]]:
     """Place -> the tokens that are taken out of the law there."""
-    made: dict[int, list[int]] = {}
+    banned: dict[int, list[int]] = {}
     for node in gone:
-        made.setdefault(draft.parents[node], []).append(draft.tokens[node])
-    return made
+        banned.setdefault(draft.parents[node], []).append(draft.tokens[node])
+    return banned
 
 
 def _walked(at: Cursor, draft: Draft, place: int) -> Cursor:
@@ -134,12 +134,12 @@ def _trial(draft: Draft, at: Cursor, node: int, ok: bool) -> Trial:
     return Trial(node, p, p, 1.0 if q is None else float(q[x]), None, float(ok), ok)
 
 
-def _enter(trials: list[Trial], draft: Draft, made: Trial) -> None:
+def _enter(trials: list[Trial], draft: Draft, trial: Trial) -> None:
     """Put a trial where its turn was: siblings in draw order, behind the trial that led to their place."""
-    place = draft.parents[made.node]
+    place = draft.parents[trial.node]
     for i, x in enumerate(trials):
-        if draft.parents[x.node] == place and x.node > made.node:
-            trials.insert(i, made)
+        if draft.parents[x.node] == place and x.node > trial.node:
+            trials.insert(i, trial)
             return
     before = [i for i, x in enumerate(trials) if draft.parents[x.node] == place or x.node == place]
-    trials.insert(before[-1] + 1 if before else 0, made)
+    trials.insert(before[-1] + 1 if before else 0, trial)

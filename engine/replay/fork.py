@@ -56,16 +56,16 @@ class Fork(Session):
         self._turns = {leg.first: leg for leg in past[1:]}
         now = legs(header)[-1]
         there = next(leg for leg in reversed(legs(header)) if leg.first <= step)
-        made = Method.from_record(there.method) if method is None else method
+        method_now = Method.from_record(there.method) if method is None else method
         last = Leg(
             step,
-            made.record(),
+            method_now.record(),
             there.seed if seed is None else seed,
             (now.max_new or 1) if max_new_tokens is None else max_new_tokens,
             forced,
         )
         same_models(header, {"target": model, **(models or {})}, Method.from_record(past[0].method).lanes)
-        _can_be_forced(made, steps[step], forced)
+        _can_be_forced(method_now, steps[step], forced)
         written = sum(len(x.emitted) for x in steps[:step])
         if last.max_new <= written:
             raise MethodError(f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more.")
@@ -86,13 +86,13 @@ class Fork(Session):
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
         self._drawn_from = past[0].seed
-        ways, self._told = [], further(self._models)
+        ways, self._lanes_read = [], further(self._models)
         rules = [self.method.acceptance]
         for at, leg in list(self._turns.items()):
             fresh = self._fresh(leg, self.tokens)  # what does not fit is refused now, not in the middle of the run
             ways.append(fresh.method)
             rules.append(fresh.method.acceptance)
-            self._told |= further(fresh._models)
+            self._lanes_read |= further(fresh._models)
             self._turns[at] = replace(leg, method=fresh.method.record())
         self._exact = self.method.lossless and all(x.lossless for x in ways) and not self._cut
         self._exact &= not any(leg.forced for leg in self._turns.values())
@@ -102,12 +102,12 @@ class Fork(Session):
     def header(self) -> Header:
         """The trace's first record: method, seed and length are those of the last leg, the models those of all."""
         if self._header is None:
-            made, last = super().header, self._turns[max(self._turns)]
-            made.method, made.seed, made.max_new_tokens = last.method, last.seed, last.max_new
-            made.parts = Method.from_record(last.method).said()
-            made.lossless, made.fork, made.lanes = self._exact, self.story, self._told
-            made.tellings = self._tellings
-            made.forced = any(leg.forced for leg in self._turns.values())
+            header, last = super().header, self._turns[max(self._turns)]
+            header.method, header.seed, header.max_new_tokens = last.method, last.seed, last.max_new
+            header.parts = Method.from_record(last.method).said()
+            header.lossless, header.fork, header.lanes = self._exact, self.story, self._lanes_read
+            header.tellings = self._tellings
+            header.forced = any(leg.forced for leg in self._turns.values())
         assert self._header is not None
         return self._header
 
@@ -206,13 +206,13 @@ class Fork(Session):
 def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
     """Raise MethodError if a model of the run is not there, or is another one than it was."""
     wanted = {"target": header.model, **{role: header.lanes.get(role, {}) for role in lanes}}
-    for role, told in wanted.items():
-        name, model = str(told.get("name", "?"))[:80], given.get(role)
+    for role, recorded in wanted.items():
+        name, model = str(recorded.get("name", "?"))[:80], given.get(role)
         if model is None:
             raise MethodError(f"The run's {role} model, {name}, is not loaded here: load it first.")
-        if model.fingerprint != told.get("fingerprint"):
+        if model.fingerprint != recorded.get("fingerprint"):
             raise MethodError(
-                f"The run was made with {name} ({told.get('fingerprint')}) as its {role} model, and here is {model.name} "
+                f"The run was made with {name} ({recorded.get('fingerprint')}) as its {role} model, and here is {model.name} "
                 f"({model.fingerprint}), whose weights are others: load that model first."
             )
         dtype = str(model.decoder.dtype).removeprefix("torch.")

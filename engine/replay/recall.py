@@ -145,33 +145,33 @@ class Recall:
         """Where the tops show the law after `place`."""
         if self._tops is None:
             return None
-        found = np.flatnonzero(self._tops.places == place)
-        return int(found[0]) if len(found) else None
+        rows = np.flatnonzero(self._tops.places == place)
+        return int(rows[0]) if len(rows) else None
 
     def law(self, place: int, extreme: int, exact: bool) -> Tensor:
         """float64 [len(ids) + 2]: the target's law after `place`; nan where it is not recorded."""
-        made = torch.full((len(self.ids) + 2,), math.nan, dtype=torch.float64)
+        law = torch.full((len(self.ids) + 2,), math.nan, dtype=torch.float64)
         row = self.row(place)
         if row is None or self._tops is None:
-            return made
-        made.zero_()
+            return law
+        law.zero_()
         d, t = self.step.draft, self.step.trials
         shares = _others(self._tops, row, extreme, exact)
-        made[-2], made[-1] = shares[0], shares[2]
-        self._show(made, self._tops.p, row)
+        law[-2], law[-1] = shares[0], shares[2]
+        self._show(law, self._tops.p, row)
         if d is not None and float(shares[0] + shares[2]) > 0:
             shown = set(self._tops.ids[row].tolist())
             for token, parent in zip(d.tokens, d.parents, strict=True):
                 if parent == place and token not in shown:
-                    made[self._entry[token]] = HIDDEN
+                    law[self._entry[token]] = HIDDEN
         if d is not None and t is not None:  # in doubles, where it was tried
             for node, p, u in zip(t.node, t.p, t.u, strict=True):
                 if d.parents[node] == place and (u is not None or p not in (0.0, 1.0)):
-                    made[self._entry[d.tokens[node]]] = p
+                    law[self._entry[d.tokens[node]]] = p
         if self.heat is not None:
-            made = made.clamp_min(0) ** self.heat
-            made = made / made.sum()
-        return made
+            law = law.clamp_min(0) ** self.heat
+            law = law / law.sum()
+        return law
 
     def _law_of(self, node: int, extreme: int, exact: bool) -> Tensor | None:
         """What a node was drawn from; nan but for its own token where that cannot be told; None: without chance."""
@@ -180,27 +180,27 @@ class Recall:
         if d.u is not None and d.u[node] is None:
             return None
         place, x = d.parents[node], self._entry[d.tokens[node]]
-        made = torch.zeros(len(self.ids) + 2, dtype=torch.float64)
+        law = torch.zeros(len(self.ids) + 2, dtype=torch.float64)
         row = self.row(place)
         if row is not None and self._tops is not None:
             shares = _others(self._tops, row, extreme, exact)
-            made[-2], made[-1] = shares[1], shares[3]
-            self._show(made, self._tops.q, row)
+            law[-2], law[-1] = shares[1], shares[3]
+            self._show(law, self._tops.q, row)
             if d.proposal == "without_replacement":
                 for before in range(node):
                     if d.parents[before] == place:
-                        made[self._entry[d.tokens[before]]] = 0
-                made = made / made.sum()
-        if not math.isclose(float(made[x]), d.q[node], rel_tol=NEAR, abs_tol=1e-9):
-            made.fill_(math.nan)
-        made[x] = d.q[node]
-        return made
+                        law[self._entry[d.tokens[before]]] = 0
+                law = law / law.sum()
+        if not math.isclose(float(law[x]), d.q[node], rel_tol=NEAR, abs_tol=1e-9):
+            law.fill_(math.nan)
+        law[x] = d.q[node]
+        return law
 
-    def _show(self, made: Tensor, values: np.ndarray, row: int) -> None:
+    def _show(self, law: Tensor, values: np.ndarray, row: int) -> None:
         assert self._tops is not None
         for token, value in zip(self._tops.ids[row].tolist(), values[row].tolist(), strict=True):
             if token >= 0:
-                made[self._entry[token]] = value
+                law[self._entry[token]] = value
 
     def known(self, verdict: Verdict) -> int:
         """How many of the verdict's trials, from the first, follow from what is recorded."""

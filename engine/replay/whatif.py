@@ -99,12 +99,12 @@ class _Case:
 
     def again(self) -> None:
         """The record itself must follow from the record. Raises NeedsRun."""
-        found = self._verdict(self.method.acceptance, self.method.sampler, None, {}, {})
+        verdict = self._verdict(self.method.acceptance, self.method.sampler, None, {}, {})
         t, cut = self.step.trials, self.step.extra is None
         due = [] if t is None else list(zip(t.node, t.ok, t.u, strict=True))
-        same = [(x.node, x.ok, x.u) for x in found.trials] == due
-        path = found.path[: len(self.step.path or [])] if cut else found.path
-        token = self.step.extra is None or found.token in (self.step.extra.token, NOBODY)
+        same = [(x.node, x.ok, x.u) for x in verdict.trials] == due
+        path = verdict.path[: len(self.step.path or [])] if cut else verdict.path
+        token = self.step.extra is None or verdict.token in (self.step.extra.token, NOBODY)
         if not (same and path == (self.step.path or []) and token):
             raise NeedsRun(
                 "The record of this step does not hold enough to derive even what happened again (several refusals, or a rule "
@@ -126,16 +126,16 @@ class _Case:
         count = 0 if self.step.draft is None else len(self.step.draft.tokens)
         if u is not None and node == count:
             draws["token", 0] = u
-        found = self._verdict(rule, sampler, heat, draws, other)
+        verdict = self._verdict(rule, sampler, heat, draws, other)
         if u is not None and node < count:
-            tests = [x.node for x in found.trials if x.u is not None]
+            tests = [x.node for x in verdict.trials if x.u is not None]
             if node not in tests:
                 raise NeedsRun(f"Node {node + 1} is not tested in this step, so no draw decides about it.")
-            found = self._verdict(rule, sampler, heat, {("accept", tests.index(node)): u}, other)
-        elif u is not None and found.u is None:
+            verdict = self._verdict(rule, sampler, heat, {("accept", tests.index(node)): u}, other)
+        elif u is not None and verdict.u is None:
             raise NeedsRun(f"{rule.title} takes the likeliest token after the path, so no draw decides about it.")
         same_law = rule is self.method.acceptance and change.temperature is None and not other
-        return self._told(found, rule, same_law, lines)
+        return self._told(verdict, rule, same_law, lines)
 
     def _verdict(
         self, rule: AcceptanceRule, sampler: Sampler, heat: float | None, draws: dict[Any, float], other: dict[int, int]
@@ -143,7 +143,7 @@ class _Case:
         """The rule's verdict on what is recorded; its trials are those that follow from it. Raises NeedsRun."""
         recall, exact = Recall(self.step, sampler, heat), rule.telling.rest
         said = (self.step.rule or {}) if rule.name == self.method.acceptance.name else {}
-        found: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for extreme in (0,) if recall.whole else (0, 1):
             draft = recall.draft(extreme, exact)
             kind = Replayed if recall.whole else Guarded
@@ -160,8 +160,8 @@ class _Case:
             sure = not cut and (recall.whole or there) and verdict.token != NOBODY
             path = verdict.path if not cut or not rule.telling.whole else []
             token = recall.ids[verdict.token] if sure and verdict.token is not None else NOBODY
-            found.append(replace(verdict, trials=verdict.trials[:known], path=path, token=token))
-        return _agreed(found, rule.telling.whole)
+            verdicts.append(replace(verdict, trials=verdict.trials[:known], path=path, token=token))
+        return _agreed(verdicts, rule.telling.whole)
 
     def _heated(self, temperature: float | None) -> tuple[Sampler, float | None]:
         """The sampler at another temperature, and the power that makes the shown laws its. Raises NeedsRun, ParamError."""
@@ -184,7 +184,7 @@ class _Case:
 
     def _tied(self, ties: str | None, lines: list[str]) -> dict[int, int]:
         """Place -> the token chosen there, where ties are broken otherwise."""
-        tops, made = self.step.tops, {}
+        tops, others = self.step.tops, {}
         if ties != "second":
             return {}
         assert tops is not None
@@ -192,47 +192,47 @@ class _Case:
             raise NeedsRun("Ties are broken under a greedy sampler only: this run drew its tokens.")
         for rank, gap in self.step.tie or []:
             place = int(tops.places[int(rank)])
-            made[place] = int(tops.ids[int(rank), 1])
+            others[place] = int(tops.ids[int(rank), 1])
             where = "the root" if place == ROOT else f"node {place + 1}"
             lines.append(f"After {where} the two best logits are {gap:.3g} nats apart: the second one is taken.")
-        if not made:
+        if not others:
             lines.append("No two logits of this step were closer than rounding, so another way to break ties changes nothing.")
-        return made
+        return others
 
-    def _told(self, found: Verdict, rule: AcceptanceRule, same_law: bool, lines: list[str]) -> Derived:
+    def _told(self, verdict: Verdict, rule: AcceptanceRule, same_law: bool, lines: list[str]) -> Derived:
         """The verdict as far as it is known, with its sums."""
-        step, token = self.step, found.token
+        step, token = self.step, verdict.token
         recall = Recall(step, self.method.sampler)
-        origin: str = found.origin
+        origin: str = verdict.origin
         x = step.extra
-        same = same_law and found.path == (step.path or []) and self._refused(found)
-        if same and x is not None and (found.u is None or x.low <= found.u < x.high):  # the same law: its interval is known
+        same = same_law and verdict.path == (step.path or []) and self._refused(verdict)
+        if same and x is not None and (verdict.u is None or x.low <= verdict.u < x.high):  # the same law: its interval is known
             token, origin = x.token, x.origin
         missing = ""
         if token == NOBODY:
-            end = found.path[-1] if found.path else ROOT
+            end = verdict.path[-1] if verdict.path else ROOT
             if recall.row(end) is None and not recall.whole:
                 missing = f"The path goes on after node {end + 1}, whose law was not recorded, since the run never came there"
             else:
                 missing = "What comes next depends on tokens that the record puts together, or on places that it has not"
             missing += ": fork from here to see it."
-        emitted, origins = told(_drafted(step), replace(found, token=None if token == NOBODY else token))
+        emitted, origins = told(_drafted(step), replace(verdict, token=None if token == NOBODY else token))
         emitted, origins, ended = self._cut(emitted, origins)
-        lines += [self._line(x, rule) for x in found.trials]
+        lines += [self._line(x, rule) for x in verdict.trials]
         if token not in (None, NOBODY) and not ended:
-            drawn = "the likeliest one" if found.u is None else f"drawn with u = {found.u:.4g}"
+            drawn = "the likeliest one" if verdict.u is None else f"drawn with u = {verdict.u:.4g}"
             lines.append(f"Then the target's own token ({origin}), {drawn}.")
         own = None if token == NOBODY or ended else token
-        return Derived(found.trials, found.path, own, origin, found.u, emitted, origins, lines, missing)
+        return Derived(verdict.trials, verdict.path, own, origin, verdict.u, emitted, origins, lines, missing)
 
-    def _refused(self, found: Verdict) -> bool:
+    def _refused(self, verdict: Verdict) -> bool:
         """Whether at the end of the path the same guesses were refused as in the record."""
         d, t = self.step.draft, self.step.trials
         if d is None or t is None:
             return True
-        end = found.path[-1] if found.path else ROOT
+        end = verdict.path[-1] if verdict.path else ROOT
         due = [node for node, ok in zip(t.node, t.ok, strict=True) if d.parents[node] == end and not ok]
-        return [x.node for x in found.trials if d.parents[x.node] == end and not x.ok] == due
+        return [x.node for x in verdict.trials if d.parents[x.node] == end and not x.ok] == due
 
     def _cut(self, emitted: list[int], origins: list[str]) -> tuple[list[int], list[str], bool]:
         """What is left when the text ends at a stop token or at its longest; whether the last token went."""
@@ -289,15 +289,15 @@ def _sure(rule: AcceptanceRule, verdict: Verdict, recall: Recall) -> tuple[int, 
     return known, known < len(verdict.trials)
 
 
-def _agreed(found: Sequence[Verdict], whole: bool) -> Verdict:
+def _agreed(verdicts: Sequence[Verdict], whole: bool) -> Verdict:
     """What all of them say: trials up to the first that differs, and the path and token where all are alike. whole: the
     path is settled by all trials together"""
-    first, same = found[0], 0
-    for rows in zip(*(x.trials for x in found), strict=False):
+    first, same = verdicts[0], 0
+    for rows in zip(*(x.trials for x in verdicts), strict=False):
         if len({(x.node, x.ok, x.u) for x in rows}) > 1:
             break
         same += 1
-    alike = all(same == len(x.trials) and x.path == first.path for x in found)
+    alike = all(same == len(x.trials) and x.path == first.path for x in verdicts)
     path = first.path if alike else []
     if not alike and not whole:
         passed = {x.node for x in first.trials[:same] if x.ok}
@@ -305,5 +305,5 @@ def _agreed(found: Sequence[Verdict], whole: bool) -> Verdict:
             if node not in passed:
                 break
             path = [*path, node]
-    token = first.token if alike and all(x.token == first.token for x in found) else NOBODY
+    token = first.token if alike and all(x.token == first.token for x in verdicts) else NOBODY
     return replace(first, trials=first.trials[:same], path=path, token=token)

@@ -82,10 +82,10 @@ def profile_here(
     kept = None if refresh else load_profile(key, data_dir)
     if kept is not None:
         return kept
-    made = measure(dtype, device, threads)
+    profile = measure(dtype, device, threads)
     with contextlib.suppress(OSError):  # a read-only or full disk: the figures are good, next time they are made again
-        save_profile(made, key, data_dir)
-    return made
+        save_profile(profile, key, data_dir)
+    return profile
 
 
 def profile_key(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> Key:
@@ -201,10 +201,10 @@ def _wait(device: torch.device) -> None:
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    known = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(known, torch.dtype) or not known.is_floating_point:
         raise ValueError(f"dtype = {dtype!r}: give a floating dtype, e.g. 'float32' or 'bfloat16'.")
-    return found
+    return known
 
 
 def _word(dtype: torch.dtype) -> str:

@@ -43,9 +43,9 @@ class Report:
             self.problems.append(f"{where}: {what}.")
 
     def __str__(self) -> str:
-        found = ", ".join(f"{n:,} {name}" for name, n in self.counts.items() if name != "problems")
+        counted = ", ".join(f"{n:,} {name}" for name, n in self.counts.items() if name != "problems")
         verdict = "agrees with itself" if self.ok else f"contradicts itself in {self.counts['problems']} places"
-        return "\n".join([f"The trace {verdict} ({found}).", *self.problems, *self.notes])
+        return "\n".join([f"The trace {verdict} ({counted}).", *self.problems, *self.notes])
 
 
 def check(trace: Trace) -> Report:
@@ -124,8 +124,8 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_verdicts(tests, step, report.counts):
             report.add(where, problem)
         report.counts["trials"] += len(tests)
-        told = rule_at(header, step.step).get("name") in header.tellings
-        for name in tests.wrong_columns() if told else []:
+        telling = rule_at(header, step.step).get("name") in header.tellings
+        for name in tests.wrong_columns() if telling else []:
             report.add(where, f"rule.{name} does not hold the numbers that the header says it holds")
     elif step.trials is not None:
         report.counts["trials not re-derived"] += len(step.trials.node)

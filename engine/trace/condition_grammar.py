@@ -250,9 +250,9 @@ def walk(part: Part) -> list[Part]:
 
 def _due(part: Part, kind: str, where: str) -> None:
     if part.kind != kind:
-        told = "a condition" if kind == "truth" else f"a {kind}"
+        due = "a condition" if kind == "truth" else f"a {kind}"
         what = part.value if part.does == "name" else f"a {'condition' if part.kind == 'truth' else part.kind}"
-        raise ConditionError(f"{where} needs {told}, and {what} is {'none' if part.does != 'name' else f'a {part.kind}'}.")
+        raise ConditionError(f"{where} needs {due}, and {what} is {'none' if part.does != 'name' else f'a {part.kind}'}.")
 
 
 def _unknown(name: str, token: Token, known: list[str]) -> str:
@@ -266,4 +266,4 @@ def _place(token: Token) -> int:
 
 def _unquoted(token: Token) -> str:
     signs = {"n": "\n", "t": "\t", "r": "\r"}
-    return re.sub(r"\\(.)", lambda found: signs.get(found[1], found[1]), token[1:-1], flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda escape: signs.get(escape[1], escape[1]), token[1:-1], flags=re.DOTALL)

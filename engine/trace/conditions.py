@@ -186,10 +186,10 @@ class Watch:
         value = self._value(part.parts[0], i)
         if value is None:
             return None
-        found: bool = value in part.value
-        if part.parts[0].kind == "token" and not found:
-            found = self._piece(value) in part.value
-        return found
+        inside: bool = value in part.value
+        if part.parts[0].kind == "token" and not inside:
+            inside = self._piece(value) in part.value
+        return inside
 
     def _contains(self, part: Part, i: int | None) -> bool | None:
         value = self._value(part.parts[0], i)
@@ -231,8 +231,8 @@ class Watch:
         if not numbers:
             return None
         total = sum(numbers)
-        found = {"mean": total / len(numbers), "sum": total, "min": min(numbers), "max": max(numbers)}
-        return usable(found[part.value])
+        sums = {"mean": total / len(numbers), "sum": total, "min": min(numbers), "max": max(numbers)}
+        return usable(sums[part.value])
 
     def _so_far(self, part: Part, value: Any) -> Any:
         """A function of a figure of the step, over the steps so far."""

@@ -58,8 +58,8 @@ class ContentHash:
 
 def _nameless(fork: dict[str, Any]) -> dict[str, Any]:
     """A fork's story without the numbers of runs."""
-    made = {key: value for key, value in fork.items() if key != "of"}
-    base = made.get("base")
+    nameless = {key: value for key, value in fork.items() if key != "of"}
+    base = nameless.get("base")
     if isinstance(base, dict) and isinstance(base.get("fork"), dict):
-        made["base"] = {**base, "fork": _nameless(base["fork"])}
-    return made
+        nameless["base"] = {**base, "fork": _nameless(base["fork"])}
+    return nameless

@@ -70,13 +70,13 @@ class Decided:
 
     def num(self, i: int) -> float:
         """What u * den was held against."""
-        found = None if self.trials.num is None else self.trials.num[i]
-        return self.trials.r[i] if found is None else found
+        value = None if self.trials.num is None else self.trials.num[i]
+        return self.trials.r[i] if value is None else value
 
     def den(self, i: int) -> float:
         """What u was multiplied by, or, without a draw, the bound."""
-        found = None if self.trials.den is None else self.trials.den[i]
-        return self.trials.q[i] if found is None else found
+        value = None if self.trials.den is None else self.trials.den[i]
+        return self.trials.q[i] if value is None else value
 
     def bounded(self, i: int) -> bool:
         """Whether a bound decided, and no draw."""
@@ -120,13 +120,13 @@ class Decided:
 
     def column(self, name: str, i: int, before: bool = False) -> float | None:
         """What the rule recorded under `name` for trial `i`; None where it is no number. before: of a running one the last"""
-        per, found = self._per.get(name), self.extra.get(name)
+        per, column = self._per.get(name), self.extra.get(name)
         if per is None or (before and per != "running"):
             return None
         if per != "step":
             at = self.place[i] if per == "place" else i + (per == "running" and not before)
-            found = found[at] if isinstance(found, list) and at < len(found) else None
-        return _number(found)
+            column = column[at] if isinstance(column, list) and at < len(column) else None
+        return _number(column)
 
     @cached_property
     def _per(self) -> dict[str, str]:
@@ -162,16 +162,16 @@ class Decided:
 
     def said(self, i: int, text: str, forms: Mapping[str, Any]) -> str | None:
         """A sentence with the numbers of trial `i`; None where one is missing. forms: form -> how such a number is written"""
-        made = ""
+        filled = ""
         for part in sentence(text):
             if isinstance(part, str):
-                made += part
+                filled += part
                 continue
             x = work_out(part[0], self.names(i))
             if x is None:
                 return None
-            made += forms[part[1]](x) if part[1] in forms else f"{x:.{part[1]}f}"
-        return made
+            filled += forms[part[1]](x) if part[1] in forms else f"{x:.{part[1]}f}"
+        return filled
 
     def given(self, given: Mapping[str, Any]) -> bool:
         """Whether the rule's knobs are set so."""
@@ -180,17 +180,17 @@ class Decided:
 
 def texts(draft: DraftTree) -> list[tuple[int, ...]]:
     """Per node the tokens from the root to it: equal for copies of one place."""
-    made: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        made.append((*(() if parent == ROOT else made[parent]), token))
-    return made
+        paths.append((*(() if parent == ROOT else paths[parent]), token))
+    return paths
 
 
-def _number(found: Any) -> float | None:
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+def _number(x: Any) -> float | None:
+    return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
 
 
-def _is_column(found: Any, length: int | None) -> bool:
+def _is_column(rows: Any, length: int | None) -> bool:
     if length is None:
-        return _number(found) is not None
-    return isinstance(found, list) and len(found) == length and all(_number(x) is not None for x in found)
+        return _number(rows) is not None
+    return isinstance(rows, list) and len(rows) == length and all(_number(x) is not None for x in rows)

@@ -64,10 +64,10 @@ class Facts:
     def tokens(self) -> list[int]:
         """The id of every node; a step that drafts nothing and draws nothing has one node for each token that it emitted."""
         step = self.step
-        made = [] if step.draft is None else [*step.draft.tokens]
+        tokens = [] if step.draft is None else [*step.draft.tokens]
         if step.extra is not None:
-            made.append(step.extra.token)
-        return made or [*step.emitted]
+            tokens.append(step.extra.token)
+        return tokens or [*step.emitted]
 
     @cached_property
     def drawn(self) -> bool:
@@ -78,22 +78,22 @@ class Facts:
     def parents(self) -> list[int]:
         """The place of every node: -1 the root, else the node before it."""
         step = self.step
-        made = [] if step.draft is None else [*step.draft.parents]
+        parents = [] if step.draft is None else [*step.draft.parents]
         if step.extra is not None:
-            made.append(step.path[-1] if step.path else -1)
-        return made or list(range(-1, len(step.emitted) - 1))
+            parents.append(step.path[-1] if step.path else -1)
+        return parents or list(range(-1, len(step.emitted) - 1))
 
     def trial(self, name: str) -> list[Any]:
         """A column of the trials by node; None for one that was not tried. The target's own token ends it."""
         step = self.step
-        made: list[Any] = [None] * len(self.tokens)
+        places: list[Any] = [None] * len(self.tokens)
         if step.trials is not None:
             for node, value in zip(step.trials.node, getattr(step.trials, name), strict=True):
-                made[node] = value
+                places[node] = value
         x = step.extra
         if x is not None and x.u is not None and name in ("p", "r", "u"):
-            made[-1] = x.u if name == "u" else x.high - x.low
-        return made
+            places[-1] = x.u if name == "u" else x.high - x.low
+        return places
 
     def law(self, of: Callable[[Tops, int], float | None]) -> list[Any]:
         """A figure of the law that each node was judged by; None where that place was not visited."""
@@ -105,15 +105,15 @@ class Facts:
 
     def gone(self) -> list[int] | None:
         """Positions that left the target's cache in this step, from whichever layer or head; None: counted, not listed."""
-        made: list[int] = []
+        evicted: list[int] = []
         for change in self.step.cache:
             if change.lane != "target":
                 continue
             if change.evicted_count and change.evicted_all is None and change.evicted is None:
                 return None
-            made += [] if change.evicted_all is None else change.evicted_all.tolist()
-            made += [] if change.evicted is None else change.evicted[:, 2].tolist()
-        return made
+            evicted += [] if change.evicted_all is None else change.evicted_all.tolist()
+            evicted += [] if change.evicted is None else change.evicted[:, 2].tolist()
+        return evicted
 
     @property
     def sinks(self) -> int:
@@ -128,12 +128,12 @@ def _depths(f: Facts) -> list[int]:
 
 def _verdicts(f: Facts) -> list[str]:
     ok, path, extra = f.trial("ok"), set(f.step.path or []), f.step.extra
-    made = ["accepted" if i in path else "rejected" if x is False else "not reached" for i, x in enumerate(ok)]
+    verdicts = ["accepted" if i in path else "rejected" if x is False else "not reached" for i, x in enumerate(ok)]
     if extra is not None:
-        made[-1] = extra.origin
+        verdicts[-1] = extra.origin
     elif not f.drawn:
-        made = [*f.step.origins]
-    return made
+        verdicts = [*f.step.origins]
+    return verdicts
 
 
 def _first_reject(f: Facts) -> int | None:

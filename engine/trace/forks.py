@@ -75,8 +75,8 @@ def forked(header: Header, step: int, name: str, change: dict[str, Any], forced:
         base = fork["base"]
         method, seed, max_new, fork = base["method"], base["seed"], base["max_new_tokens"], base.get("fork")
     base = {"method": method, "seed": seed, "max_new_tokens": max_new, **({"fork": fork} if fork is not None else {})}
-    told = {"of": header.run, "step": step, "name": name, "change": change}
-    return {**told, "forced": [[node, ok] for node, ok in sorted(forced.items())], "base": base}
+    record = {"of": header.run, "step": step, "name": name, "change": change}
+    return {**record, "forced": [[node, ok] for node, ok in sorted(forced.items())], "base": base}
 
 
 def method_at(header: Header, step: int) -> dict[str, Any]:

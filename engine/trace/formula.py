@@ -45,10 +45,10 @@ def formula(text: str) -> Formula:
 @lru_cache(1024)
 def relation(text: str) -> tuple[Formula, str, Formula]:
     """Left side, sign ("==", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
-    found = _parsed(text)
-    if not isinstance(found, ast.Compare) or len(found.ops) != 1 or type(found.ops[0]) not in _COMPARE:
+    formula = _parsed(text)
+    if not isinstance(formula, ast.Compare) or len(formula.ops) != 1 or type(formula.ops[0]) not in _COMPARE:
         raise FormulaError(f"{text[:40]!r} is no relation: write two formulas with ==, <= or >= between them.")
-    return _built(found.left, text), _COMPARE[type(found.ops[0])], _built(found.comparators[0], text)
+    return _built(formula.left, text), _COMPARE[type(formula.ops[0])], _built(formula.comparators[0], text)
 
 
 @lru_cache(1024)
@@ -64,22 +64,22 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
     return tuple(part for part in [*parts, text[end:]] if part != "")
 
 
-def work_out(made: Formula, names: Names) -> float | None:
+def work_out(formula: Formula, names: Names) -> float | None:
     """The number that a formula gives; None where one of its numbers is not recorded, or where there is none."""
-    if isinstance(made, float):
-        return made
-    if isinstance(made, str):
-        return names(made)
-    if made[0] == "before":
-        return names(f"before({made[1]})")
-    numbers = [work_out(part, names) for part in made[1:]]
+    if isinstance(formula, float):
+        return formula
+    if isinstance(formula, str):
+        return names(formula)
+    if formula[0] == "before":
+        return names(f"before({formula[1]})")
+    numbers = [work_out(part, names) for part in formula[1:]]
     if any(x is None for x in numbers):
         return None
     try:
-        found = _DOES[made[0]](*numbers)
+        value = _DOES[formula[0]](*numbers)
     except ArithmeticError:
         return None
-    return found if isinstance(found, int | float) and math.isfinite(found) else None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _parsed(text: str) -> ast.expr:

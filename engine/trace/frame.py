@@ -148,7 +148,7 @@ def _little_endian(array: np.ndarray) -> tuple[np.ndarray, str]:
 
 def _without_nonfinite(plain: dict[str, Any]) -> dict[str, Any]:
     """`plain` with null in the place of each number that is not finite, and `nonfinite`: [[place..., word], ...]."""
-    found: list[list[Any]] = []
+    rows: list[list[Any]] = []
 
     def walk(value: Any, place: list[Any]) -> Any:
         if is_dataclass(value):
@@ -158,11 +158,11 @@ def _without_nonfinite(plain: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, list | tuple):
             return [walk(inner, [*place, i]) for i, inner in enumerate(value)]
         if isinstance(value, float | np.floating) and not math.isfinite(value):
-            found.append([*place, str(float(value))])
+            rows.append([*place, str(float(value))])
             return None
         return value
 
-    return {**walk(plain, []), "nonfinite": found}
+    return {**walk(plain, []), "nonfinite": rows}
 
 
 def raw_array(reference: dict[str, Any], body: bytes, base: int, limits: Limits = OWN) -> bytes:

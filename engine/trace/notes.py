@@ -37,14 +37,14 @@ def told(header: Header, step: Step) -> Told:
     if not header.tells:
         return {}
     method, nodes = method_at(header, step.step), 0 if step.draft is None else len(step.draft.tokens)
-    found: Told = {}
+    notes: Told = {}
     for kind, values in said(step, method).items():
         if kind in header.tells and _name(method.get(kind)) == _name(header.method.get(kind)):
             held = {name: (note, value_of(values, name)) for name, note in header.tells[kind].items()}
             fitting = {name: x for name, (note, x) in held.items() if x is not None and note.fits(x, nodes)}
             if fitting:
-                found[kind] = fitting
-    return found
+                notes[kind] = fitting
+    return notes
 
 
 def value_of(values: Mapping[str, Any], name: str) -> Any:
@@ -75,5 +75,5 @@ def _name(part: Any) -> str:
 
 def _exit(left: Exit) -> dict[str, Any]:
     tests = [x for x in left.tests if len(x) == 3]
-    made: dict[str, Any] = {"depth": left.depth, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
-    return {**made, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else made
+    note: dict[str, Any] = {"depth": left.depth, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
+    return {**note, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else note

@@ -66,12 +66,12 @@ def _spectr(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None
 
 
 def _typical(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None:
-    made, entropies = replace(trials, den=list(trials.threshold)), _numbers(rule.get("entropy"))
+    bounded, entropies = replace(trials, den=list(trials.threshold)), _numbers(rule.get("entropy"))
     if entropies is None or step.tops is None or step.draft is None or len(entropies) != len(step.tops.places):
-        return made, {}
+        return bounded, {}
     of = dict(zip(step.tops.places.tolist(), entropies, strict=True))  # every visited place; since 1.1 those with guesses
     parents = dict.fromkeys(step.draft.parents[node] for node in trials.node)
-    return made, {"entropy": [of[place] for place in parents]} if parents.keys() <= of.keys() else {}
+    return bounded, {"entropy": [of[place] for place in parents]} if parents.keys() <= of.keys() else {}
 
 
 def _judge(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None:

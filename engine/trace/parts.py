@@ -36,8 +36,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     does, column: of a policy
     """
     whole = header.parts.get(kind, _older(header, kind))
-    told = whole if isinstance(whole, dict) else {}
-    return {word: told[word] for word, fits in _WORDS.items() if word in told and fits(told[word])}
+    words = whole if isinstance(whole, dict) else {}
+    return {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
 
 
 def zones(header: Header) -> list[Zone]:
@@ -49,8 +49,8 @@ def zones(header: Header) -> list[Zone]:
 
 def held_at(zones: Sequence[Zone], place: str) -> int | None:
     """Entries of the zones at one place together; None where there is no such zone."""
-    found = [zone.entries for zone in zones if zone.place == place]
-    return sum(found) if found else None
+    held = [zone.entries for zone in zones if zone.place == place]
+    return sum(held) if held else None
 
 
 def called(header: Header) -> str:
@@ -125,8 +125,8 @@ def _older(header: Header, kind: str) -> Mapping[str, Any]:
         return {}
     stages = part.get("stages")
     names = [x.get("name") for x in (stages if isinstance(stages, list) else [part]) if isinstance(x, dict)]
-    told = [_OLDER.get(kind, {}).get(name, {}) for name in names if type(name) is str]
-    if len(told) != 1:
-        return {"greedy": any(x.get("greedy") for x in told)}
-    zones = [[word, place, part.get(knob)] for word, place, knob in told[0].get("zones", ())]
-    return {**told[0], "zones": zones} if zones else told[0]
+    known = [_OLDER.get(kind, {}).get(name, {}) for name in names if type(name) is str]
+    if len(known) != 1:
+        return {"greedy": any(x.get("greedy") for x in known)}
+    zones = [[word, place, part.get(knob)] for word, place, knob in known[0].get("zones", ())]
+    return {**known[0], "zones": zones} if zones else known[0]

@@ -31,10 +31,10 @@ def shown(piece: Piece | None, most: int = 40) -> str:
         return "⟨?⟩"
     if not isinstance(piece, str):
         return f"⟨{' '.join(piece).upper()}⟩"
-    made = "".join(_visible(char) for char in piece[:most])
-    if made and unicodedata.category(piece[0]).startswith("M"):
-        made = "◌" + made
-    return made + "…" if len(piece) > most else made
+    text = "".join(_visible(char) for char in piece[:most])
+    if text and unicodedata.category(piece[0]).startswith("M"):
+        text = "◌" + text
+    return text + "…" if len(piece) > most else text
 
 
 def shown_id(token: int, pieces: Mapping[int, Piece], most: int = 40) -> str:

@@ -30,8 +30,8 @@ def recover(where: str | Path) -> list[Recovered]:
     the bytes alone: recovering the same file twice gives the same bytes.
     """
     where = Path(where)
-    found = sorted(where.glob("*" + PARTIAL)) if where.is_dir() else [where]
-    return [_recover(one) for one in found]
+    partials = sorted(where.glob("*" + PARTIAL)) if where.is_dir() else [where]
+    return [_recover(one) for one in partials]
 
 
 def _recover(partial: Path) -> Recovered:
@@ -56,14 +56,14 @@ def _recover(partial: Path) -> Recovered:
     if not sealed:
         bodies.append(encode(sum_up(iter(bodies), None), number))
     try:
-        made = _publish(partial, MAGIC + b"".join(map(frame, bodies)))
+        trace = _publish(partial, MAGIC + b"".join(map(frame, bodies)))
         if damage:
             partial.replace(partial.with_name(partial.name.removesuffix(PARTIAL) + ".damaged"))
         else:
             partial.unlink()
     except OSError as error:
         return left(f"{partial} was left as it is: no other file could be written ({error.strerror or error}).")
-    return Recovered(partial, made, steps, f"{made} holds {steps} steps{damage and f'; behind them, {damage}'}")
+    return Recovered(partial, trace, steps, f"{trace} holds {steps} steps{damage and f'; behind them, {damage}'}")
 
 
 def _valid(file: TraceFile) -> tuple[int, str]:
@@ -79,14 +79,14 @@ def _valid(file: TraceFile) -> tuple[int, str]:
 def _publish(partial: Path, data: bytes) -> Path:
     """Write `data` under a name that is free, or that already holds the same bytes."""
     stem = partial.name.removesuffix(PARTIAL).removesuffix(SUFFIX)
-    made, more = partial.with_name(f"{stem}.recovered{SUFFIX}"), 1
-    while made.exists():
-        if made.read_bytes() == data:
-            return made
+    target, more = partial.with_name(f"{stem}.recovered{SUFFIX}"), 1
+    while target.exists():
+        if target.read_bytes() == data:
+            return target
         more += 1
-        made = partial.with_name(f"{stem}.recovered-{more}{SUFFIX}")
-    growing = made.with_name(made.name + ".tmp")
+        target = partial.with_name(f"{stem}.recovered-{more}{SUFFIX}")
+    growing = target.with_name(target.name + ".tmp")
     with open(growing, "wb", buffering=0) as file:
         file.write(data)
-        disk.publish(file, growing, made)
-    return made
+        disk.publish(file, growing, target)
+    return target

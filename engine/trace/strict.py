@@ -80,12 +80,12 @@ def _has(value: Any, key: Any) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in made if keys.count(key) > 1)
+        twice = next(key for key in mapping if keys.count(key) > 1)
         raise TraceError(f"the key {twice[:40]!r} stands twice")
-    return made
+    return mapping
 
 
 def _refuse(word: str) -> NoReturn:

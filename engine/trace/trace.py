@@ -57,11 +57,11 @@ class Trace:
 
     @classmethod
     def _from_file(cls, file: TraceFile) -> Trace:
-        made = cls()
-        made.header, made.path, made.file = file.header, file.path, file
-        made.steps = _InFile(file)
-        made._look()
-        return made
+        trace = cls()
+        trace.header, trace.path, trace.file = file.header, file.path, file
+        trace.steps = _InFile(file)
+        trace._look()
+        return trace
 
     def write(self, record: Record) -> None:
         """Append one record; the first one is the header."""
@@ -124,8 +124,8 @@ class Trace:
     @property
     def tokens(self) -> list[int]:
         """The whole text as ids: the prompt, then what counts in the end, or, before the end, what was emitted."""
-        made = self.end.tokens if self.end is not None else self.emitted
-        return [*self.header.prompt.tolist(), *made]
+        tokens = self.end.tokens if self.end is not None else self.emitted
+        return [*self.header.prompt.tolist(), *tokens]
 
     @property
     def pieces(self) -> dict[int, Piece]:

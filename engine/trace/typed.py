@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 def read(kind: type[T], value: Any) -> T:
     """An object of one of our dataclasses from plain data, as `asdict` and JSON have it. Raises TraceError."""
-    found: T = _dataclass(cast(Any, kind))(value, Reading(b"", 0, OWN, 0))
-    return found
+    typed: T = _dataclass(cast(Any, kind))(value, Reading(b"", 0, OWN, 0))
+    return typed
 
 
 def decode(body: bytes, limits: Limits) -> tuple[Record | None, int, int]:
@@ -77,21 +77,21 @@ def _dataclass(kind: type) -> Convert:
     def to_dataclass(value: Any, reading: Reading) -> Any:
         if type(value) is not dict:
             raise Wrong("must be an object")
-        made = {}
+        values = {}
         for name, inner in value.items():
             try:
                 convert = converters.get(name)
                 if convert is None:
                     _any(inner, reading)
                 else:
-                    made[name] = inner if type(inner) is float and convert is _float else convert(inner, reading)
+                    values[name] = inner if type(inner) is float and convert is _float else convert(inner, reading)
             except Wrong as wrong:
                 wrong.path.append(name[:40])
                 raise
         for name in required:
-            if name not in made:
+            if name not in values:
                 raise Wrong(f"lacks the field {name!r}")
-        return kind(**made)
+        return kind(**values)
 
     return to_dataclass
 
@@ -184,14 +184,14 @@ def _mapping(convert: Convert) -> Convert:
     def to_dict(value: Any, reading: Reading) -> Any:
         if type(value) is not dict:
             raise Wrong("must be an object")
-        made = {}
+        mapping = {}
         for key, inner in value.items():
             try:
-                made[_text(key, reading)] = convert(inner, reading)
+                mapping[_text(key, reading)] = convert(inner, reading)
             except Wrong as wrong:
                 wrong.path.append(key[:40])
                 raise
-        return made
+        return mapping
 
     return to_dict
 
@@ -211,14 +211,14 @@ def _list(inner: Any) -> Convert:
             raise Wrong(f"has {len(value):,} entries, above the limit of {reading.limits.array_numbers:,}")
         if kinds and kinds.issuperset(map(type, value)) and (float in kinds or not value or _small(value)):
             return value
-        made = []
+        items = []
         for i, one in enumerate(value):
             try:
-                made.append(convert(one, reading))
+                items.append(convert(one, reading))
             except Wrong as wrong:
                 wrong.path.append(str(i))
                 raise
-        return made
+        return items
 
     return to_list
 

@@ -93,20 +93,20 @@ def _trial(tests: Decided, i: int) -> Iterator[str]:
     t = tests.trials
     num, den, u, ok, threshold = tests.num(i), tests.den(i), t.u[i], t.ok[i], t.threshold[i]
     stays, drawn = tests.stays(i), u is not None
-    told = tests.telling
-    name = told.num if told.numbers and not tests.matching else "r"
+    telling = tests.telling
+    name = telling.num if telling.numbers and not tests.matching else "r"
     if not drawn and not tests.bounded(i) and 0 < num < den:
         yield f"trial {i} was decided without a draw, although r = {num} lies between 0 and q = {den}"
     elif stays is not None and ok != stays:
         means = f"{name} = {num} and the bound {den}"
         if not tests.bounded(i):
-            means = f"u = {u}, {told.den or 'its scale'} = {den} and {name} = {num}"
-        if told.also is not None:
-            value, bound = tests.value(i, told.also.value), tests.value(i, told.also.bound)
-            means += f" and the {told.also.word}'s {value} against {bound}"
+            means = f"u = {u}, {telling.den or 'its scale'} = {den} and {name} = {num}"
+        if telling.also is not None:
+            value, bound = tests.value(i, telling.also.value), tests.value(i, telling.also.bound)
+            means += f" and the {telling.also.word}'s {value} against {bound}"
         yield f"trial {i} says ok = {ok}, but {means} give {not ok}"
     if drawn and not math.isclose(min(threshold, 1) * den, min(num, den), rel_tol=1e-6, abs_tol=1e-12):
-        yield f"trial {i} has the threshold {threshold}, but {told.against()} = {num / den if den else math.inf}"
+        yield f"trial {i} has the threshold {threshold}, but {telling.against()} = {num / den if den else math.inf}"
     elif tests.bounded(i) and threshold != den:
         yield f"trial {i} has the threshold {threshold}, but its bound is {den}"
 

@@ -51,16 +51,16 @@ def drawn(fields: Fields, rows: int, heads: int, length: int) -> np.ndarray | No
         return None
     if positions.shape != (*attention.shape[:2], attention.shape[4]) or attention.shape[:2] != (len(fields.layers), heads):
         return None
-    made = np.full((rows, length), np.nan)
+    grid = np.full((rows, length), np.nan)
     for layer, weights, at in zip(fields.layers, attention, positions, strict=True):
         if not 0 <= layer * heads <= rows - heads:
             return None
         for head in range(heads):
             seen = (at[head] >= 0) & (at[head] < length)
-            made[layer * heads + head] = 0
+            grid[layer * heads + head] = 0
             got = np.nan_to_num(weights[head].astype(np.float64)).sum((0, 1))[seen]
-            made[layer * heads + head, at[head][seen]] = got / max(float(got.sum()), 1e-30)
-    return made
+            grid[layer * heads + head, at[head][seen]] = got / max(float(got.sum()), 1e-30)
+    return grid
 
 
 def shares(known: np.ndarray, rows: np.ndarray, first: int, newest: int, length: int) -> list[float]:

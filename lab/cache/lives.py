@@ -93,17 +93,17 @@ class Lives:
 
     def _enter(self, change: CacheChange, i: int) -> None:
         """Note what a change lost; what names no entry of this cache is passed over."""
-        told = False
+        scored = False
         if change.evicted_all is not None and len(change.evicted_all):
             gone = change.evicted_all.astype(np.int64)
             self._left[:, gone[(gone >= 0) & (gone < self._read)]] = i
-            told = True
+            scored = True
         if change.evicted is not None and len(change.evicted):
             layer, head, at = change.evicted.astype(np.int64).T
             good = (layer >= 0) & (layer < self.layers) & (head >= 0) & (head < self.heads) & (at >= 0) & (at < self._read)
             self._left[(layer * self.heads + head)[good], at[good]] = i
-            told = True
-        self.untold |= bool(change.evicted_count) and not told
+            scored = True
+        self.untold |= bool(change.evicted_count) and not scored
 
     # ---- one step
 
@@ -127,17 +127,17 @@ class Lives:
     def letters(self, row: int, i: int, first: int, last: int) -> list[str]:
         """Per position first <= p < last why it is held or gone in a row after step i: a key of WORDS."""
         at, n = self._left[row, : self.length[i]], self.length[i]
-        made = []
+        letters = []
         for p in range(first, min(last, n)):
             if at[p] <= i:
-                made.append("B" if self.by_score else "O")
+                letters.append("B" if self.by_score else "O")
             elif self.sinks and p < self.sinks:
-                made.append("S")
+                letters.append("S")
             elif self.near is not None and p >= n - self.near:
-                made.append("W")
+                letters.append("W")
             else:
-                made.append("K" if self.near is None else "H")
-        return made
+                letters.append("K" if self.near is None else "H")
+        return letters
 
     @property
     def by_score(self) -> bool:
@@ -145,8 +145,8 @@ class Lives:
         if self._chosen[0] != self.count:
             first = self.sinks or 0
             at = self._left[:, first : self._read]
-            found = bool(self.heavy) or (at.shape[1] > 1 and bool((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]).any()))
-            self._chosen = (self.count, found)
+            falls = bool(self.heavy) or (at.shape[1] > 1 and bool((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]).any()))
+            self._chosen = (self.count, falls)
         return self._chosen[1]
 
     def binned(self, i: int, columns: int, mass: np.ndarray | None) -> dict[str, Any]:
@@ -164,13 +164,13 @@ class Lives:
         here = np.full(across, width)
         here[-1] = n - (across - 1) * width if n else 1
         share = (at > i).sum(2) / here
-        made = {"bin": width, "columns": across, "kept": np.ceil(255 * share).astype(np.uint8), "now": (at == i).any(2)}
+        grid = {"bin": width, "columns": across, "kept": np.ceil(255 * share).astype(np.uint8), "now": (at == i).any(2)}
         if mass is not None:
             padded = np.zeros((self.rows, across * width), np.uint8)
             shown = mass.reshape(self.rows, -1)[:, :n]
             padded[:, : shown.shape[1]] = shown
-            made["mass"] = padded.reshape(self.rows, across, width).max(2)
-        return made
+            grid["mass"] = padded.reshape(self.rows, across, width).max(2)
+        return grid
 
     # ---- one position
 
@@ -206,9 +206,9 @@ class Lives:
         lost in all of it."""
         every = max(1, -(-self.count // max(1, points)))
         at = [min(k + every, self.count) - 1 for k in range(0, self.count, every)]
-        made = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
+        columns = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
         lost = [sum(self.evicted[k : k + every]) for k in range(0, self.count, every)]
-        return {"every": [every], "step": at, **made, "evicted": lost}
+        return {"every": [every], "step": at, **columns, "evicted": lost}
 
 
 def portions(mass: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ def places(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> l
     if not sought:
         return []
     starts = _starts(whole, sought) or _starts(whole.lower(), sought.lower())
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     token = at = 0
     for start in starts:
         while at + len(pieces[token]) <= start:
@@ -31,17 +31,17 @@ def places(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> l
         while end < start + len(sought):
             last += 1
             end += len(pieces[last])
-        found.append((token, last))
-    return found
+        spans.append((token, last))
+    return spans
 
 
 def _starts(whole: bytes, sought: bytes) -> list[int]:
-    found: list[int] = []
+    starts: list[int] = []
     at = whole.find(sought)
-    while at >= 0 and len(found) < MOST:
-        found.append(at)
+    while at >= 0 and len(starts) < MOST:
+        starts.append(at)
         at = whole.find(sought, at + len(sought))
-    return found
+    return starts
 
 
 def _bytes(piece: Piece) -> bytes:

@@ -58,8 +58,8 @@ class Run:
     @property
     def depth(self) -> float:
         """Levels of guesses per step, the mean over the steps that drafted; 0: none did."""
-        found = [height(step.draft.parents) for step in self.steps if step.draft is not None and step.draft.parents]
-        return statistics.fmean(found) if found else 0.0
+        heights = [height(step.draft.parents) for step in self.steps if step.draft is not None and step.draft.parents]
+        return statistics.fmean(heights) if heights else 0.0
 
     @property
     def tau(self) -> float:
@@ -103,21 +103,21 @@ class Pricer:
 
     def rows(self) -> list[dict[str, Any]]:
         """Per lane and phase: passes, rows fed, FLOP, bytes, seconds by the clock and by the model, and what bounds most."""
-        made: dict[tuple[str, str], dict[str, Any]] = {}
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
         bounds: dict[tuple[str, str], Counter[str]] = {}
         for one, draft in self._all():
             if one.lane not in self.passes.specs or one.wall_us <= 0:
                 continue
             cost, estimate, key = self.passes.cost(one, draft), self._estimate(one, draft), (one.lane, one.phase)
             zero = {"lane": key[0], "phase": key[1], "n": 0, "rows": 0, "flops": 0, "bytes": 0, "s": 0.0, "model": 0.0}
-            row = made.setdefault(key, zero)
+            row = rows.setdefault(key, zero)
             for name, more in [("n", 1), ("rows", one.tokens * one.batch), ("flops", cost.flops), ("bytes", cost.bytes)]:
                 row[name] += more
             row["s"] += one.wall_us / 1e6
             row["model"] += estimate.us / 1e6
             word = "cache bandwidth" if estimate.resident and estimate.bound == "memory" else estimate.bound
             bounds.setdefault(key, Counter())[word] += estimate.us
-        return [{**row, "bound": bounds[key].most_common(1)[0][0]} for key, row in made.items()]
+        return [{**row, "bound": bounds[key].most_common(1)[0][0]} for key, row in rows.items()]
 
     def _all(self) -> list[tuple[Pass, DraftTree | None]]:
         first: list[tuple[Pass, DraftTree | None]] = [(x, None) for x in (self.run.prefill.passes if self.run.prefill else [])]
@@ -178,13 +178,13 @@ class Pricer:
 
     def checks(self) -> list[tuple[float, float]]:
         """FLOP per byte and FLOP/s of the target's measured checks, POINTS of them at most."""
-        found = [(one, draft) for one, draft in self._all() if _checks(one) and one.wall_us > 0]
-        priced = [(self.passes.cost(one, draft), one.wall_us) for one, draft in found[:: -(-len(found) // POINTS) or 1]]
+        checks = [(one, draft) for one, draft in self._all() if _checks(one) and one.wall_us > 0]
+        priced = [(self.passes.cost(one, draft), one.wall_us) for one, draft in checks[:: -(-len(checks) // POINTS) or 1]]
         return [(cost.intensity, cost.flops / us * 1e6) for cost, us in priced]
 
     def operators(self, step: Step) -> list[dict[str, Any]]:
         """What the passes of one step cost by kind of operator, all layers together, in order of execution."""
-        made: dict[tuple[str, str], dict[str, Any]] = {}
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
         for one in step.passes:
             spec = self.passes.specs.get(one.lane)
             if spec is None:
@@ -192,14 +192,14 @@ class Pricer:
             tree = step.draft if _checks(one) and step.draft is not None and step.draft.parents else None
             for op in ops_of(spec, one, draft=tree, bits=self.passes.bits or 0):
                 zero = {"lane": one.lane, "name": op.name, "n": 0, "flops": 0, "weights": 0, "kv": 0, "act": 0, "us": 0.0}
-                row = made.setdefault((one.lane, op.name), zero)
+                row = rows.setdefault((one.lane, op.name), zero)
                 row["n"] += 1
                 row["flops"] += op.flops
                 row["weights"] += op.weight_bytes
                 row["kv"] += op.kv_read_bytes + op.kv_write_bytes
                 row["act"] += op.act_bytes
                 row["us"] += self.machine.time_us([op], self.dtype).us
-        return list(made.values())
+        return list(rows.values())
 
     def record(self) -> dict[str, Any]:
         """All of it as plain data: rows, seconds a token by model and clock, surface, assumptions."""

@@ -40,13 +40,13 @@ class Passes:
     def rows(self, passes: Iterable[Pass], draft: DraftTree | None = None) -> list[dict[str, Any]]:
         """One row per lane and phase, in the order of the passes: how many, rows fed, FLOP, bytes moved, the bytes of
         weights and KV that one pass reads at most (what a processor's cache would have to hold), and seconds."""
-        made: dict[tuple[str, str], dict[str, Any]] = {}
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
         for one in passes:
             if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
                 continue
             tree = draft if one.lane == "target" and one.phase == "verify" else None
             cost = self.cost(one, tree)
-            row = made.setdefault(
+            row = rows.setdefault(
                 (one.lane, one.phase),
                 {"lane": one.lane, "phase": one.phase, "n": 0, "rows": 0, "flops": 0, "bytes": 0, "kept": 0, "s": 0.0},
             )
@@ -56,7 +56,7 @@ class Passes:
             row["bytes"] += cost.bytes
             row["kept"] = max(row["kept"], cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes)
             row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
-        return list(made.values())
+        return list(rows.values())
 
     def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""

@@ -53,194 +53,194 @@ class Case:
 
     def _plain(self, node: int, i: int) -> Explanation:
         """u * q against what the target still owes, and what a refusal leaves of that."""
-        t, made = self._trials(), self._begin(node, i)
+        t, why = self._trials(), self._begin(node, i)
         p, r, q, u, ok = t.p[i], t.r[i], t.q[i], t.u[i], t.ok[i]
         before = self._refused_before(i)
-        made.numbers = [("target", "p(x)", p)]
+        why.numbers = [("target", "p(x)", p)]
         if before:
-            made.numbers.append(("still owed", "r(x)", r))
-        made.against = self.telling.against(owed=before > 0)
-        made.numbers += [("draft", "q(x)", q), ("threshold", made.against, r / q if q else None), ("draw", "u", u)]
+            why.numbers.append(("still owed", "r(x)", r))
+        why.against = self.telling.against(owed=before > 0)
+        why.numbers += [("draft", "q(x)", q), ("threshold", why.against, r / q if q else None), ("draw", "u", u)]
         name = "r" if before else "p"
-        made.lines.append(self._proposed(node, p, q))
+        why.lines.append(self._proposed(node, p, q))
         if before:
             words = f"{guesses(before)} refused here before it. What they had their chance at is taken off the target's law; "
-            made.lines.append(Line(words + "of this token the rest still owes", (f"r = {f(r)}",)))
+            why.lines.append(Line(words + "of this token the rest still owes", (f"r = {f(r)}",)))
         keep = min(1.0, r / q) if q else 1.0
-        made.lines.append(Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {f(r)} / {f(q)}) = {f(keep)}",)))
+        why.lines.append(Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {f(r)} / {f(q)}) = {f(keep)}",)))
         if u is None:
-            made.agrees = ok == (r > 0) and not 0 < r < q
-            made.test = f"{name} = {f(r)} {'> 0' if r > 0 else '= 0'}"
+            why.agrees = ok == (r > 0) and not 0 < r < q
+            why.test = f"{name} = {f(r)} {'> 0' if r > 0 else '= 0'}"
             sure = "it is certain to stay." if ok else "the target never writes it here."
-            made.lines.append(Line("No chance was needed: " + sure))
+            why.lines.append(Line("No chance was needed: " + sure))
         else:
-            made.agrees = ok == (u * q < r)
-            made.box = (r, q, u)
+            why.agrees = ok == (u * q < r)
+            why.box = (r, q, u)
             sign = "<" if u * q < r else "≥"
-            made.test = f"u·q {sign} {name}:  {f(u * q)} {sign} {f(r)}"
+            why.test = f"u·q {sign} {name}:  {f(u * q)} {sign} {f(r)}"
             sums = (f"u·q = {f(u)} · {f(q)} = {f(u * q)} {sign} {f(r)} = {name}", "accepted" if ok else "rejected")
             words = f"The run drew u, evenly between 0 and 1. The guess stays if u·q is below {name}."
-            made.lines.append(Line(words, sums))
+            why.lines.append(Line(words, sums))
         if ok:
-            made.rows, made.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+            why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
         else:
-            self._what_was_left(made, i)
-        made.then = self._then(i)
-        return made
+            self._what_was_left(why, i)
+        why.then = self._then(i)
+        return why
 
-    def _what_was_left(self, made: Explanation, i: int) -> None:
+    def _what_was_left(self, why: Explanation, i: int) -> None:
         """Of the target's law, after the guess of trial `i` was refused."""
         rows, left = left_over(self.trace, self.step, i)
-        made.rows, made.rows_title = rows, "What the target wants instead"
+        why.rows, why.rows_title = rows, "What the target wants instead"
         if left is not None:
             before = self._refused_before(i)
             what = "max(0, r − q)" if before else "max(0, p − q)"
-            told = "The draft's chance at this place is taken off the target's law. The rest is owed, and is scaled to one."
+            words = "The draft's chance at this place is taken off the target's law. The rest is owed, and is scaled to one."
             if self._onehot():
                 what = "p without what was refused"
-                told = "The token is taken out of the target's law. The rest is owed, and is scaled to one."
-            made.lines.append(Line(told, (f"{what} sums to {f(left)}",)))
+                words = "The token is taken out of the target's law. The rest is owed, and is scaled to one."
+            why.lines.append(Line(words, (f"{what} sums to {f(left)}",)))
         elif not rows:
-            made.lines.append(Line("What was left after that many refusals is not in the record."))
+            why.lines.append(Line("What was left after that many refusals is not in the record."))
 
     def _exact(self, node: int, i: int) -> Explanation:
-        t, made = self._trials(), self._begin(node, i)
+        t, why = self._trials(), self._begin(node, i)
         ok = t.ok[i]
-        made.numbers = [("target's choice", "p(x)", t.p[i])]
-        made.agrees = ok == (t.p[i] == 1.0)
+        why.numbers = [("target's choice", "p(x)", t.p[i])]
+        why.agrees = ok == (t.p[i] == 1.0)
         rows = laws(self.trace, self.step, self._place(node), plain=True)
         best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
-        made.lines.append(Line(f"The draft proposed {said(made.token)}."))
+        why.lines.append(Line(f"The draft proposed {said(why.token)}."))
         if best is not None:
             words = "Under a greedy sampler the target has one choice, its most likely token, and nothing is drawn."
             sums = (f"p({best.text}) = {f(best.p)} is the largest, before the sampler made it certain",)
-            made.lines.append(Line(words, sums))
-        made.test = "the same token" if ok else "another token"
-        made.lines.append(Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes."))
-        made.rows, made.rows_title = rows, "The target's law before the sampler"
-        made.then = self._then(i)
-        return made
+            why.lines.append(Line(words, sums))
+        why.test = "the same token" if ok else "another token"
+        why.lines.append(Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes."))
+        why.rows, why.rows_title = rows, "The target's law before the sampler"
+        why.then = self._then(i)
+        return why
 
     def _told(self, tests: Decided, node: int, i: int) -> Explanation:
         """A test with the numbers and sentences that its rule gives: against a draw, against a bound, or of a whole chain."""
-        t, made, telling = self._trials(), self._begin(node, i), tests.telling
+        t, why, telling = self._trials(), self._begin(node, i), tests.telling
         num, den, u, ok, kept = tests.num(i), tests.den(i), t.u[i], t.ok[i], node in (self.step.path or [])
         bounded, whole = tests.bounded(i), tests.path == "last"
-        made.numbers = self._numbers(tests, i)
+        why.numbers = self._numbers(tests, i)
         if bounded:
-            made.lines.append(Line(f"The target writes {said(made.token)} here in {of_100(t.p[i])}.", (f"p = {f(t.p[i])}",)))
+            why.lines.append(Line(f"The target writes {said(why.token)} here in {of_100(t.p[i])}.", (f"p = {f(t.p[i])}",)))
         else:
-            made.lines.append(self._proposed(node, t.p[i], t.q[i]))
-        made.lines += self._lines(tests, i)
-        made.agrees = tests.stays(i) == ok
+            why.lines.append(self._proposed(node, t.p[i], t.q[i]))
+        why.lines += self._lines(tests, i)
+        why.agrees = tests.stays(i) == ok
         if whole:
-            self._of_a_whole(made, tests, i, kept)
+            self._of_a_whole(why, tests, i, kept)
         elif u is None:
             sign = ">" if tests.passed(i) else "≤"
-            made.test = f"{telling.num} {sign} {telling.den if bounded else 0}:  {f(num)} {sign} {f(den) if bounded else 0}"
-            made.lines.append(Line("It passes." if ok else "It does not pass.", (made.test,)))
+            why.test = f"{telling.num} {sign} {telling.den if bounded else 0}:  {f(num)} {sign} {f(den) if bounded else 0}"
+            why.lines.append(Line("It passes." if ok else "It does not pass.", (why.test,)))
         else:
-            made.box, made.against = (num, den, u), telling.against()
+            why.box, why.against = (num, den, u), telling.against()
             sign = "<" if u * den < num else "≥"
-            made.test = f"{self._scaled(telling)} {sign} {telling.num}:  {f(u * den)} {sign} {f(num)}"
-            made.lines.append(Line("The run drew u, evenly between 0 and 1.", (made.test, "accepted" if ok else "rejected")))
+            why.test = f"{self._scaled(telling)} {sign} {telling.num}:  {f(u * den)} {sign} {f(num)}"
+            why.lines.append(Line("The run drew u, evenly between 0 and 1.", (why.test, "accepted" if ok else "rejected")))
         if tests.path == "longest" and ok and not kept:
-            made.lines.append(Line("It passed, but another path of passed tokens is longer, or as long and likelier."))
-            made.status, made.title = "unreached", "Passed, not taken"
+            why.lines.append(Line("It passed, but another path of passed tokens is longer, or as long and likelier."))
+            why.status, why.title = "unreached", "Passed, not taken"
         if tests.path == "copies":
-            self._of_copies(made, ok, kept)
+            self._of_copies(why, ok, kept)
         if telling.close:
-            made.lines.append(Line(tests.said(i, telling.close, FORMS) or telling.close))
+            why.lines.append(Line(tests.said(i, telling.close, FORMS) or telling.close))
         place = tests.last - 1 if whole and not kept else self._place(node)
-        made.rows, made.rows_title = laws(self.trace, self.step, place), "Both laws at this place"
+        why.rows, why.rows_title = laws(self.trace, self.step, place), "Both laws at this place"
         if bounded:
-            made.rows_title = "The target's law at this place"
+            why.rows_title = "The target's law at this place"
         elif whole and not kept:
-            made.rows_title = "Both laws where the block ends"
-        made.then = self._then_extra() if whole else self._then(i)
-        return made
+            why.rows_title = "Both laws where the block ends"
+        why.then = self._then_extra() if whole else self._then(i)
+        return why
 
-    def _of_a_whole(self, made: Explanation, tests: Decided, i: int, kept: bool) -> None:
+    def _of_a_whole(self, why: Explanation, tests: Decided, i: int, kept: bool) -> None:
         """Of a chain on which the tests decide together."""
         last, many, num = tests.last, len(tests), tests.telling.num
-        made.status, made.title = ("accept", "Accepted") if kept else ("reject", "Rejected")
-        made.agrees = kept == (i < last) or (not kept and self.step.extra is None)
-        made.test = f"the last success is at {last} of {many}"
+        why.status, why.title = ("accept", "Accepted") if kept else ("reject", "Rejected")
+        why.agrees = kept == (i < last) or (not kept and self.step.extra is None)
+        why.test = f"the last success is at {last} of {many}"
         rows = []
         for k, u in enumerate(self._trials().u):
             a, b, ok = tests.den(k) * (u or 0), tests.num(k), tests.passed(k)
             rows.append(f"{k + 1}:  u = {f(a)} {'<' if ok else '≥'} {f(b)} = {num}" + ("   success" if ok else ""))
         words = "Every place has a test. The last success counts and repairs the failures above it."
-        made.lines.append(Line(words, tuple(rows)))
-        made.lines.append(Line(f"So {last} of {many} tokens stay, this one {'with them' if kept else 'not'}."))
+        why.lines.append(Line(words, tuple(rows)))
+        why.lines.append(Line(f"So {last} of {many} tokens stay, this one {'with them' if kept else 'not'}."))
 
-    def _of_copies(self, made: Explanation, ok: bool, kept: bool) -> None:
+    def _of_copies(self, why: Explanation, ok: bool, kept: bool) -> None:
         """Of a token that several chains hold."""
         if ok and not kept and self.step.extra is not None:
-            made.status, made.title = "unreached", "Accepted, a copy taken"
-            made.lines.append(Line("It was accepted, but the path goes on in another chain that holds the same token."))
+            why.status, why.title = "unreached", "Accepted, a copy taken"
+            why.lines.append(Line("It was accepted, but the path goes on in another chain that holds the same token."))
         if kept and not ok:
-            made.status, made.title = "accept", "Rejected, its copy accepted"
-            made.lines.append(Line("The same token of another chain was accepted after it, and the path goes on in this one."))
+            why.status, why.title = "accept", "Rejected, its copy accepted"
+            why.lines.append(Line("The same token of another chain was accepted after it, and the path goes on in this one."))
 
     def _asked(self, tests: Decided, also: Also, node: int, i: int) -> Explanation:
         """The usual test, and what else may keep a token that it refuses."""
-        t, made, telling = self._trials(), self._begin(node, i), tests.telling
+        t, why, telling = self._trials(), self._begin(node, i), tests.telling
         num, den, u, ok, kept = tests.num(i), tests.den(i), t.u[i], t.ok[i], tests.passed(i)
         value, bound = tests.value(i, also.value), tests.value(i, also.bound)
-        made.agrees = None if tests.stays(i) is None else ok == tests.stays(i)
-        made.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
-        made.numbers += [(also.word, also.value, value), ("bound", also.bound, bound)]
-        made.lines.append(self._proposed(node, t.p[i], t.q[i]))
+        why.agrees = None if tests.stays(i) is None else ok == tests.stays(i)
+        why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
+        why.numbers += [(also.word, also.value, value), ("bound", also.bound, bound)]
+        why.lines.append(self._proposed(node, t.p[i], t.q[i]))
         if u is None:
-            made.lines.append(Line(f"The target's choice is {'this' if kept else 'another'} token."))
+            why.lines.append(Line(f"The target's choice is {'this' if kept else 'another'} token."))
         else:
-            made.numbers.append(("draw", "u", u))
-            made.box, made.against = (num, den, u), telling.against()
+            why.numbers.append(("draw", "u", u))
+            why.box, why.against = (num, den, u), telling.against()
             sums = (f"{self._scaled(telling)} = {f(u * den)} {'<' if kept else '≥'} {f(num)} = {telling.num}",)
-            made.lines.append(Line(f"The usual test {'keeps it' if kept else 'refuses it'}.", sums))
-        made.test = "kept by the usual test"
+            why.lines.append(Line(f"The usual test {'keeps it' if kept else 'refuses it'}.", sums))
+        why.test = "kept by the usual test"
         if not kept and value is not None and bound is not None:
             sign = ">" if value > bound else "≤"
             asked = tests.said(i, also.asked, FORMS) or also.asked
-            made.lines.append(Line(asked, (f"{also.value} = {f(value)} {sign} {f(bound)} = {also.bound}",)))
-            made.test = f"{also.value} {sign} {also.bound}:  {f(value)} and {f(bound)}"
+            why.lines.append(Line(asked, (f"{also.value} = {f(value)} {sign} {f(bound)} = {also.bound}",)))
+            why.test = f"{also.value} {sign} {also.bound}:  {f(value)} and {f(bound)}"
         if ok and not kept:
-            made.lines.append(Line(also.spared))
-        made.rows, made.rows_title = laws(self.trace, self.step, self._place(node), plain=u is None), "Both laws at this place"
-        made.then = self._then(i)
-        return made
+            why.lines.append(Line(also.spared))
+        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node), plain=u is None), "Both laws at this place"
+        why.then = self._then(i)
+        return why
 
     def _unknown(self, node: int, i: int) -> Explanation:
         """A verdict of a rule of which nothing is known, or whose numbers the record does not hold."""
-        t, made = self._trials(), self._begin(node, i)
-        made.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i]), ("draw", "u", t.u[i])]
-        made.lines.append(self._proposed(node, t.p[i], t.q[i]))
-        made.lines.append(Line(f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."))
-        made.rows, made.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
-        made.then = self._then(i)
-        return made
+        t, why = self._trials(), self._begin(node, i)
+        why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i]), ("draw", "u", t.u[i])]
+        why.lines.append(self._proposed(node, t.p[i], t.q[i]))
+        why.lines.append(Line(f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."))
+        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+        why.then = self._then(i)
+        return why
 
     def _numbers(self, tests: Decided, i: int) -> list[tuple[str, str, float | None]]:
         """The numbers of a test, as its rule lists them."""
-        telling, made = tests.telling, list[tuple[str, str, float | None]]()
+        telling, rows = tests.telling, list[tuple[str, str, float | None]]()
         for one in telling.numbers:
             symbol = tests.said(i, one.symbol, FORMS) or {"num": telling.num, "den": telling.den}.get(one.value, one.value)
-            made.append((one.word, symbol, tests.value(i, one.value)))
+            rows.append((one.word, symbol, tests.value(i, one.value)))
         t, owed = self._trials(), self._refused_before(i) > 0
-        if not made:
-            made = [("target", "p(x)", t.p[i]), *([("still owed", "r(x)", t.r[i])] if owed else []), ("draft", "q(x)", t.q[i])]
-            made += [("threshold", telling.against(owed), tests.value(i, "num / den")), ("draw", "u", t.u[i])]
-        return made
+        if not rows:
+            rows = [("target", "p(x)", t.p[i]), *([("still owed", "r(x)", t.r[i])] if owed else []), ("draft", "q(x)", t.q[i])]
+            rows += [("threshold", telling.against(owed), tests.value(i, "num / den")), ("draw", "u", t.u[i])]
+        return rows
 
     def _lines(self, tests: Decided, i: int) -> list[Line]:
         """The rule's own sentences with their sums; a sum of which a number is missing is left out."""
-        made = []
+        lines = []
         for line in tests.telling.lines:
             sums = [tests.said(i, x.text, FORMS) for x in line.sums if tests.given(x.given)]
             if (words := tests.said(i, line.words, FORMS)) is not None:
-                made.append(Line(words, tuple(x for x in sums if x is not None)))
-        return made
+                lines.append(Line(words, tuple(x for x in sums if x is not None)))
+        return lines
 
     @staticmethod
     def _scaled(telling: Telling) -> str:
@@ -249,17 +249,17 @@ class Case:
 
     def _forced(self, node: int, i: int) -> Explanation:
         """A verdict that was settled beforehand, in a fork."""
-        t, made = self._trials(), self._begin(node, i)
-        made.title += ", forced"
-        made.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
-        made.lines.append(Line("This verdict was forced in a fork: nothing was tested, and the text has no law's word."))
-        made.rows, made.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
-        made.then = self._then(i)
-        return made
+        t, why = self._trials(), self._begin(node, i)
+        why.title += ", forced"
+        why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
+        why.lines.append(Line("This verdict was forced in a fork: nothing was tested, and the text has no law's word."))
+        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+        why.then = self._then(i)
+        return why
 
     def _unreached(self, node: int) -> Explanation:
-        made = self._begin(node, None)
-        made.status, made.title = "unreached", "Not reached"
+        explained = self._begin(node, None)
+        explained.status, explained.title = "unreached", "Not reached"
         t = self.step.trials
         verdicts = {} if t is None else dict(zip(t.node, t.ok, strict=True))
         draft = self.step.draft
@@ -272,9 +272,9 @@ class Case:
             why = f"It continues {self._token(place)} (node {place}), which {gone}."
         else:
             why = "Another guess at the same place was accepted before its turn came."
-        made.lines = [Line(why + " The target computed its law all the same: that is the price of a wide draft.")]
-        made.numbers = [("draft", "q(x)", draft.q[node])]
-        return made
+        explained.lines = [Line(why + " The target computed its law all the same: that is the price of a wide draft.")]
+        explained.numbers = [("draft", "q(x)", draft.q[node])]
+        return explained
 
     # ---- the target's own token
 
@@ -291,43 +291,43 @@ class Case:
         status = x.origin if x.origin in ("bonus", "target") else "resample"
         again = status == "resample" and x.u is not None
         title = "Bonus token" if status == "bonus" else "Drawn again" if again else "The target's token"
-        made = Explanation(status, title, shown_id(x.token, self.trace.pieces), self._after(place), self._rule_name())
+        why = Explanation(status, title, shown_id(x.token, self.trace.pieces), self._after(place), self._rule_name())
         rows = laws(self.trace, step, place, plain=self.greedy and x.u is None)
         if x.u is None:
             sure = self.telling.likeliest is not None and is_given(self.telling.likeliest, self.knobs)
             whose, law = ("This rule adds what is surest", "") if sure else ("The sampler is greedy", " before the sampler")
-            made.lines.append(Line(whose + ": the target's most likely token is taken, and nothing is drawn."))
-            made.rows, made.rows_title = rows, "The target's law" + law
+            why.lines.append(Line(whose + ": the target's most likely token is taken, and nothing is drawn."))
+            why.rows, why.rows_title = rows, "The target's law" + law
             best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
-            made.agrees = None if best is None or step.sampler is not None else best.token == x.token
-            made.test = "the most likely token"
-            return made
+            why.agrees = None if best is None or step.sampler is not None else best.token == x.token
+            why.test = "the most likely token"
+            return why
         refused = [i for i, ok in enumerate(self._tried()) if not ok and self._place(self._trials().node[i]) == place]
         if x.origin in ("residual", "correction") and refused and self.telling.rest:
             words = f"{guesses(len(refused))} refused at this place. The token comes from what is left of the target's law."
-            made.lines.append(Line(words))
+            why.lines.append(Line(words))
             left, total = left_over(self.trace, step, refused[-1])
-            made.rows, made.rows_title = (left, "What was left") if left else (rows, "Both laws at this place")
+            why.rows, why.rows_title = (left, "What was left") if left else (rows, "Both laws at this place")
             if total is not None:
-                made.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",)))
+                why.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",)))
         elif x.origin == "residual" and self.telling.left:
             ends = "The block ends here." if self.telling.path == "last" else "No guess stayed here."
-            made.lines.append(Line(f"{ends} The token comes from {self.telling.left} the target's law."))
-            made.rows, made.rows_title = rows, "Both laws at this place"
+            why.lines.append(Line(f"{ends} The token comes from {self.telling.left} the target's law."))
+            why.rows, why.rows_title = rows, "Both laws at this place"
         elif x.origin == "bonus":
             words = "Every guess on the way was accepted. The same pass also gave the target's law after the last one, "
-            made.lines.append(Line(words + "so one more token is free."))
-            made.rows, made.rows_title = rows, "The target's law"
+            why.lines.append(Line(words + "so one more token is free."))
+            why.rows, why.rows_title = rows, "The target's law"
         else:
-            made.lines.append(Line("The target draws one token from its own law."))
-            made.rows, made.rows_title = rows, "The target's law"
+            why.lines.append(Line("The target draws one token from its own law."))
+            why.rows, why.rows_title = rows, "The target's law"
         span = x.high - x.low
-        made.numbers = [("draw", "u", x.u), ("from", "low", x.low), ("to", "high", x.high), ("probability", "high − low", span)]
-        made.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12
-        made.test = f"{f(x.low)} ≤ {f(x.u)} < {f(x.high)}"
+        why.numbers = [("draw", "u", x.u), ("from", "low", x.low), ("to", "high", x.high), ("probability", "high − low", span)]
+        why.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12
+        why.test = f"{f(x.low)} ≤ {f(x.u)} < {f(x.high)}"
         words = "All tokens stand side by side, each as wide as it is likely. u falls into the stretch of this one."
-        made.lines.append(Line(words, (made.test, f"high − low = {f(span)}, its probability")))
-        return made
+        why.lines.append(Line(words, (why.test, f"high − low = {f(span)}, its probability")))
+        return why
 
     # ---- words
 

@@ -32,11 +32,11 @@ def card(e: Explanation) -> str:
     """`e` as a card and its arithmetic."""
     colour = COLOUR.get(e.status, "muted")
     sign = f'<svg width="18" height="18" viewBox="-9 -9 18 18" aria-hidden="true">{SHAPE[e.status]}</svg>'
-    told = {True: "✓ re-derived", False: "does not re-derive", None: ""}[e.agrees]
+    agrees = {True: "✓ re-derived", False: "does not re-derive", None: ""}[e.agrees]
     lies = " lies" if e.agrees is False else ""
     verdict = f'<span class="verdict {colour}">{sign}{escaped(e.title)}</span>'
     parts = [
-        f'<p class="head">{verdict}<span class="agrees{lies}">{told}</span></p>',
+        f'<p class="head">{verdict}<span class="agrees{lies}">{agrees}</span></p>',
         f'<p><b class="token">{escaped(e.token)}</b><span class="where">{escaped(e.where)}</span></p>',
         _box(e) if e.box is not None else "",
         _numbers(e),

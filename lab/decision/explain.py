@@ -26,8 +26,8 @@ def explain(given: Any, step: int, node: int | None = None) -> Card:
     node = None if node is None else whole(node, "node")
     if not 0 <= step < len(trace.steps):
         raise TraceError(f"There is no step {step}: the trace has {len(trace.steps)}, counted from 0.")
-    found = Case(trace, trace.steps[step])
-    return Card(**vars(found.extra() if node is None else found.node(node)))
+    case = Case(trace, trace.steps[step])
+    return Card(**vars(case.extra() if node is None else case.node(node)))
 
 
 def decisions(given: Any, ok: bool | None = None) -> Iterator[tuple[int, int]]:

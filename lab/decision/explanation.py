@@ -43,15 +43,15 @@ class Explanation:
     against: str = "p / q"
 
     def __str__(self) -> str:
-        made = [f"{self.title}: {self.token}   ({self.where})"]
+        lines = [f"{self.title}: {self.token}   ({self.where})"]
         for i, line in enumerate(self.lines, 1):
-            made += [f"{i}. {line.words}", *(f"       {one}" for one in line.sums)]
+            lines += [f"{i}. {line.words}", *(f"       {one}" for one in line.sums)]
         if self.rows:
-            made.append(self.rows_title)
-            made += [f"   {row.told()}" for row in self.rows]
+            lines.append(self.rows_title)
+            lines += [f"   {row.told()}" for row in self.rows]
         if self.then:
-            made.append(self.then)
-        told = {True: "The verdict follows from the numbers.", False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS."}
-        return "\n".join(made + ([told[self.agrees]] if self.agrees is not None else []))
+            lines.append(self.then)
+        follows = {True: "The verdict follows from the numbers.", False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS."}
+        return "\n".join(lines + ([follows[self.agrees]] if self.agrees is not None else []))
 
     __repr__ = __str__

@@ -14,15 +14,15 @@ def iteration(trace: Trace, step: Step) -> Explanation:
     assert it is not None
     texts = [shown_id(token, trace.pieces) for token in it.tokens]
     where = f"{len(texts)} tokens from position {it.start}"
-    made = Explanation("target", "One pass over a block", texts[0], where, "fixed point")
+    explained = Explanation("target", "One pass over a block", texts[0], where, "fixed point")
     was = [shown_id(token, trace.pieces) for token in it.before or []]
-    made.lines.append(Line("All tokens of the block were guessed, and one pass says what the target puts at each place."))
+    explained.lines.append(Line("All tokens of the block were guessed, and one pass says what the target puts at each place."))
     if was:
-        made.lines.append(Line("Before and after:", (" ".join(was), " ".join(texts))))
+        explained.lines.append(Line("Before and after:", (" ".join(was), " ".join(texts))))
     words = "A token is final when everything before it is: then the target has read what it would have read anyway."
-    made.lines.append(Line(words, (f"{it.fixed} of {len(texts)} are final after this pass",)))
-    made.test = f"{it.fixed} of {len(texts)} final"
-    return made
+    explained.lines.append(Line(words, (f"{it.fixed} of {len(texts)} are final after this pass",)))
+    explained.test = f"{it.fixed} of {len(texts)} final"
+    return explained
 
 
 def beams(trace: Trace, step: Step) -> Explanation:
@@ -30,11 +30,11 @@ def beams(trace: Trace, step: Step) -> Explanation:
     b = step.beams
     assert b is not None
     texts = [shown_id(token, trace.pieces) for token in b.tokens]
-    made = Explanation("target", "Beams kept", texts[0] if texts else "", f"{len(texts)} hypotheses", "beam search")
+    explained = Explanation("target", "Beams kept", texts[0] if texts else "", f"{len(texts)} hypotheses", "beam search")
     kept = tuple(
         f"{rank}. {text}   continues hypothesis {parent + 1} of the step before, {score:.3f} nats"
         for rank, (text, parent, score) in enumerate(zip(texts, b.parents, b.scores, strict=True), 1)
     )
-    made.lines.append(Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept))
-    made.agrees = b.scores == sorted(b.scores, reverse=True)
-    return made
+    explained.lines.append(Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept))
+    explained.agrees = b.scores == sorted(b.scores, reverse=True)
+    return explained

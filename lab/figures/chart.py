@@ -16,9 +16,9 @@ INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (LIGHT[x] for x in ("ink", "muted", "
 
 def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Figure:
     """A figure with these axes; units stand in their titles."""
-    made = go.Figure(list(traces))
+    figure = go.Figure(list(traces))
     axis = dict(gridcolor=LINE, zeroline=False, linecolor=MUTED, ticks="outside", tickcolor=LINE)
-    made.update_layout(
+    figure.update_layout(
         title=dict(text=title, x=0, xref="paper", y=1, yref="container", yanchor="top", pad=dict(t=14), font=dict(size=15)),
         font=dict(family=", ".join(SANS), size=13, color=INK),
         xaxis=dict(title=x, **axis),
@@ -30,7 +30,7 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
         legend=dict(orientation="h", y=1.01, yanchor="bottom", x=0, xanchor="left"),
         hoverlabel=dict(bgcolor=LIGHT["panel"], font=dict(color=INK)),
     )
-    return made
+    return figure
 
 
 def plain(text: Piece, most: int = 24) -> str:

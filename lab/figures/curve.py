@@ -27,8 +27,8 @@ def figure(tokens: Sequence[int], us: Sequence[float], modelled: Sequence[float]
         hollow = dict(size=9, color="#ffffff", line=dict(color=INK, width=1.5))
         name = "one pass for all, by the roofline"
         parts.append(go.Scatter(x=tokens, y=list(modelled), name=name, mode="markers", marker=hollow))
-    made = chart("Several tokens in one pass", "tokens in the pass", "time, in passes over one token", *parts)
-    return made.update_xaxes(type="log", tickvals=list(tokens)).update_yaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64])
+    drawing = chart("Several tokens in one pass", "tokens in the pass", "time, in passes over one token", *parts)
+    return drawing.update_xaxes(type="log", tickvals=list(tokens)).update_yaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64])
 
 
 def table(tokens: Sequence[int], us: Sequence[float]) -> DataFrame:

@@ -21,10 +21,10 @@ HALF = "rgba({}, {}, {}, 0.5)".format(*(int(ACCEPT[i : i + 2], 16) for i in (1, 
 NOTHING = "nothing was measured, so there is nothing to draw: run decodescope bench labbench first."
 
 
-def figure(found: Mapping[str, Any]) -> go.Figure:
+def figure(record: Mapping[str, Any]) -> go.Figure:
     """The result of `decodescope bench labbench --out`, read from its JSON: a strip of accuracies for every method, and
     bars for tokens per target pass and for the speed, plain decoding being 1. Raises ValueError if it holds no rows."""
-    methods, kinds = found["methods"], list(found["kinds"])
+    methods, kinds = record["methods"], list(record["kinds"])
     if not kinds:
         raise ValueError(NOTHING)
     rows = list(range(len(methods)))
@@ -53,28 +53,28 @@ def figure(found: Mapping[str, Any]) -> go.Figure:
         _bars(rows, names, [one[key] for one in methods.values()], axis, word)
         for key, axis, word in (("tau", "x2", "tokens per target pass"), ("ratio", "x3", "× plain decoding"))
     ]
-    made = chart("", "", "", strip, *bars, height=150 + ROW * len(rows))
+    drawing = chart("", "", "", strip, *bars, height=150 + ROW * len(rows))
     grid = dict(showgrid=False, zeroline=False, linecolor=MUTED)
     upright = dict(tickvals=list(range(len(kinds))), ticktext=labels, tickangle=-40, ticks="")
-    made.update_xaxes(title="", domain=list(PLACES[0]), **upright, **grid)
+    drawing.update_xaxes(title="", domain=list(PLACES[0]), **upright, **grid)
     titles = ("tokens per target pass", "speed, plain = 1")
     for bar, place, title in zip(bars, PLACES[1:], titles, strict=True):
         most = max([1.0, *(x for x in bar.x if x is not None)])
         scale = dict(domain=list(place), anchor="y", range=[0, 1.35 * most], gridcolor=LINE, linecolor=MUTED, zeroline=False)
-        made.layout[bar.xaxis.replace("x", "xaxis")] = dict(title=dict(text=title, font=dict(size=12)), **scale)
-    made.update_yaxes(title="", tickvals=rows, ticktext=names, autorange="reversed", ticks="", **grid)
+        drawing.layout[bar.xaxis.replace("x", "xaxis")] = dict(title=dict(text=title, font=dict(size=12)), **scale)
+    drawing.update_yaxes(title="", tickvals=rows, ticktext=names, autorange="reversed", ticks="", **grid)
     for at in (row for row, x in zip(rows, methods.values(), strict=True) if not x["lossless"]):
-        made.add_annotation(x=0, xref="paper", xanchor="right", xshift=-4, y=at + 0.37, text="changes the text", **SMALL)
-    made.add_vline(x=1, xref="x3", line=dict(color=INK, width=1, dash="dot"))
-    made.update_layout(title_text=_title(found), showlegend=False, margin=dict(l=150, r=20, t=56, b=96), bargap=0.35)
-    return made
+        drawing.add_annotation(x=0, xref="paper", xanchor="right", xshift=-4, y=at + 0.37, text="changes the text", **SMALL)
+    drawing.add_vline(x=1, xref="x3", line=dict(color=INK, width=1, dash="dot"))
+    drawing.update_layout(title_text=_title(record), showlegend=False, margin=dict(l=150, r=20, t=56, b=96), bargap=0.35)
+    return drawing
 
 
 SMALL = dict(yref="y", showarrow=False, font=dict(size=10, color=MUTED))
 
 
-def _title(found: Mapping[str, Any]) -> str:
-    settings, count = found["settings"], sum(found["kinds"].values())
+def _title(record: Mapping[str, Any]) -> str:
+    settings, count = record["settings"], sum(record["kinds"].values())
     said = "greedy" if not settings["temperature"] else f"temperature {settings['temperature']:g}"
     return f"Right answers in percent, of {count} questions to {plain(settings['model'], 40)}, {said}"
 
@@ -94,13 +94,13 @@ def _bars(rows: list[int], names: list[str], values: list[float | None], axis: s
     )
 
 
-def table(found: Mapping[str, Any]) -> DataFrame:
+def table(record: Mapping[str, Any]) -> DataFrame:
     """The same as numbers, one row a method; accuracy by kind in percent behind the other figures."""
     import pandas
 
     rows = []
-    for name, one in found["methods"].items():
-        kinds = {kind: _hundred(one["by_kind"][kind]["accuracy"]) for kind in found["kinds"]}
+    for name, one in record["methods"].items():
+        kinds = {kind: _hundred(one["by_kind"][kind]["accuracy"]) for kind in record["kinds"]}
         rows.append(
             {
                 "method": name,

@@ -27,10 +27,10 @@ def figure(laws: Mapping[str, Mapping[T, float]], text: Callable[[T], str] = str
         shares = [law.get(key, 0.0) / total for key in shown]
         if rest:
             shares.append(sum(law.get(key, 0.0) for key in rest) / total)
-        told = dict(customdata=names, hovertemplate="%{customdata}: %{y:.4f}")
-        bars.append(go.Bar(x=places, y=shares, name=name, marker=dict(color=colour), **told))
-    made = chart("How often each text comes", "text", "share of all texts", *bars)
-    return made.update_xaxes(tickvals=places, ticktext=names)
+        hover = dict(customdata=names, hovertemplate="%{customdata}: %{y:.4f}")
+        bars.append(go.Bar(x=places, y=shares, name=name, marker=dict(color=colour), **hover))
+    drawing = chart("How often each text comes", "text", "share of all texts", *bars)
+    return drawing.update_xaxes(tickvals=places, ticktext=names)
 
 
 def distance(a: Mapping[T, float], b: Mapping[T, float]) -> float:

@@ -30,8 +30,8 @@ def figure(trace: Trace, name: str, part: str | None = None) -> go.Figure:
     word, unit = ("time", "ms") if note.kind == "clock" else (_said(note.word), _said(note.unit))
     title = f"{word}, {_said(note.what)}" if note.what and note.kind != "clock" else word
     axis = "row" if note.kind == "grid" else "" if note.kind == "set" else unit or word
-    made = chart(title, "step", axis, *marks, height=320)
-    return made.update_yaxes(type="category") if note.kind in ("set", "grid") else made
+    drawing = chart(title, "step", axis, *marks, height=320)
+    return drawing.update_yaxes(type="category") if note.kind in ("set", "grid") else drawing
 
 
 def _part(trace: Trace, name: str, part: str | None) -> str:

@@ -32,8 +32,8 @@ class Point:
 def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
     """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured."""
     dtype = next(iter(traces)).header.dtype if traces else None
-    found = [point for trace in traces for point in points(trace)]
-    x = np.geomspace(min([0.1, *(p.intensity / 2 for p in found)]), max([1000.0, *(p.intensity * 2 for p in found)]), 200)
+    measured = [point for trace in traces for point in points(trace)]
+    x = np.geomspace(min([0.1, *(p.intensity / 2 for p in measured)]), max([1000.0, *(p.intensity * 2 for p in measured)]), 200)
     lines = [_line("memory", x, roof(profile, x.tolist(), dtype), INK)]
     if profile.cache_bandwidth is not None:
         lines.append(_line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot"))
@@ -46,10 +46,10 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
             marker=dict(size=13, color=colour, symbol=symbol),
             hovertemplate=f"{p.name}: {p.us / 1000:.2f} ms, median of {p.passes}<br>%{{x:.2f}} FLOP/byte, %{{y:.2f}} GFLOP/s",
         )
-        for p, (colour, symbol) in zip(found, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
+        for p, (colour, symbol) in zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
     ]
-    made = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
-    return made.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
+    drawing = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
+    return drawing.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
 
 def points(trace: Trace) -> list[Point]:

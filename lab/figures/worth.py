@@ -51,5 +51,5 @@ def figure(worth: DataFrame) -> go.Figure:
         go.Scatter(x=x, y=worth["formula"].tolist(), name="formula", mode="markers", marker=hollow),
         go.Scatter(x=x, y=worth["measured"].tolist(), name="measured", mode="markers", marker=dict(size=10, color=ACCEPT)),
     ]
-    made = chart("Is the draft worth it?", "tokens drafted per step", "speed, plain decoding = 1", *parts)
-    return made.update_xaxes(tickvals=x).update_yaxes(rangemode="tozero")
+    drawing = chart("Is the draft worth it?", "tokens drafted per step", "speed, plain decoding = 1", *parts)
+    return drawing.update_xaxes(tickvals=x).update_yaxes(rangemode="tozero")

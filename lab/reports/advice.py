@@ -211,17 +211,17 @@ def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[
     deep = max(x.depth for x in seen.cycles)
     now = curve[deep]
     chain = all(max(x.nodes, default=0) <= 1 for x in seen.cycles)
-    made = [_best_length(curve, deep, plain)]
+    ways = [_best_length(curve, deep, plain)]
     notes: list[str] = []
     if chain:
-        made += _second_chain(seen, clock, now, plain, notes) if rest else []
-        made += _greedy(seen, now) if rest and chance else []
+        ways += _second_chain(seen, clock, now, plain, notes) if rest else []
+        ways += _greedy(seen, now) if rest and chance else []
     else:
-        made += _first_only(seen, clock, now, plain)
+        ways += _first_only(seen, clock, now, plain)
     if not said(header, "drafter").get("copies"):
-        made += _lookup(seen, clock, now)
-    made.sort(key=lambda x: -x.gain)
-    return [*made, *_limits(seen, clock, now)], curve, notes
+        ways += _lookup(seen, clock, now)
+    ways.sort(key=lambda x: -x.gain)
+    return [*ways, *_limits(seen, clock, now)], curve, notes
 
 
 def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
@@ -333,9 +333,9 @@ def looked_up(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Co
             entered += 1
             for n in range(1, min(LOOKUP["ngram"], entered) + 1):
                 ends[tuple(text[entered - n : entered])] = entered
-        found = next((e for n in range(min(LOOKUP["ngram"], at - 1), 0, -1) if (e := ends.get(tuple(text[at - n : at])))), None)
+        end = next((e for n in range(min(LOOKUP["ngram"], at - 1), 0, -1) if (e := ends.get(tuple(text[at - n : at])))), None)
         most = min(LOOKUP["length"], prompt + room - at - 1)
-        copied = [] if found is None else list(text[found : min(found + most, at)])
+        copied = [] if end is None else list(text[end : min(end + most, at)])
         right = 0
         while right < len(copied) and at + right < len(text) and copied[right] == text[at + right]:
             right += 1

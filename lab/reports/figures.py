@@ -22,24 +22,24 @@ def depth(report: Report) -> go.Figure:
     rows = [x for x in report.depths if x.offered]
     line = dict(mode="lines+markers", line=dict(color=INK), marker=dict(size=8, color=INK))
     so_far = go.Scatter(x=[x.label for x in rows], y=[x.accepted / x.offered for x in rows], name="down to there", **line)
-    made = chart("Where drafts die: by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far)
-    return made.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
+    drawing = chart("Where drafts die: by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far)
+    return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 
 def entropy(report: Report) -> go.Figure:
     """Share accepted by the entropy of the target's law at the place."""
     rows = [x for x in report.entropy if x.tested]
-    made = chart("By the target's entropy", "entropy of the target's law, nats", SHARE, _bars(rows, "places"))
-    return made.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
+    drawing = chart("By the target's entropy", "entropy of the target's law, nats", SHARE, _bars(rows, "places"))
+    return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 
 def kinds(report: Report) -> go.Figure:
     """Guesses by kind of token, those accepted below and those refused on top."""
     rows = [x for x in report.kinds if x.tested]
     names, refused = [x.label for x in rows], [x.tested - x.accepted for x in rows]
-    told = "%{x}: %{y} guesses %{fullData.name}<extra></extra>"
-    stays = go.Bar(x=names, y=[x.accepted for x in rows], name="accepted", marker=dict(color=ACCEPT), hovertemplate=told)
-    goes = go.Bar(x=names, y=refused, name="refused", marker=dict(color=REJECT), hovertemplate=told)
+    hover = "%{x}: %{y} guesses %{fullData.name}<extra></extra>"
+    stays = go.Bar(x=names, y=[x.accepted for x in rows], name="accepted", marker=dict(color=ACCEPT), hovertemplate=hover)
+    goes = go.Bar(x=names, y=refused, name="refused", marker=dict(color=REJECT), hovertemplate=hover)
     return chart("By kind of token", "kind of the guess", "guesses", stays, goes).update_layout(barmode="stack")
 
 
@@ -54,19 +54,19 @@ def calibration(report: Report) -> go.Figure:
     largest = max(x.tested for x in rows)
     sizes = [8 + 16 * (x.tested / largest) ** 0.5 for x in rows]
     counts = [x.tested for x in rows]
-    told = dict(customdata=counts, hovertemplate="q %{x:.2f}: %{y:.2f}, of %{customdata} guesses")
+    hover = dict(customdata=counts, hovertemplate="q %{x:.2f}: %{y:.2f}, of %{customdata} guesses")
     dots = dict(mode="markers", marker=dict(size=sizes, color=ACCEPT))
     parts = [
         go.Scatter(x=[0, 1], y=[0, 1], name="p = q", mode="lines", line=dict(color=MUTED, dash="dash"), hoverinfo="skip"),
-        go.Scatter(x=[x.q for x in rows], y=[x.share for x in rows], name="accepted", **dots, **told),
+        go.Scatter(x=[x.q for x in rows], y=[x.share for x in rows], name="accepted", **dots, **hover),
     ]
     known = [x for x in rows if x.p is not None]
     if known:
         hollow = dict(size=9, color=LIGHT["bg"], line=dict(color=INK, width=1.5))
         mean = go.Scatter(x=[x.q for x in known], y=[x.p for x in known], name="mean p", mode="markers", marker=hollow)
         parts.append(mean)
-    made = chart("What the draft believed", "q of the guess, mean of the bin", "share accepted, or mean p", *parts)
-    return made.update_xaxes(range=[0, 1.03]).update_yaxes(range=[0, 1.05])
+    drawing = chart("What the draft believed", "q of the guess, mean of the bin", "share accepted, or mean p", *parts)
+    return drawing.update_xaxes(range=[0, 1.03]).update_yaxes(range=[0, 1.05])
 
 
 def time(report: Report) -> go.Figure:
@@ -76,8 +76,8 @@ def time(report: Report) -> go.Figure:
         go.Bar(x=[report.spent.get(key, 0.0)], y=[""], name=name, orientation="h", marker=dict(color=colour))
         for key, name, colour in (*((k, n, LIGHT[c]) for k, n, c in names), ("rest", "bookkeeping", LIGHT["time-3"]))
     ]
-    made = chart("Where the time went", "share of the steps' time", "", *parts, height=220)
-    return made.update_layout(barmode="stack").update_xaxes(range=[0, 1], tickformat=".0%")
+    drawing = chart("Where the time went", "share of the steps' time", "", *parts, height=220)
+    return drawing.update_layout(barmode="stack").update_xaxes(range=[0, 1], tickformat=".0%")
 
 
 def lengths(report: Report) -> go.Figure:
@@ -96,8 +96,8 @@ def lengths(report: Report) -> go.Figure:
         )
         if points
     ]  # fmt: skip
-    made = chart("Speed by length, by the model", "depth at which drafts end", "speed, as it ran = 1", *parts)
-    return made.update_yaxes(rangemode="tozero")
+    drawing = chart("Speed by length, by the model", "depth at which drafts end", "speed, as it ran = 1", *parts)
+    return drawing.update_yaxes(rangemode="tozero")
 
 
 def _bars(rows: Sequence[Share], name: str) -> go.Bar:

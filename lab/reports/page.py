@@ -26,10 +26,10 @@ def page(report: Report, path: str | Path | None = None) -> str:
         "NOTES": "".join(f"<p class='note'>{escaped(x)}</p>" for x in report.notes),
     }
     # one pass: what a model wrote is put in and not looked at again
-    made = document(_PAGE, parts)
+    html = document(_PAGE, parts)
     if path is not None:
-        Path(path).write_text(made, encoding="utf-8")
-    return made
+        Path(path).write_text(html, encoding="utf-8")
+    return html
 
 
 def _table(table: Table) -> str:

@@ -80,12 +80,12 @@ class Report:
 
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts carry their share."""
-        made = asdict(self)
+        record = asdict(self)
         for name in ("depths", "entropy", "kinds", "ranks", "bins"):
-            for row, one in zip(made[name], getattr(self, name), strict=True):
+            for row, one in zip(record[name], getattr(self, name), strict=True):
                 row["share"] = one.share
-        made["curve"] = [point._asdict() for point in self.curve]
-        return made
+        record["curve"] = [point._asdict() for point in self.curve]
+        return record
 
 
 def report(traces: Trace | Iterable[Trace]) -> Report:

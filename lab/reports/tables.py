@@ -32,26 +32,26 @@ def headline(report: Report) -> list[str]:
     runs = "1 run" if report.runs == 1 else f"{report.runs} runs"
     models = report.model + (f" with {report.draft}" if report.draft else "")
     share = percent(report.accepted / report.drafted) if report.drafted else "none"
-    made = [
+    lines = [
         f"{runs} of {models}: {report.method}, {report.sampler}; {report.device}.",
         f"{report.tokens} tokens in {report.steps} steps, {report.tau:.2f} per target pass, {report.tokens_per_s:.1f} a "
         f"second; {report.accepted} of {report.drafted} drafted tokens ({share}) stayed.",
     ]
     best = next((x for x in report.advice if x.kind != "limit"), None)
     if best is not None:
-        made.append(
+        lines.append(
             f"Most promising by the model: {best.name}, {best.gain:.2f} times as fast."
             if best.gain > 1.02
             else "By the model nothing that was looked at is faster than what ran."
         )
-    return made if report.lossless else [*made, "The method changes the target's law."]
+    return lines if report.lossless else [*lines, "The method changes the target's law."]
 
 
 def tables(report: Report) -> list[Table]:
     """All tables, in the order in which they are read; those with nothing to say are left out."""
-    made = [_fates(report), _depths(report), _entropy(report), _kinds(report), _ranks(report), _bins(report)]
-    made += [_confusions(report), _spent(report), _advice(report), _curve(report)]
-    return [x for x in made if x is not None and x.rows]
+    whole = [_fates(report), _depths(report), _entropy(report), _kinds(report), _ranks(report), _bins(report)]
+    whole += [_confusions(report), _spent(report), _advice(report), _curve(report)]
+    return [x for x in whole if x is not None and x.rows]
 
 
 def _fates(report: Report) -> Table:
@@ -88,9 +88,9 @@ def _entropy(report: Report) -> Table:
 
 def _kinds(report: Report) -> Table:
     about = "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
-    found = [x for x in report.kinds if x.tested or report.came[x.label]]
-    rows = [(*row, str(report.came[x.label])) for row, x in zip(_rows(found)[0], found, strict=True)]
-    return Table("By kind of token", about, ("guess", "tried", "accepted", "share", "came"), rows, [x.share for x in found])
+    kinds = [x for x in report.kinds if x.tested or report.came[x.label]]
+    rows = [(*row, str(report.came[x.label])) for row, x in zip(_rows(kinds)[0], kinds, strict=True)]
+    return Table("By kind of token", about, ("guess", "tried", "accepted", "share", "came"), rows, [x.share for x in kinds])
 
 
 def _ranks(report: Report) -> Table | None:
@@ -135,16 +135,16 @@ def _advice(report: Report) -> Table:
     about = "Speed over the present one, both by the same model of costs; a limit is what nothing of its kind surpasses."
     if report.clock is not None:
         about += f" For what ran, the clock gave {report.clock:.2f} times the model's speed."
-    found = report.advice
-    names = [x.name + (" (limit)" if x.kind == "limit" else "") for x in found]
+    advice = report.advice
+    names = [x.name + (" (limit)" if x.kind == "limit" else "") for x in advice]
     rows = [
         (name, f"{x.gain:.2f}", f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", x.how or "–")
-        for name, x in zip(names, found, strict=True)
+        for name, x in zip(names, advice, strict=True)
     ]
-    granted = [f"{x.name[:1].upper()}{x.name[1:]}: {x.why}." for x in found]
+    granted = [f"{x.name[:1].upper()}{x.name[1:]}: {x.why}." for x in advice]
     head = ("try", "times as fast", "tokens a step", "ms a step", "option")
     below = [f"Taken for granted. {granted[0]}", *granted[1:]] if granted else []
-    return Table("What to try", about, head, rows, _scaled(x.gain for x in found), below)
+    return Table("What to try", about, head, rows, _scaled(x.gain for x in advice), below)
 
 
 def _curve(report: Report) -> Table:
@@ -166,6 +166,6 @@ def _share(one: Share) -> str:
 
 def _scaled(values: Iterable[float]) -> list[float]:
     """As shares of the largest."""
-    found = list(values)
-    most = max(found, default=0.0)
-    return [x / most if most > 0 else 0.0 for x in found]
+    numbers = list(values)
+    most = max(numbers, default=0.0)
+    return [x / most if most > 0 else 0.0 for x in numbers]

@@ -48,24 +48,24 @@ def joined(folder: Path, entry: str) -> str:
         if not path.is_file():
             raise BundleError(f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {folder.name}.")
         text = path.read_text(encoding="utf-8")
-        wanted = [(_names(found[1]), found[2]) for found in _IMPORT.finditer(text)]
+        wanted = [(_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
         if name == entry:
-            wanted += [(_names(found[1]), found[2]) for found in _PASSED.finditer(text)]
-            passed.extend(x for found in _PASSED.finditer(text) for x in _names(found[1]))
+            wanted += [(_names(match[1]), match[2]) for match in _PASSED.finditer(text)]
+            passed.extend(x for match in _PASSED.finditer(text) for x in _names(match[1]))
             text = _PASSED.sub("", text)
         text = _IMPORT.sub("", text)
         for names, other in wanted:
             take(other, (*above, name))
             if missing := [x for x in names if x not in exports[other]]:
                 raise BundleError(f"{name} imports {', '.join(missing)} from {other}, which does not export it.")
-        if found := _OTHER.search(text):
-            raise BundleError(f'{name}: "{found[0][:60]}" cannot be joined; import and export by name, declare one name each.')
+        if match := _OTHER.search(text):
+            raise BundleError(f'{name}: "{match[0][:60]}" cannot be joined; import and export by name, declare one name each.')
         if "export default" in text and name != entry:
             raise BundleError(f"{name} has a default export; only {entry} may.")
-        exports[name] = {found[2] for found in _DECLARED.finditer(text) if found[1]}
-        for found in _DECLARED.finditer(text):
-            if (first := owners.setdefault(found[2], name)) != name:
-                raise BundleError(f"{found[2]} stands in {first} and in {name}; joined they are one scope: rename one.")
+        exports[name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
+        for match in _DECLARED.finditer(text):
+            if (first := owners.setdefault(match[2], name)) != name:
+                raise BundleError(f"{match[2]} stands in {first} and in {name}; joined they are one scope: rename one.")
         if name == entry:
             passed.extend(sorted(exports[name]))
         texts[name] = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)

@@ -128,8 +128,8 @@ def _texts(a: Trace, b: Trace) -> Difference:
     one, two = a.tokens[len(a.header.prompt) :], b.tokens[len(b.header.prompt) :]
     for i, (x, y) in enumerate(zip_longest(one, two)):
         if x != y:
-            told = ["the text ends" if t is None else shown_id(t, trace.pieces) for t, trace in ((x, a), (y, b))]
-            return Difference(f"first difference, token {i}", *told)
+            shown = ["the text ends" if t is None else shown_id(t, trace.pieces) for t, trace in ((x, a), (y, b))]
+            return Difference(f"first difference, token {i}", *shown)
     return Difference("first difference", "none", f"the {len(one)} tokens are equal")
 
 

@@ -45,11 +45,11 @@ class Side:
     @classmethod
     def of(cls, trace: Trace) -> Side:
         """Read a run, finished or growing."""
-        made = cls(trace.header, summarise(trace), trace.end is not None, {})
+        side = cls(trace.header, summarise(trace), trace.end is not None, {})
         for step in trace.steps:
-            made._take(step)
-        made.pieces = {int(token): piece for token, piece in trace.header.pieces.items()} | made.pieces
-        return made
+            side._take(step)
+        side.pieces = {int(token): piece for token, piece in trace.header.pieces.items()} | side.pieces
+        return side
 
     def _take(self, step: Step) -> None:
         self.pieces.update({int(token): piece for token, piece in (step.pieces or {}).items()})
@@ -95,8 +95,8 @@ class Side:
         """The token of that number, its signs made visible; None where the text has none."""
         if token >= len(self.tokens):
             return None
-        found = self.tokens[token]
-        return shown(self.pieces[found], most) if found in self.pieces else f"#{found}"
+        text = self.tokens[token]
+        return shown(self.pieces[text], most) if text in self.pieces else f"#{text}"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
     return "law", f"Both are lossless: one law, not one text. {seed}, and drafts are tested with uniforms of their own."
 
 
-def chance(a: Side, b: Side, made: Contrast, names: Sequence[str] = ("A", "B")) -> str:
+def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:
     """Which random numbers two runs have in common, and what that means."""
     still = [name for name, side in zip(names, (a, b), strict=True) if side.greedy]
     if still:
@@ -178,9 +178,10 @@ def chance(a: Side, b: Side, made: Contrast, names: Sequence[str] = ("A", "B")) 
         return "Other seeds: no uniform is shared, so what differs may be luck."
     if not prompts_equal(a.header, b.header):
         return "One seed, but other prompts: the shared uniforms meet other laws."
-    said = f"One seed: where both draw the target's own token they use the same uniform, here at {made.shared} of {made.both}"
+    shared = f"{contrast.shared} of {contrast.both} such positions"
     rest = "; accepted drafts were tested with other uniforms" if a.drafts or b.drafts else ""
-    return f"{said} such positions{rest}. What differs there comes from the laws, not from luck."
+    drawn = f"One seed: where both draw the target's own token they use the same uniform, here at {shared}{rest}."
+    return f"{drawn} What differs there comes from the laws, not from luck."
 
 
 def prompts_equal(a: Header, b: Header) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 def document(body: str, parts: Mapping[str, str]) -> str:
     """The whole file; `body` goes from the beginning of <main> to the end. Each @@NAME@@ stands for parts["NAME"], which is
     put in as it is; POLICY, TITLE and STYLE are needed beside those of the body."""
-    made = re.sub(r"@@([A-Z]+)@@", lambda found: parts[found[1]], _HEAD + body)
-    return made.encode("utf-8", "replace").decode("utf-8")
+    html = re.sub(r"@@([A-Z]+)@@", lambda match: parts[match[1]], _HEAD + body)
+    return html.encode("utf-8", "replace").decode("utf-8")
 
 
 _HEAD = """<!doctype html>

@@ -52,12 +52,12 @@ def export_html(
     title = f"{trace.header.model.get('name', 'model')}, {called(trace.header)}"
     module = bundle()
     assert "</script" not in module.lower() and "<!--" not in module
-    told = list(messages(trace, first=first, last=last, text=text, profile=profile))
+    sent = list(messages(trace, first=first, last=last, text=text, profile=profile))
     shown: dict[str, Any] = {
-        "without": _without(first, last, len(trace.steps), told),
+        "without": _without(first, last, len(trace.steps), sent),
         "views": list(views),
         "step": first if step is None else step,
-        "messages": told,
+        "messages": sent,
     }
     cards = _card(trace, first, last)
     if beside is not None:
@@ -94,9 +94,9 @@ class Frozen:
         )
 
 
-def _without(first: int, last: int, count: int, told: list[dict[str, Any]]) -> str:
+def _without(first: int, last: int, count: int, sent: list[dict[str, Any]]) -> str:
     """Why trees are missing from a file, in a sentence."""
-    if any(message.get("brief") for message in told[first + 1 :]):
+    if any(message.get("brief") for message in sent[first + 1 :]):
         return f"With all trees the file would be larger than {PLENTY >> 20} MiB."
     return "" if (first, last) == (0, count - 1) else f"The file was cut to steps {first} to {last} of {count}."
 
@@ -142,11 +142,11 @@ def _table(trace: Trace, last: int, text: bool) -> str:
     """The steps for readers without JavaScript."""
     rows, pieces = [], trace.pieces if text else {}
     for step in trace.steps[: min(last + 1, ROWS)]:
-        told = " ".join(
+        words = " ".join(
             f"{shown_id(token, pieces)} ({WORDS[STATUS_OF_ORIGIN.get(origin, 'target')]})"
             for token, origin in zip(step.emitted, step.origins, strict=True)
         )
-        cells = (step.step, told, f"{step.accepted} of {step.drafted}", f"{step.wall_us / 1000:.1f}")
+        cells = (step.step, words, f"{step.accepted} of {step.drafted}", f"{step.wall_us / 1000:.1f}")
         rows.append("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells) + "</tr>")
     return "".join(rows)
 

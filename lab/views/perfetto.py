@@ -26,11 +26,11 @@ def export_perfetto(given: Any) -> dict[str, Any]:
     for step in trace.steps:
         events += _step(trace, step, lanes)
     names = {_STEPS: "steps", _PHASES: "phases", **{thread: f"passes of {lane}" for lane, thread in lanes.items()}}
-    told = [_name("process_name", 0, f"decodescope, {trace.header.model.get('name', 'model')}")]
-    told += [_name("thread_name", thread, name) for thread, name in names.items()]
-    told += [{"ph": "M", "pid": 1, "tid": t, "name": "thread_sort_index", "args": {"sort_index": t}} for t in names]
+    entries = [_name("process_name", 0, f"decodescope, {trace.header.model.get('name', 'model')}")]
+    entries += [_name("thread_name", thread, name) for thread, name in names.items()]
+    entries += [{"ph": "M", "pid": 1, "tid": t, "name": "thread_sort_index", "args": {"sort_index": t}} for t in names]
     about = {"run": trace.header.run, "seed": trace.header.seed, "device": trace.header.device, "dtype": trace.header.dtype}
-    return {"traceEvents": told + events, "displayTimeUnit": "ms", "otherData": {k: str(v) for k, v in about.items()}}
+    return {"traceEvents": entries + events, "displayTimeUnit": "ms", "otherData": {k: str(v) for k, v in about.items()}}
 
 
 def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any]]:

@@ -144,9 +144,9 @@ class Scope(anywidget.AnyWidget):
         ready = list(self._waiting)
         self._waiting.clear()
         for item in reversed(ready):
-            made = self._told(item, size < MOST // 2)
-            size += len(encode(made))
-            batch.appendleft(made)
+            message = self._told(item, size < MOST // 2)
+            size += len(encode(message))
+            batch.appendleft(message)
         while size > MOST and len(batch) > 1:  # what is too much goes with the next message
             late = batch.pop()
             size -= len(encode(late))

@@ -16,10 +16,10 @@ PLENTY = 4 << 20  # bytes of steps with their trees; later ones come without, an
 
 def wire_of(trace: Trace, text: bool = True, profile: HardwareProfile | None = None) -> Wire:
     """A wire that has learnt all of `trace`; without `text` it knows token ids only. profile: of the run's machine."""
-    made = Wire(trace.header if text else replace(trace.header, pieces={}), profile)
+    wire = Wire(trace.header if text else replace(trace.header, pieces={}), profile)
     for record in ([trace.prefill] if trace.prefill is not None else []) + list(trace.steps):
-        made.learn(record if text else _mute(record))
-    return made
+        wire.learn(record if text else _mute(record))
+    return wire
 
 
 def messages(
@@ -36,9 +36,9 @@ def messages(
     yield wire.head()
     stop = len(trace.steps) if last is None else min(last + 1, len(trace.steps))
     for step in trace.steps[:stop]:
-        made = wire.step(step, whole=True) if step.step >= first and spent <= plenty else wire.brief(step)
-        spent += len(encode(made))
-        yield made
+        message = wire.step(step, whole=True) if step.step >= first and spent <= plenty else wire.brief(step)
+        spent += len(encode(message))
+        yield message
     if trace.end is not None and stop == len(trace.steps):
         yield end_message(trace.end)
 

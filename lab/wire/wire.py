@@ -126,35 +126,35 @@ class Wire:
         """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
         (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
         one place, where a reader looks first, and "few" says so; evictions in large numbers are "lost"."""
-        made = self._plain(step)
-        made["passes"] = self._passes.rows(step.passes, step.draft)
-        made["nodes"] = self.nodes(step)
+        message = self._plain(step)
+        message["passes"] = self._passes.rows(step.passes, step.draft)
+        message["nodes"] = self.nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
         trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
         refused = [node for node, ok in trials if not ok]
-        made["verdict"] = {
+        message["verdict"] = {
             "path": path,
             "first_reject": refused[0] + 1 if refused else None,
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
         if step.draft is not None:
-            made["proposal"] = step.draft.proposal
+            message["proposal"] = step.draft.proposal
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
-            made["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}
+            message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}
         telling = telling_at(self.header, step.step) if tests is None else tests.telling
         if telling is not self._telling:
-            made["telling"] = None if telling is None or (tests is not None and not tests.known) else told(telling)
+            message["telling"] = None if telling is None or (tests is not None and not tests.known) else told(telling)
         if step.forced:
-            made["forced"] = [node + 1 for node in step.forced]
+            message["forced"] = [node + 1 for node in step.forced]
         if self.header.fork is not None and (by := method_at(self.header, step.step)) is not self.header.method:
-            made["by"] = by.get("acceptance")
+            message["by"] = by.get("acceptance")
         if step.extra is not None:
-            made["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
+            message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:
             it = step.iteration
-            made["iteration"] = {
+            message["iteration"] = {
                 "start": it.start,
                 "fixed": it.fixed,
                 "after": self._texts(it.tokens),
@@ -162,19 +162,19 @@ class Wire:
             }
         if step.beams is not None:
             b = step.beams
-            made["beams"] = {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens)}
-        self._laws(made, step, whole)
-        self._notes(made, step, whole)
+            message["beams"] = {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens)}
+        self._laws(message, step, whole)
+        self._notes(message, step, whole)
         if whole:
-            for change, row in zip(step.cache, made["kv"], strict=True):
+            for change, row in zip(step.cache, message["kv"], strict=True):
                 if change.mass is not None and change.mass.size <= MASS:
                     row["mass"] = base64.b64encode(np.ascontiguousarray(change.mass).tobytes()).decode()
-            return made
+            return message
         if any(change.mass is not None and change.mass.size <= MASS for change in step.cache):
-            made["few"] = True  # the map of attention is fetched where the step is looked at
-        return _fitted(made)
+            message["few"] = True  # the map of attention is fetched where the step is looked at
+        return _fitted(message)
 
-    def _laws(self, made: dict[str, Any], step: Step, whole: bool) -> None:
+    def _laws(self, message: dict[str, Any], step: Step, whole: bool) -> None:
         """Put the laws at the visited places into a step: all of them, or those where a reader looks first."""
         tops = step.tops
         if tops is None:
@@ -182,8 +182,8 @@ class Wire:
         places = [int(x) + 1 for x in tops.places]
         rows = range(len(places))
         if not whole:
-            refused, path = made["verdict"]["first_reject"], made["verdict"]["path"]
-            first = made["nodes"][refused][0] if refused is not None else path[-1]
+            refused, path = message["verdict"]["first_reject"], message["verdict"]["path"]
+            first = message["nodes"][refused][0] if refused is not None else path[-1]
             rows = range(places.index(first), places.index(first) + 1) if first in places else range(0)
         shown = []
         for i in rows:
@@ -192,21 +192,21 @@ class Wire:
             shown.append([places[i], _single(tops.entropy[i]), [_single(x) for x in tops.rest[i]], law])
         if not whole and shown and len(encode(shown)) > LAW:
             shown = []
-        made["tops"] = shown
+        message["tops"] = shown
         if len(shown) < len(places):
-            made["few"] = True
+            message["few"] = True
 
-    def _notes(self, made: dict[str, Any], step: Step, whole: bool) -> None:
+    def _notes(self, message: dict[str, Any], step: Step, whole: bool) -> None:
         """Put what the parts noted into a step: all of it, or as much as there is room for, what was noted of nodes last."""
         if not (values := self._noted(step)):
             return
         kept = values
         if not whole:
-            kept = notes.fitting(self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(made)))), nodes=True)
+            kept = notes.fitting(self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(message)))), nodes=True)
         if kept:
-            made["notes"] = kept
+            message["notes"] = kept
         if kept != values:
-            made["few"] = True
+            message["few"] = True
 
     def _noted(self, step: Step) -> notes.Values:
         values = noted(self.header, step)
@@ -215,10 +215,10 @@ class Wire:
 
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
-        made = {**self._plain(step), "brief": True}
+        message = {**self._plain(step), "brief": True}
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
-            made["notes"] = kept
-        return made
+            message["notes"] = kept
+        return message
 
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
@@ -254,7 +254,7 @@ class Wire:
 
     def _cache(self, change: CacheChange, step: int) -> dict[str, Any]:
         """One lane's cache after a step."""
-        made: dict[str, Any] = {
+        row: dict[str, Any] = {
             "lane": change.lane,
             "appended": change.appended,
             "read": self._read[step].get(change.lane, 0),
@@ -267,24 +267,24 @@ class Wire:
         if step == 0 and self.prefill is not None:
             for before in self.prefill.cache:
                 if before.lane == change.lane and (lost := self._evicted(before)):
-                    made["prompt"] = lost
-        return made
+                    row["prompt"] = lost
+        return row
 
     def _evicted(self, change: CacheChange) -> dict[str, Any]:
         """The entries that a change lost; "untold" where they were counted only."""
-        made: dict[str, Any] = {}
+        gone: dict[str, Any] = {}
         if change.evicted_all is not None and len(change.evicted_all):
-            made["gone"] = _runs(change.evicted_all.tolist())
+            gone["gone"] = _runs(change.evicted_all.tolist())
         if change.evicted is not None and len(change.evicted):
             heads = int(self.header.model.get("n_kv_heads", 1))
             rows: list[list[int]] = [[] for _ in range(int(self.header.model.get("n_layers", 1)) * heads)]
             for layer, head, position in change.evicted.tolist():
                 if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
                     rows[layer * heads + head].append(position)
-            made["out"] = [_runs(row) for row in rows]
-        if change.evicted_count and not made:
-            made["untold"] = True
-        return made
+            gone["out"] = [_runs(row) for row in rows]
+        if change.evicted_count and not gone:
+            gone["untold"] = True
+        return gone
 
     def text(self, token: int) -> Piece:
         """A token's text for a view."""
@@ -370,15 +370,15 @@ def _model(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _runs(positions: list[int]) -> list[Any]:
     """Positions in order, three or more neighbours as [first, last]."""
-    made: list[Any] = []
+    runs: list[Any] = []
     for position in sorted(positions):
-        if made and isinstance(made[-1], list) and made[-1][1] == position - 1:
-            made[-1][1] = position
-        elif made[-2:] == [position - 2, position - 1]:
-            made[-2:] = [[position - 2, position]]
+        if runs and isinstance(runs[-1], list) and runs[-1][1] == position - 1:
+            runs[-1][1] = position
+        elif runs[-2:] == [position - 2, position - 1]:
+            runs[-2:] = [[position - 2, position]]
         else:
-            made.append(position)
-    return made
+            runs.append(position)
+    return runs
 
 
 def _single(x: Any) -> float:

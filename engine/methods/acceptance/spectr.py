@@ -91,14 +91,14 @@ class SpecTr(AcceptanceRule):
 
 def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chance: Chance, position: int) -> list[Trial]:
     """The tests of the guesses `alive` in draw order, up to the first success."""
-    made: list[Trial] = []
+    trials: list[Trial] = []
     for child in alive:
         p_x, q_x = float(p[draft.tokens[child]]), float(q[draft.tokens[child]])
         ok, u = chance.accept(p_x, rho * q_x, position)
-        made.append(Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x))
+        trials.append(Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x))
         if ok:
             break
-    return made
+    return trials
 
 
 def _shared_law(draft: Draft, alive: list[int]) -> Tensor:

@@ -113,13 +113,13 @@ class Pearl(Strategy):
     def _both(self, s: State, ahead: Block, feed: Feed) -> tuple[Block, Tensor, float]:
         """The next block, the target's logits [T, V] of `feed`, and the microseconds in which the target had nothing to do."""
         count = min(getattr(s.drafter, "length", 0), s.left - len(ahead.tokens))
-        clock, made = s.target.executor, list[Block]()
+        clock, blocks = s.target.executor, list[Block]()
         began = clock.mark()
         if self._apart(s.target.decoder.device):
-            with Beside(lambda: made.append(write(s, ahead, count))):
+            with Beside(lambda: blocks.append(write(s, ahead, count))):
                 logits = s.target.forward(feed)[0]
                 began = clock.mark()
-            return made[0], logits, clock.elapsed_us(began, clock.mark())
+            return blocks[0], logits, clock.elapsed_us(began, clock.mark())
         block = write(s, ahead, count)
         drafted = clock.mark()
         return block, s.target.forward(feed)[0], clock.elapsed_us(began, drafted)

@@ -80,8 +80,8 @@ class RASD(Drafter):
         if ctx.room == 0:
             return Draft()
         own, law = self._model(ctx)
-        found, notes = self._search(ctx, law)
-        tokens, parents, places = union([own, found])
+        tree, notes = self._search(ctx, law)
+        tokens, parents, places = union([own, tree])
         by = [set(at) for at in places]
         names = {(True, False): "model", (False, True): "retrieval", (True, True): "both"}
         origin = [names[node in by[0], node in by[1]] for node in range(len(tokens))]

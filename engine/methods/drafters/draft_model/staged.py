@@ -55,11 +55,11 @@ class Staged(Drafter):
 
     def propose(self, ctx: Context) -> Draft:
         (self._counts if self.table == "ngram" else self._index).extend(ctx.tokens)
-        made = _Chain(ctx)
+        chain = _Chain(ctx)
         length = min(self.length, ctx.room)
-        while len(made.tokens) < length:
-            made.step(self._guess(made.text, min(self.guess, length - len(made.tokens) - 1)))
-        return made.draft()
+        while len(chain.tokens) < length:
+            chain.step(self._guess(chain.text, min(self.guess, length - len(chain.tokens) - 1)))
+        return chain.draft()
 
     def _guess(self, text: list[int], count: int) -> list[int]:
         """Up to `count` tokens that may follow `text`, the last of which may be drafted."""
@@ -69,12 +69,12 @@ class Staged(Drafter):
                 if before:
                     return text[before[-1] : before[-1] + count]
             return []
-        found: list[int] = []
+        guesses: list[int] = []
         context = text[-(self.ngram - 1) :]
-        while len(found) < count and (follower := self._counts.after(context)) is not None:
-            found.append(follower.token)
+        while len(guesses) < count and (follower := self._counts.after(context)) is not None:
+            guesses.append(follower.token)
             context = [*context, follower.token][-(self.ngram - 1) :]
-        return found
+        return guesses
 
 
 class _Chain:

@@ -110,8 +110,8 @@ class Eagle(DrawnDrafter):
 
 def scores(growth: Growth, laws: list[Tensor]) -> list[float]:
     """Per node the sum of log q, in nats, over its path."""
-    made: list[float] = []
+    scored: list[float] = []
     for node, (token, parent) in enumerate(zip(growth.tokens, growth.parents, strict=True)):
-        above = made[parent] if parent >= 0 else 0.0
-        made.append(round(above + math.log(float(laws[node][token])), 4))
-    return made
+        above = scored[parent] if parent >= 0 else 0.0
+        scored.append(round(above + math.log(float(laws[node][token])), 4))
+    return scored

@@ -40,13 +40,13 @@ class ANPD(Drafter):
 
     def propose(self, ctx: Context) -> Draft:
         self._counts.extend(ctx.tokens)
-        found: list[Follower] = []
+        followers: list[Follower] = []
         context = ctx.tokens[-(self.ngram - 1) :]
-        while len(found) < min(self.length, ctx.room):
+        while len(followers) < min(self.length, ctx.room):
             follower = self._counts.after(context)
             if follower is None:
                 break
-            found.append(follower)
+            followers.append(follower)
             context = [*context, follower.token][-(self.ngram - 1) :]
-        notes = {"orders": [x.order for x in found], "counts": [x.times for x in found]}
-        return Draft.chain([x.token for x in found], source="most frequent n-gram", notes=notes if found else None)
+        notes = {"orders": [x.order for x in followers], "counts": [x.times for x in followers]}
+        return Draft.chain([x.token for x in followers], source="most frequent n-gram", notes=notes if followers else None)

@@ -56,23 +56,23 @@ class Trie(Drafter):
         return self.nodes > 1
 
     def begin(self, ctx: Context) -> None:
-        self._forest, self._told = Forest(self.length + 1, self.most), 0
+        self._forest, self._said = Forest(self.length + 1, self.most), 0
         self._forest.extend(ctx.tokens, ctx.prompt)
 
     def propose(self, ctx: Context) -> Draft:
-        text, deepest, found, matched = ctx.tokens, min(self.length, ctx.room), Draft(), 0
+        text, deepest, draft, matched = ctx.tokens, min(self.length, ctx.room), Draft(), 0
         self._forest.extend(text, ctx.prompt)
         for n in range(min(self.query, len(text)), 0, -1):
             place = self._forest.at(text[-n:])
             below = Draft() if place is None else self._best(place, deepest)
             if below:
-                found, matched = below, n
+                draft, matched = below, n
             if len(below) >= min(self.length, self.nodes):
                 break
-        if found.notes is not None:
-            found.notes |= {"matched": text[-matched:], "dropped": self._forest.dropped - self._told}
-            self._told = self._forest.dropped
-        return found
+        if draft.notes is not None:
+            draft.notes |= {"matched": text[-matched:], "dropped": self._forest.dropped - self._said}
+            self._said = self._forest.dropped
+        return draft
 
     def _best(self, place: Node, deepest: int) -> Draft:
         """The `nodes` best nodes below `place`, of at most `deepest` levels: best first out of a heap, then depth first."""

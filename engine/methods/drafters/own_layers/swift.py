@@ -113,9 +113,9 @@ class Swift(Drafter):
     def _candidate(self, ctx: Context) -> tuple[str, Tensor]:
         """How it came, and a set of the same size as the one in use."""
         if self.bayes and (len(self._scores) + 1) % self.bayes == 0:
-            found = most_promising(torch.stack(self._sets), self._scores, self._set, self.window)
-            if found is not None:
-                return "bayes", found
+            candidate = most_promising(torch.stack(self._sets), self._scores, self._set, self.window)
+            if candidate is not None:
+                return "bayes", candidate
         drawn = ctx.chance.shuffle(len(self._set), ctx.position)[: int(self._set.sum())]
         return "random", torch.zeros_like(self._set).index_fill(0, torch.tensor(drawn), True)
 

@@ -55,9 +55,9 @@ class FeatureWalk:
             for at in range(0, len(tokens), CHUNK):
                 part = tokens[at : at + CHUNK]
                 features = self.layer.enter(states[at : at + CHUNK])
-                made = self.layer(features[None], self._embed(part)[None], self.store.n, self.store)
+                state = self.layer(features[None], self._embed(part)[None], self.store.n, self.store)
                 self.store.commit(range(len(part)))
-                self._next = made[0, -1:]
+                self._next = state[0, -1:]
             self.due = None
         self._sees, self.level = None, 0
         return self._next
@@ -68,14 +68,14 @@ class FeatureWalk:
         at = torch.tensor(above, device=self.decoder.device)
         pairs, n = (outputs[at][None], self._embed(tokens)[None]), self.store.n
         if self._sees is None and len(tokens) == 1:
-            made = self.layer(*pairs, n + self.level, self.store)
+            state = self.layer(*pairs, n + self.level, self.store)
         else:
             own = torch.eye(len(tokens), dtype=torch.bool, device=self.decoder.device)
             before = own.new_ones(1, self.level) if self._sees is None else self._sees
             self._sees = torch.cat([before[at], own], 1)
-            made = self.layer(*pairs, n, self.store, self.level, self._sees)
+            state = self.layer(*pairs, n, self.store, self.level, self._sees)
         self.level += 1
-        return made[0]
+        return state[0]
 
     def logits(self, outputs: Tensor) -> Tensor:
         """float [R, V]: the logits of the token after each row of outputs [R, d]."""

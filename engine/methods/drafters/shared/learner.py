@@ -46,13 +46,13 @@ class Learner(Decoder):
         return cls(decoder.origin if isinstance(decoder, Learner) else decoder, rate)
 
     def __deepcopy__(self, memo: object) -> Learner:
-        made = copy.copy(self)
+        twin = copy.copy(self)
         if self._master is not None and self._optimizer is not None:
             with torch.inference_mode(False):
-                made._start(self._master)
-                assert made._optimizer is not None
-                made._optimizer.load_state_dict(copy.deepcopy(self._optimizer.state_dict()))
-        return made
+                twin._start(self._master)
+                assert twin._optimizer is not None
+                twin._optimizer.load_state_dict(copy.deepcopy(self._optimizer.state_dict()))
+        return twin
 
     def learn(self, tokens: Sequence[int], start: int, rows: Sequence[int], p: Tensor, loss: str = "forward") -> float | None:
         """One update; the loss before it. None, and no update, where the loss or its gradient is not finite.
@@ -85,20 +85,20 @@ class Learner(Decoder):
     def _start(self, source: Decoder) -> None:
         """A master of its own from `source`, and an optimiser that has seen nothing."""
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-        made = Decoder(self.spec, *weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_()))
-        self._master, self._optimizer = made, torch.optim.AdamW(_tensors(made), lr=self.rate, weight_decay=0.0)
+        master = Decoder(self.spec, *weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_()))
+        self._master, self._optimizer = master, torch.optim.AdamW(_tensors(master), lr=self.rate, weight_decay=0.0)
         self.bytes = _held(self.origin)
 
     def _renew(self) -> None:
         """The weights that passes read, from the master."""
         assert self._master is not None
-        made = copy.copy(self._master)
-        made.embed, made.layers, made.norm, made.head = weights(made, lambda x: x.detach().to(self.dtype, copy=True))
-        made.unembedding = made.head
+        fresh = copy.copy(self._master)
+        fresh.embed, fresh.layers, fresh.norm, fresh.head = weights(fresh, lambda x: x.detach().to(self.dtype, copy=True))
+        fresh.unembedding = fresh.head
         if self.origin.unembedding.is_mkldnn or len(self.origin.norm) != self.spec.d_model:
-            made = made.packed()
-        self.embed, self.layers, self.norm = made.embed, made.layers, made.norm
-        self.head, self.unembedding = made.head, made.unembedding
+            fresh = fresh.packed()
+        self.embed, self.layers, self.norm = fresh.embed, fresh.layers, fresh.norm
+        self.head, self.unembedding = fresh.head, fresh.unembedding
 
 
 def divergence(p: Tensor, z: Tensor, loss: str) -> Tensor:
@@ -119,9 +119,9 @@ def weights(decoder: Decoder, change: Callable[[Tensor], Tensor]) -> tuple[Tenso
     d = decoder.spec.d_model
 
     def layer(one: Layer) -> Layer:
-        made = {f.name: unpack(x) for f in fields(one) if (x := getattr(one, f.name)) is not None}
-        made |= {name: single(made[name], d) for name in ("attn_norm", "mlp_norm")}
-        return Layer(**{name: change(x) for name, x in made.items()})
+        tensors = {f.name: unpack(x) for f in fields(one) if (x := getattr(one, f.name)) is not None}
+        tensors |= {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
+        return Layer(**{name: change(x) for name, x in tensors.items()})
 
     embed = change(decoder.embed)
     head = embed if decoder.head is decoder.embed else change(unpack(decoder.head))
@@ -130,8 +130,8 @@ def weights(decoder: Decoder, change: Callable[[Tensor], Tensor]) -> tuple[Tenso
 
 def _tensors(decoder: Decoder) -> list[Tensor]:
     """Every weight once."""
-    found = [x for one in decoder.layers for f in fields(one) if (x := getattr(one, f.name)) is not None]
-    return [decoder.embed, decoder.norm, *([] if decoder.head is decoder.embed else [decoder.head]), *found]
+    tensors = [x for one in decoder.layers for f in fields(one) if (x := getattr(one, f.name)) is not None]
+    return [decoder.embed, decoder.norm, *([] if decoder.head is decoder.embed else [decoder.head]), *tensors]
 
 
 def _held(origin: Decoder) -> int:

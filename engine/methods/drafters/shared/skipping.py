@@ -87,8 +87,8 @@ def skipping_draft(
         if sure < stop or not go_on:
             break
     ctx.target.rollback()
-    told = {} if schedule is None else schedule.notes()
-    notes = {"attn": sorted(skip.attn), "ffn": sorted(skip.ffn), **(notes or {}), **told}
+    scheduled = {} if schedule is None else schedule.notes()
+    notes = {"attn": sorted(skip.attn), "ffn": sorted(skip.ffn), **(notes or {}), **scheduled}
     if greedy or not laws:
         return Draft(tokens, parents, source="target, layers skipped", notes=notes)
     rows = list(range(len(tokens)))

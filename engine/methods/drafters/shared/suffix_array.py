@@ -54,15 +54,15 @@ class SuffixArray:
 
         A suffix can only be found where the shorter ones are: its length is found by halving as well.
         """
-        found, low, high = (0, 0, 0), least, min(most, len(text))
+        match, low, high = (0, 0, 0), least, min(most, len(text))
         while low <= high:
             n = (low + high) // 2
             begin, end = self.find(text[len(text) - n :])
             if begin < end:
-                found, low = (n, begin, end), n + 1
+                match, low = (n, begin, end), n + 1
             else:
                 high = n - 1
-        return found
+        return match
 
     def windows(self, places: np.ndarray, skip: int, length: int) -> np.ndarray:
         """int32 [len(places), length]: what stands `skip` tokens behind `places`; -1 from a document's end on."""

@@ -147,6 +147,6 @@ def places(root: Place) -> Iterator[Place]:
     """All visited places but the root, a parent before its children."""
     todo = [root]
     for place in todo:  # grows while it is walked
-        found = [x for x in place.children or () if x.visits]
-        todo += found
-        yield from found
+        visited = [x for x in place.children or () if x.visits]
+        todo += visited
+        yield from visited

@@ -39,10 +39,10 @@ class Template:
     @cached_property
     def children(self) -> dict[int, list[int]]:
         """Node (ROOT: the root) -> its children by rank, from 0 without a gap."""
-        found: dict[int, list[int]] = {}
+        children: dict[int, list[int]] = {}
         for node, parent in enumerate(self.parents):
-            found.setdefault(parent, []).append(node)
-        return found
+            children.setdefault(parent, []).append(node)
+        return children
 
 
 @cache
@@ -105,14 +105,14 @@ class SequoiaTable:
         alone[1] = 1.0
         self.best, self._width, self._last = [alone], [[0] * size], [[[0] * size]]
         for _ in range(depth):
-            made, last = [alone], [[0] * size]
+            best, last = [alone], [[0] * size]
             for rate in rates:
                 under = torch.where(self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf)  # 0 x inf is no number
-                whole = torch.where(back > 0, made[-1][back.clamp_min(0)], -torch.inf) + under  # [m, k]
+                whole = torch.where(back > 0, best[-1][back.clamp_min(0)], -torch.inf) + under  # [m, k]
                 most, k = whole.max(1)
-                made.append(most)
+                best.append(most)
                 last.append(k.tolist())
-            most, width = torch.stack(made).max(0)
+            most, width = torch.stack(best).max(0)
             self.best.append(most)
             self._width.append(width.tolist())
             self._last.append(last)

@@ -108,22 +108,22 @@ class Beside:
 
 def write(s: State, ahead: Block, count: int) -> Block:
     """`count` tokens of the draft model after the text and the block `ahead`."""
-    made = Block(state=ahead.state if ahead.tokens else s.sampler_state)
+    block = Block(state=ahead.state if ahead.tokens else s.sampler_state)
     if count < 1:
-        return made
-    tree = ModelTree(replace(s.context, tokens=[*s.tokens, *ahead.tokens], state=made.state))
+        return block
+    tree = ModelTree(replace(s.context, tokens=[*s.tokens, *ahead.tokens], state=block.state))
     node, logits = ROOT, tree.root()[0]
     while True:
         (node,) = tree.grow(node, logits, 1)
         if s.sampler.stateful:
-            made.state = s.sampler.update(made.state, tree.tokens[node], logits)
+            block.state = s.sampler.update(block.state, tree.tokens[node], logits)
         if len(tree.tokens) == count:
             break
         logits = tree.read([node], keep=True)[0]
-    made.tokens = tree.tokens
-    made.laws = [*tree.laws] or [None for _ in tree.tokens]
-    made.u = tree.u or [None for _ in tree.tokens]
-    return made
+    block.tokens = tree.tokens
+    block.laws = [*tree.laws] or [None for _ in tree.tokens]
+    block.u = tree.u or [None for _ in tree.tokens]
+    return block
 
 
 def joined(ahead: Block, block: Block, source: str) -> Draft:
@@ -141,25 +141,25 @@ def joined(ahead: Block, block: Block, source: str) -> Draft:
 def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
     """Leviathan's test of a chain, without a token of the target's own where all is accepted: `at` needs no row of the last
     node. Exact matching under a greedy law."""
-    made = Verdict([], None, "bonus")
+    verdict = Verdict([], None, "bonus")
     for node, x in enumerate(draft.tokens):
         p = None if at.greedy else at.probs
-        made.places.append((at.node, p))
+        verdict.places.append((at.node, p))
         if p is None:
             ok = x == at.choice
-            made.trials.append(Trial(node, float(ok), float(ok), 1.0, None, 1.0, ok))
+            verdict.trials.append(Trial(node, float(ok), float(ok), 1.0, None, 1.0, ok))
         else:
             q = draft.law(node)
             p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])
             ok, u = chance.accept(p_x, q_x, at.position)
-            made.trials.append(Trial(node, p_x, p_x, q_x, u, p_x / q_x if q_x > 0 else 0.0, ok))
+            verdict.trials.append(Trial(node, p_x, p_x, q_x, u, p_x / q_x if q_x > 0 else 0.0, ok))
         if not ok:
             if p is None:
-                made.token, made.origin = at.choice, "correction"
+                verdict.token, verdict.origin = at.choice, "correction"
             else:
                 drawn = chance.draw(left_over(p, q, x), at.position)
-                made.token, made.u, made.low, made.high, made.origin = *drawn, "residual"
+                verdict.token, verdict.u, verdict.low, verdict.high, verdict.origin = *drawn, "residual"
             break
-        made.path.append(node)
+        verdict.path.append(node)
         at = at.descend(node)
-    return made
+    return verdict
