@@ -400,13 +400,14 @@ WORDS = {
 
 def names_of_methods(text: str, python: bool, own: str = "") -> list[str]:
     """The names of methods in a source: as a whole string, or as what is imported from a method's file."""
-    names = {m.rpartition(".")[2] for m in method_modules()} - {own}
+    modules_of_methods = set(method_modules())
+    names = {m.rpartition(".")[2] for m in modules_of_methods} - {own}
     if not python:
         words = re.findall(rf"""\bname\s*[=!]==?\s*["']({"|".join(WORDS)})["']""", text)
         return [x for x in re.findall(r"""["'`]([a-z0-9_]+)["'`]""", text) if x in names - {*WORDS}] + words
     found = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").removeprefix("decodescope.") in method_modules():
+        if isinstance(node, ast.ImportFrom) and (node.module or "").removeprefix("decodescope.") in modules_of_methods:
             found.append(str(node.module))
         elif isinstance(node, ast.Constant) and node.value in names - {*WORDS}:
             found.append(str(node.value))
@@ -459,6 +460,7 @@ def test_a_planted_name_of_a_method_is_found(text: str, python: bool) -> None:
     assert names_of_methods(text, python)
 
 
+@cache
 def parts_of_methods() -> set[str]:
     """The names of all classes that derive from Component."""
     bases: dict[str, set[str]] = {}
