@@ -17,6 +17,11 @@ from decodescope.engine.core.params import Param
 from decodescope.engine.trace import read_header
 
 REFUSED = "#ds-answer .ds-refusal"
+ANSWERS = """() => {
+  const hand = window.decodescope;
+  window.answers = 0;
+  window.decodescope = (use) => hand((page) => (use(page), (window.answers += String(use).includes('page.started'))));
+}"""  # count those of Run
 NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
 
 
@@ -69,8 +74,10 @@ def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
         box.fill(text)
         page.wait_for_function("([at, said]) => document.querySelector(at)?.textContent === said", arg=[REFUSED, sentence])
     runs = set(lab.play._jobs)
+    page.evaluate(ANSWERS)
     page.click("#ds-run")
-    page.wait_for_function("() => document.activeElement?.closest('#ds-run')")
+    page.wait_for_function("() => window.answers > 0")  # an answer of Run that is late would stand where the check's stands
+    assert page.locator(REFUSED).inner_text() == sentence
     box.fill("2 1")
     page.wait_for_function("() => !document.querySelector('#ds-answer .ds-refusal')")
     assert set(lab.play._jobs) == runs, "Run was refused"
