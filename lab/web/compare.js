@@ -1,16 +1,17 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
  * one table. */
-import { button, grouped, h, milli, pair, plural, two } from "./scope.js";
-import { ask, ended, fill, open, panes as inLab, shown, inWords, away, example, GONE } from "./runs.js";
+import { button, grouped, h, milli, pair } from "./scope.js";
+import { ask, ended, example, fill, inWords, open, panes as inLab, shown } from "./runs.js";
 import { current, fragment, go } from "./address.js";
+import { against } from "./compare/against.js";
 import { lineup } from "./compare/lineup.js";
 import { picker } from "./compare/picker.js";
 import { forms, saving, viewsOf } from "./save.js";
 import { standings } from "./compare/standings.js";
-import { note, waiting } from "./waiting.js";
+import { stream } from "./compare/stream.js";
+import { waiting } from "./waiting.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
-const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
 const FRESH = 3000; // ms between two looks at the figures of runs that go on
 const NAMED = /(?:^#|&)runs=([^&]*)/, RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
 const VIEWS = [
@@ -33,8 +34,7 @@ function alike() {
 const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
 
 export function page(element) {
-  let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], source = null, wait = WAIT, named = false,
-    summary = null;
+  let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], named = false, summary = null;
 
   // ---- what stands on the page
 
@@ -55,6 +55,8 @@ export function page(element) {
   const starting = lineup({ begin: (ids) => choose(ids), refuse: (error) => refuse(error) });
   const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k),
     changed: () => (both?.against(), figures()) });
+  const { apart, ratio, why } = against({ runs: () => runs, base: () => base, pairs: () => summary?.pairs,
+    repeated: table.ratio });
   const opens = (word, panel) => {
     const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
     panel.button = one;
@@ -109,8 +111,7 @@ export function page(element) {
   }
   function build(ids) {
     const kept = new Map(runs.map((run) => [run.id, run])), place = both && !both.following ? both.at : null;
-    source?.close();
-    source = null;
+    events.close();
     runs = [...new Set(ids)].slice(0, MOST).map((id) => kept.get(id) || blank(id));
     const stores = runs.map((run) => run.view?.store);
     both?.destroy();
@@ -148,7 +149,7 @@ export function page(element) {
     front(0);
     if (place) both.seek(way === "clock" ? { seconds: place.seconds } : { token: place.token });
     table.runs(runs, base);
-    connect();
+    events.connect();
     figures();
   }
   /** What can be done with one run, at its head. */
@@ -187,36 +188,7 @@ export function page(element) {
     [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
   }
 
-  // ---- what the others are against the baseline
-
-  const pairOf = (k) => summary?.pairs.find((x) => x.a === Math.min(k, base) && x.b === Math.max(k, base));
-  const heads = (k) => [runs[base], runs[k]].map((run) => run.view?.store.head);
-  const prompts = new WeakMap(); // head -> its prompt in one string
-  const promptOf = (head) =>
-    prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
-  /** Whether a run goes on from another prompt than the baseline. */
-  function apart(k) {
-    const [a, b] = heads(k);
-    return a && b && promptOf(a) !== promptOf(b);
-  }
-  /** How many times as fast as the baseline: by the repeats, else pair's own figure of one run each. */
-  function ratio(k) {
-    const again = table.ratio(runs[base].id, runs[k].id);
-    if (apart(k)) return ["", "another prompt: no ratio"];
-    return again
-      ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`]
-      : null;
-  }
-  /** What is known of the token at which two texts part. */
-  function why(k, split) {
-    const known = split.same ? null : pairOf(k);
-    if (!known?.parted || known.at !== split.at) return "";
-    if (known.gap === null) return "The law there was not recorded.";
-    const apart = "The target's two likeliest there were "
-      + `${known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap)} nats apart`;
-    return known.due === "same" && known.tied !== null ? `${apart}: ${known.tied ? "a numerical tie" : "no tie"}.`
-      : `${apart}.`;
-  }
+  // ---- the figures
 
   let asked = "", timer = 0, soon = false, last = -Infinity, spoken = 0;
   /** Ask for the figures when steps have come: at once when all is there, else now and then. */
@@ -258,67 +230,16 @@ export function page(element) {
   // ---- their steps
 
   const gap = (run, from, to) => fill(run, from, to, () => runs.includes(run) && run.view);
-  function connect() {
-    const going = runs.filter((run) => !run.end);
-    if (!going.length) return;
-    const mine =
-      (source = new EventSource(`/ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
-    going.forEach((run, k) => {
-      const on = (kind, act) =>
-        mine.addEventListener(`${k}-${kind}`, (event) => mine === source && act(JSON.parse(event.data)));
-      on("head", (head) => run.view.push(head));
-      on("step", (step) => {
-        run.last = Math.max(run.last, step.i);
-        wait = WAIT;
-        run.view.note("");
-        run.view.push(step);
-      });
-      on("state", (state) => {
-        run.status = state.status;
-        run.view.expect(state.of || 0);
-        run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
-        run.stop.hidden = ended(run);
-        if (run.status === "paused") note(run.id);
-        queue.look();
-        table.runs(runs, base);
-      });
-      on("end", (end) => {
-        run.end = end;
-        if (!ended(run)) run.status = "done";
-        run.stop.hidden = true;
-        run.view.note("");
-        run.view.push(end);
-        if (going.every((x) => x.end)) mine.close();
-        table.runs(runs, base);
-        figures();
-      });
-    });
-    mine.onerror = () => {
-      if (mine !== source || going.every((run) => run.end)) return;
-      mine.close();
-      for (const run of going)
-        if (!run.end)
-          run.view.note(
-            wait > 4 * WAIT ? GONE : run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`
-          );
-      setTimeout(reopen, wait, mine);
-      wait = Math.min(2 * wait, 15000);
-    };
-  }
-  /** The stream was refused: see which runs are still there, and go on with those. */
-  async function reopen(mine) {
-    const there = await Promise.all(runs.map((run) => ask(`/ds/run/${run.id}`).then(() => true, (error) => error)));
-    if (mine !== source) return;
-    const lost = there.flatMap((x, k) => (x === true || away(x) ? [] : [`Run ${LETTERS[k]}: ${x.message}`]));
-    if (lost.length)
-      build(runs.filter((run, k) => there[k] === true || away(there[k])).map((run) => run.id)), refuse(lost.join(" ")),
-        address();
-    else if (there.some((x) => x !== true)) {
-      for (const run of runs) if (!run.end) run.view.note(GONE);
-      setTimeout(reopen, wait, mine);
-      wait = Math.min(2 * wait, 15000);
-    } else connect();
-  }
+  const events = stream({
+    runs: () => runs,
+    changed: () => (queue.look(), table.runs(runs, base)),
+    over: () => (table.runs(runs, base), figures()),
+    lost(kept, errors) {
+      build(kept.map((run) => run.id));
+      refuse(errors.flatMap((error, k) => (error ? [`Run ${LETTERS[k]}: ${error.message}`] : [])).join(" "));
+      address();
+    },
+  });
 
   // ---- the address
 

@@ -1,0 +1,36 @@
+/* against: what a run is against the baseline: how many times as fast, and why their texts part. */
+import { two } from "../scope.js";
+
+const prompts = new WeakMap(); // head -> its prompt in one string
+const promptOf = (head) =>
+  prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
+
+/** runs(), base(): the runs and which of them is the baseline; pairs(): what the server says of every two, or nothing;
+ *  repeated(a, b): the ratio of their speeds in repeats, or nothing. */
+export function against({ runs, base, pairs, repeated }) {
+  const pairOf = (k) => pairs()?.find((x) => x.a === Math.min(k, base()) && x.b === Math.max(k, base()));
+  /** Whether a run goes on from another prompt than the baseline. */
+  function apart(k) {
+    const [a, b] = [runs()[base()], runs()[k]].map((run) => run.view?.store.head);
+    return a && b && promptOf(a) !== promptOf(b);
+  }
+  /** How many times as fast as the baseline: by the repeats, else pair's own figure of one run each. */
+  function ratio(k) {
+    const again = repeated(runs()[base()].id, runs()[k].id);
+    if (apart(k)) return ["", "another prompt: no ratio"];
+    return again
+      ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`]
+      : null;
+  }
+  /** What is known of the token at which two texts part. */
+  function why(k, split) {
+    const known = split.same ? null : pairOf(k);
+    if (!known?.parted || known.at !== split.at) return "";
+    if (known.gap === null) return "The law there was not recorded.";
+    const nats = known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap),
+      gap = `The target's two likeliest there were ${nats} nats apart`;
+    return known.due === "same" && known.tied !== null ? `${gap}: ${known.tied ? "a numerical tie" : "no tie"}.`
+      : `${gap}.`;
+  }
+  return { apart, ratio, why };
+}

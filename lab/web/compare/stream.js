@@ -1,0 +1,72 @@
+/* stream: the steps of the runs that go on, from one stream of the server; one that is refused is asked for again. */
+import { plural } from "../scope.js";
+import { ask, away, ended, GONE } from "../runs.js";
+import { note } from "../waiting.js";
+
+const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
+
+/** runs(): those that are compared. changed(): one waits, goes on or pauses; over(): one has ended; lost(kept, errors):
+ *  some are gone: the runs that are not, and per run the error, or null. */
+export function stream({ runs, changed, over, lost }) {
+  let source = null, wait = WAIT;
+  const later = (mine) => (setTimeout(reopen, wait, mine), (wait = Math.min(2 * wait, 15000)));
+
+  function connect() {
+    const going = runs().filter((run) => !run.end);
+    if (!going.length) return;
+    const mine =
+      (source = new EventSource(`/ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
+    going.forEach((run, k) =>
+      hear(run, (kind, act) =>
+        mine.addEventListener(`${k}-${kind}`, (event) => mine === source && act(JSON.parse(event.data)))));
+    mine.addEventListener("error", () => {
+      if (mine !== source || going.every((run) => run.end)) return;
+      mine.close();
+      for (const run of going)
+        if (!run.end)
+          run.view.note(
+            wait > 4 * WAIT ? GONE : run.last < 0 ? "reconnecting…" : `reconnecting, last step ${run.last}`
+          );
+      later(mine);
+    });
+    /** What comes of one run. */
+    function hear(run, on) {
+      on("head", (head) => run.view.push(head));
+      on("step", (step) => {
+        run.last = Math.max(run.last, step.i);
+        wait = WAIT;
+        run.view.note("");
+        run.view.push(step);
+      });
+      on("state", (state) => {
+        run.status = state.status;
+        run.view.expect(state.of || 0);
+        run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
+        run.stop.hidden = ended(run);
+        if (run.status === "paused") note(run.id);
+        changed();
+      });
+      on("end", (end) => {
+        run.end = end;
+        if (!ended(run)) run.status = "done";
+        run.stop.hidden = true;
+        run.view.note("");
+        run.view.push(end);
+        if (going.every((x) => x.end)) mine.close();
+        over();
+      });
+    }
+  }
+  /** The stream was refused: see which runs are still there, and go on with those. */
+  async function reopen(mine) {
+    const there = await Promise.all(runs().map((run) => ask(`/ds/run/${run.id}`).then(() => null, (error) => error)));
+    if (mine !== source) return;
+    const errors = there.map((error) => (error && !away(error) ? error : null));
+    if (errors.some(Boolean)) lost(runs().filter((run, k) => !errors[k]), errors);
+    else if (there.some(Boolean)) {
+      for (const run of runs()) if (!run.end) run.view.note(GONE);
+      later(mine);
+    } else connect();
+  }
+  return { connect, close: () => (source?.close(), (source = null)) };
+}
