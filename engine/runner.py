@@ -1,4 +1,8 @@
-"""Runner and Job: one worker owns the device; runs wait their turn, and outlive whoever started them."""
+"""Runner and Job: one worker owns the device; runs wait their turn, and outlive whoever started them.
+
+A run that is paused gives the device away and keeps its session; when it is to go on, it is the next one to be served. So a
+page that was closed behind a pause holds nobody up.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import StorageFull
 from decodescope.engine.trace.events import End, EndReason, Step
 
 from .session import Session, Stopped
@@ -16,6 +21,7 @@ from .session import Session, Stopped
 Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace
 KEPT = 8  # finished jobs that stay at hand, with their caches; older ones are in their traces
+PAUSED = 8  # runs that may be paused at a time, with their caches; one more ends the one that has stood longest
 
 
 class QueueFull(RuntimeError):
@@ -36,8 +42,10 @@ class Job:
         self._changed = threading.Condition()
         self._wanted: float = float("inf")  # steps that may still be made before pausing
         self._cancelled = False
+        self.stood = 0.0  # since when it has been paused, by a clock that never goes back
+        self._spent = 0.0  # seconds of computing: a run that is paused may stand as long as it likes
         self._withdraw: Callable[[], bool] | None = None
-        self.aside = False
+        self._again: Callable[[], object] | None = None  # what puts a job that stood into the queue again
         self.until: Callable[[Step], bool] | None = None  # asked after each step: whether to pause behind it
 
     def pause(self) -> None:
@@ -50,29 +58,34 @@ class Job:
         """Go on until the end."""
         with self._changed:
             self._wanted = float("inf")
-            self._goes()
+            stood = self._goes()
+        if stood and self._again is not None:
+            self._again()
 
     def step(self, n: int = 1) -> None:
         """Make n more steps, then pause."""
         with self._changed:
             self._wanted = n if self._wanted == float("inf") else self._wanted + n
-            self._goes()
+            stood = self._goes()
+        if stood and self._again is not None:
+            self._again()
 
-    def _goes(self) -> None:
-        """What is paused runs from the moment at which it was asked to, not from when the worker has heard of it."""
-        if self.status == "paused":
-            self.status = "running"
+    def _goes(self) -> bool:
+        """Whether it was paused; then it waits for the worker from the moment at which it was asked to go on."""
+        stood = self.status == "paused"
+        if stood:
+            self.status = "queued"
         self._changed.notify_all()
+        return stood
 
-    def cancel(self) -> None:
-        """End the run between two steps, or between two chunks of its prompt; the steps so far stay. One that still waits ends
-        at once."""
+    def cancel(self, message: str = "") -> None:
+        """End the run between two steps, or between two chunks of its prompt; the steps so far stay. One that waits or is
+        paused ends at once. message: why, where it was nobody's wish."""
         with self._changed:
             self._cancelled = True
-            self._changed.notify_all()
-        if self._withdraw is not None and self._withdraw():
-            self.session.finish("stopped_by_user")
-            self._set("cancelled")
+            stood = self._goes()
+        if stood or (self._withdraw is not None and self._withdraw()):
+            self._ended(message)
 
     def branch(self) -> Session:
         """An independent session that continues from here; the job must be paused or over (else RuntimeError)."""
@@ -124,19 +137,26 @@ class Job:
             self.status, self.message = status, message or self.message
             self._changed.notify_all()
 
-    def _allowed(self, idle: Callable[[], bool], meanwhile: Callable[[], object]) -> bool:
-        """Wait until a step may be made, doing something `meanwhile`; False if the run is to end instead."""
-        while True:
-            with self._changed:
-                if self._cancelled or idle():
-                    return False
-                if self._wanted > 0:
-                    self.status = "running"
-                    return True
-                self.status = "paused"
-                self._changed.notify_all()
-                self._changed.wait(0.1)
-            meanwhile()
+    def _ended(self, message: str = "") -> None:
+        """End the run that the worker does not hold."""
+        try:
+            self.session.finish("stopped_by_user", message)
+        except StorageFull as error:
+            self._set("failed", str(error))
+        else:
+            self._set("cancelled", message)
+
+    def _next(self, closing: bool) -> Literal["step", "stand", "end"]:
+        """What the worker does with it now; where it is to stand, it is nobody's from then on."""
+        with self._changed:
+            if self._cancelled or closing:
+                return "end"
+            if self._wanted > 0:
+                self.status = "running"
+                return "step"
+            self.status, self.stood = "paused", time.perf_counter()
+            self._changed.notify_all()
+            return "stand"
 
     def _made(self, step: Step) -> None:
         stop = self.until is not None and self.until(step)
@@ -148,9 +168,8 @@ class Job:
 
 
 class Runner:
-    """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission. A paused job
-    holds the worker, so that what is on screen is the state the device has; only forks go on beside it. `longest_s` bounds a
-    run's computing; `advice` is what its last sentence says then to do."""
+    """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission; one that goes on
+    after a pause comes first. `longest_s` bounds a run's computing; `advice` is what its last sentence says then to do."""
 
     def __init__(self, queue: int = 16, longest_s: float | None = None, advice: str = ""):
         self.queue, self.longest_s, self.advice = queue, longest_s, advice
@@ -161,11 +180,11 @@ class Runner:
         self._worker = threading.Thread(target=self._work, name="decodescope-runner", daemon=True)
         self._worker.start()
 
-    def submit(self, session: Session, label: str = "", aside: bool = False) -> Job:
-        """Queue a session; raises QueueFull if too many wait. aside: it need not wait for a job that is paused, whose worker
-        it borrows to its end."""
+    def submit(self, session: Session, label: str = "", paused: bool = False) -> Job:
+        """Queue a session; raises QueueFull if too many wait. paused: before its first step."""
         job = Job(session, label)
-        job.aside = aside
+        if paused:
+            job.pause()
         with self._news:
             if len(self._waiting) >= self.queue:
                 raise QueueFull(f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first.")
@@ -175,8 +194,15 @@ class Runner:
             self.jobs[job.id] = job
             self._waiting.append(job)
             job._withdraw = lambda: self._take_back(job)
+            job._again = lambda: self._put_first(job)
             self._news.notify()
         return job
+
+    def _put_first(self, job: Job) -> None:
+        """Let a job that stood be served next."""
+        with self._news:
+            self._waiting.appendleft(job)
+            self._news.notify()
 
     def _take_back(self, job: Job) -> bool:
         """Take a waiting job out of the queue; whether it still waited."""
@@ -189,7 +215,7 @@ class Runner:
     def ahead(self, job: Job) -> int:
         """Jobs that will be served before this one."""
         with self._news:
-            active = any(j.status in ("running", "paused") for j in self.jobs.values() if j is not job)
+            active = any(j.status == "running" for j in self.jobs.values() if j is not job)
             place = self._waiting.index(job) if job in self._waiting else 0
         return place + (1 if active and job.status == "queued" else 0)
 
@@ -211,21 +237,23 @@ class Runner:
                 job = self._waiting.popleft()
             self._serve(job)
 
-    def _aside(self) -> None:
-        """While a job is paused: serve the first waiting one that need not wait for it."""
-        with self._news:
-            job = next((x for x in self._waiting if x.aside), None)
-            if job is not None:
-                self._waiting.remove(job)
-        if job is not None:
-            self._serve(job)
+    def _stand(self) -> None:
+        """Where more than PAUSED jobs stand, end the one that has stood longest."""
+        standing = [job for job in list(self.jobs.values()) if job.status == "paused"]
+        if len(standing) > PAUSED:
+            oldest = min(standing, key=lambda job: job.stood)
+            oldest.cancel(f"It stood longest of more than {PAUSED} runs that were paused, so it was ended; its steps are kept.")
 
     def _serve(self, job: Job) -> None:
-        session, spent = job.session, 0.0  # seconds of computing: a run that is paused may stand as long as it likes
+        session = job.session
         session.halted = lambda: job._cancelled or self._closing
         try:
             while session.end is None:
-                if not job._allowed(lambda: self._closing, self._aside):
+                way = job._next(self._closing)
+                if way == "stand":
+                    self._stand()
+                    return
+                if way == "end":
                     session.finish("stopped_by_user")
                     break
                 began = time.perf_counter()
@@ -233,9 +261,9 @@ class Runner:
                     step = session.step()
                 except Stopped:
                     break
-                spent += time.perf_counter() - began
+                job._spent += time.perf_counter() - began
                 job._made(step)
-                if self.longest_s is not None and session.end is None and spent > self.longest_s:
+                if self.longest_s is not None and session.end is None and job._spent > self.longest_s:
                     session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}.")
         except EngineFault as fault:
             job._set("failed", str(fault))

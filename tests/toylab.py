@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
 import toys
+from waiting import eventually
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.channel import Channel
@@ -59,13 +62,12 @@ class ToyPlay(Play):
 
     pausing = False
 
-    def _launch(self, make: Callable[[], Session], visitor: str, aside: bool = False) -> Channel:
-        if not self.pausing or aside:
-            return super()._launch(make, visitor, aside)
-        with self._worker()._news:  # held: it takes no run that has not been paused yet
-            channel = super()._launch(make, visitor)
-            self._jobs[channel.run].pause()
-        return channel
+    def _launch(self, make: Callable[[], Session], visitor: str, paused: bool = False) -> Channel:
+        return super()._launch(make, visitor, paused or self.pausing)
+
+    def launch(self, make: Callable[[], Session]) -> Channel:
+        with self._lock:
+            return super()._launch(make, "")
 
 
 def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
@@ -76,6 +78,25 @@ def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
     made = ToyPlay("toy", "toy-draft", folder)
     made.put(target=target, draft=draft)
     return made
+
+
+@contextmanager
+def occupied(play: ToyPlay) -> Iterator[Channel]:
+    """A run of somebody else, that the worker makes a step of until the block is left; then it is stopped."""
+    free, before = Event(), play.pausing
+    play.pausing = True
+    channel = play.start(speculative(max_new=100), "somebody else")
+    play.pausing = before
+    eventually(lambda: channel.status == "paused")
+    play.pause_at(channel, lambda step: free.wait(60) and False)
+    play.act(channel, "resume")
+    eventually(lambda: channel.status == "running")
+    try:
+        yield channel
+    finally:
+        free.set()
+        play.act(channel, "stop")
+        assert play._jobs[channel.run].wait(60)
 
 
 def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> Choice:

@@ -43,6 +43,10 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         ]
         return JSONResponse(rows, headers={"cache-control": "no-store"})
 
+    @api.get("/ds/going")
+    def going() -> Response:
+        return JSONResponse({"rows": play.going()}, headers=FRESH)
+
     def sealed(run: str) -> Any:
         """The finished run's channel, or the refusal."""
         channel = play.find(run)

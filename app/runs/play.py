@@ -14,6 +14,8 @@ from decodescope.app.limits import SEEDS, Limits
 from decodescope.app.places import tidy
 from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import DRAFTS, TARGET, words
+from decodescope.engine.trace.parts import called
+from decodescope.engine.trace.pieces import join
 
 from .channel import Channel
 from .composed import Choice, Composed
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
 PROMPT = 1 << 20  # characters of a prompt
+WORDS = 12  # tokens of a prompt that tell its run from others
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -183,12 +186,11 @@ class Play(Shelf):
         return self._launch(session, visitor)
 
     def launch(self, make: Callable[[], Session]) -> Channel:
-        """Queue the session that `make` makes, as nobody's own run; it need not wait for one that is paused. Raises
-        Refused."""
+        """Queue the session that `make` makes, as nobody's own run. Raises Refused."""
         with self._lock:
-            return self._launch(make, "", aside=True)
+            return self._launch(make, "")
 
-    def _launch(self, make: Callable[[], Session], visitor: str, aside: bool = False) -> Channel:
+    def _launch(self, make: Callable[[], Session], visitor: str, paused: bool = False) -> Channel:
         from decodescope.engine.run import LazyWriter, Tee
 
         try:
@@ -197,7 +199,7 @@ class Play(Shelf):
             room = self.has_room(session)
             channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
             session.sink = Tee(LazyWriter(channel.path), channel, _Tidy(self.folder, self.limits.keep))
-            job = self._submit(session, aside)
+            job = self._submit(session, paused)
         except Refused:
             raise
         except (ValueError, OSError) as error:
@@ -222,11 +224,11 @@ class Play(Shelf):
             self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice)
         return self._runner
 
-    def _submit(self, session: Session, aside: bool = False) -> Job:
+    def _submit(self, session: Session, paused: bool = False) -> Job:
         from decodescope.engine.runner import QueueFull
 
         try:
-            return self._worker().submit(session, aside=aside)
+            return self._worker().submit(session, paused=paused)
         except QueueFull as error:
             raise Refused(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
 
@@ -301,6 +303,22 @@ class Play(Shelf):
         """The runs in memory."""
         with self._lock:
             return dict(self._channels)
+
+    def going(self) -> list[dict[str, Any]]:
+        """The runs that are not over, whoever began them, the oldest first: number, state, steps, runs before it, and once its
+        prompt has been read its method and how the prompt begins."""
+        rows = []
+        for channel in self.channels().values():
+            if channel.job is None or not channel.going:
+                continue
+            row = {**channel.state(), "ahead": self.ahead(channel), "called": "", "text": ""}
+            if channel.wire is not None:
+                header = channel.wire.header
+                begins = header.prompt[:WORDS].tolist()
+                text = join(begins, {token: header.pieces.get(str(token), "") for token in begins})
+                row |= {"called": called(header), "text": " ".join(text.split())}
+            rows.append(row)
+        return rows
 
     def ahead(self, channel: Channel) -> int:
         """Runs that will be served before this one."""

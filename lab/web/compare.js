@@ -9,7 +9,7 @@ import { picker } from "./compare/picker.js";
 import { forms, saving, viewsOf } from "./save.js";
 import { standings } from "./compare/standings.js";
 import { stream } from "./compare/stream.js";
-import { waiting } from "./waiting.js";
+import { going } from "./going.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
 const FRESH = 3000; // ms between two looks at the figures of runs that go on
@@ -32,6 +32,15 @@ function alike() {
 }
 
 const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
+
+/** What these runs wait for: those that are not among them. */
+const busy = (runs) =>
+  going({
+    said: "What these runs wait for:",
+    wanted: () => runs().some((run) => run.status === "queued" && !run.end),
+    show: (id) => (open(id), go("lab")),
+    those: ({ run, status }) => status === "running" && !runs().some((one) => one.id === run),
+  });
 
 export function page(element) {
   let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], named = false, summary = null;
@@ -77,7 +86,7 @@ export function page(element) {
     }
     panel?.shown(focus);
   }
-  const queue = waiting(() => runs.some((run) => run.status === "queued" && !run.end), (id) => (open(id), go("lab")));
+  const queue = busy(() => runs);
   const measured = h("label", null, h("span", { class: "quiet" }, "baseline"), baseline),
     showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
   element.replaceChildren(

@@ -3,12 +3,19 @@
 import { button, grouped, h, plural, size, two } from "./scope.js";
 import { ask, example, open, shown, inWords } from "./runs.js";
 import { current, fragment, go, panel } from "./address.js";
+import { going } from "./going.js";
 import { guide } from "./tour.js";
 
 const LARGEST = 64; // MiB of a file that is added
 const DRAWN = 300; // rows that are drawn at once
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD"; // runs beside each other
 const AGAIN = 400; // ms until rows that have no figures yet are asked for again
+
+const live = going({
+  said: "Going on this machine now:",
+  wanted: () => current() === "library",
+  show: (id) => (open(id), go("lab")),
+});
 
 export function page(element) {
   let rows = [], held = null, chosen = [], words = "", renaming = null, turn = 0;
@@ -34,7 +41,7 @@ export function page(element) {
           h("th", { scope: "col", class: cls }, word || h("span", { class: "unseen" }, LABELS[cls]))
         ))), body);
   element.replaceChildren(
-    h("section", { class: "start" },
+    live.element, h("section", { class: "start" },
       h("header", null, h("h1", null, "Start here"),
         h("span", { class: "quiet" }, "recorded runs that come with the package; no model is needed")), examples),
     h("section", null,
@@ -329,5 +336,5 @@ export function page(element) {
     attributes: true,
     attributeFilter: ["class"],
   });
-  return { shown: read };
+  return { shown: () => (live.look(), read()) };
 }

@@ -8,7 +8,7 @@ import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
-import { note, waiting } from "./waiting.js";
+import { going } from "./going.js";
 
 const THEME = "decodescope-theme";
 const SIZE = "decodescope-size";
@@ -135,10 +135,15 @@ function nothing() {
   return element;
 }
 
-/** What a run of this page waits for, where that is one of this browser's own that is paused. */
+/** What a run of this page waits for. */
 function queue() {
-  const { element, look } = waiting(() => panes.some((pane) => pane.status === "queued"), (id) => open(id));
-  heard(() => (panes.filter((pane) => pane.status === "paused").forEach((pane) => note(pane.id)), look()));
+  const { element, look } = going({
+    said: "This run begins when another is over, or is paused:",
+    wanted: () => panes.some((pane) => pane.status === "queued"),
+    show: (id) => open(id),
+    those: ({ status }) => status === "running",
+  });
+  heard(look);
   return element;
 }
 

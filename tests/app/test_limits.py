@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from toylab import HERE, ToyPlay, finished, guarded, speculative, toy_play
+from toylab import HERE, ToyPlay, finished, guarded, occupied, speculative, toy_play
 from waiting import eventually
 
 from decodescope.app import server as servers
@@ -105,15 +105,12 @@ def test_the_server_takes_the_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_full_queue_names_its_limit_and_takes_no_more(limited: Any) -> None:
     play = limited(queue=2)
-    play.pausing = True
-    going = [play.start(speculative())]
-    eventually(lambda: going[0].status != "queued", "the worker has not taken it")
-    going += [play.start(speculative()) for _ in range(2)]
-    with pytest.raises(Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"):
-        play.start(speculative())
-    play.pausing = False
-    for channel in going:
-        play.act(channel, "stop")
+    with occupied(play):
+        for _ in range(2):
+            play.start(speculative())
+        with pytest.raises(Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"):
+            play.start(speculative())
+    eventually(lambda: not play.going())
     assert finished(play).status == "done"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab
-from toylab import speculative
+from toylab import occupied, speculative
 from waiting import eventually
 
 from decodescope.app.runs.channel import Channel
@@ -82,13 +82,12 @@ def test_two_tabs_see_the_same_and_either_stops_the_run(paused: Lab) -> None:
 
 
 def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
-    first = paused.open()
-    first.click("#ds-run")
-    first.wait_for_selector(".ds-button.pause >> text=Go on")
     second = paused.open()
-    second.click("#ds-run")
-    second.wait_for_selector(".ds .veil >> text=1 run before yours")
-    first.click(".ds-button.stop")
+    with occupied(paused.play) as running:
+        first = paused.open(f"/#run={running.run}")
+        second.click("#ds-run")
+        second.wait_for_selector(".ds .veil >> text=1 run before yours")
+        first.click(".ds-button.stop")
     first.wait_for_selector(".ds .outcome >> text=Stopped.")
     second.wait_for_selector(".ds-button.pause >> text=Go on")
     second.click(".ds-button.stop")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from toylab import HERE, PORT, finished, guarded, speculative, toy_play
+from toylab import HERE, PORT, ToyPlay, finished, guarded, occupied, speculative, toy_play
 
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.channel import BATCH
@@ -355,15 +355,15 @@ def test_stop_ends_a_run_and_a_second_stop_is_told_so(play: Play, client: TestCl
     assert answer.status_code == 409 and answer.json()["error"] == "The run is over."
 
 
-def test_one_visitor_has_one_run_and_another_waits(play: Play) -> None:
-    first = play.start(speculative(max_new=400), "anna")
-    play.act(first, "pause")
-    with pytest.raises(Refused, match="still going"):
-        play.start(speculative(), "anna")
-    second = play.start(speculative(), "bert")
-    assert play.ahead(second) == 1
-    play.act(first, "stop")
-    assert play._jobs[second.run].wait(300) and second.end.reason == "max_new_tokens"
+def test_one_visitor_has_one_run_and_another_waits(play: ToyPlay) -> None:
+    with occupied(play) as running:
+        first = play.start(speculative(max_new=4), "anna")
+        with pytest.raises(Refused, match="still going"):
+            play.start(speculative(), "anna")
+        second = play.start(speculative(), "bert")
+        assert play.ahead(first) == 1 and play.ahead(second) == 2
+        assert [row["run"] for row in play.going()] == [running.run, first.run, second.run]
+    assert play._jobs[second.run].wait(300) and second.end.reason == "max_new_tokens" and not play.going()
     third = play.start(speculative(max_new=4), "anna")
     assert play._jobs[third.run].wait(300)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, served
-from toylab import finished, speculative, toy_play
+from toylab import finished, occupied, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.examples import examples
@@ -62,15 +62,12 @@ def test_loading_is_told_in_words_and_seconds(lab: Lab) -> None:
 
 
 def test_a_run_that_waits_says_behind_how_many_and_can_be_cancelled(lab: Lab) -> None:
-    first = lab.play.start(speculative(max_new=100), "somebody else")
-    lab.play.act(first, "pause")
     page = lab.open()
-    page.click("#ds-run")
-    page.wait_for_selector(".ds .veil >> text=1 run before yours")
-    page.click(".ds-button.stop >> text=Cancel")
-    page.wait_for_selector(".ds .outcome >> text=Stopped.")
-    lab.play.act(first, "stop")
-    assert lab.play._jobs[first.run].wait(60)
+    with occupied(lab.play):
+        page.click("#ds-run")
+        page.wait_for_selector(".ds .veil >> text=1 run before yours")
+        page.click(".ds-button.stop >> text=Cancel")
+        page.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
 def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> None:
@@ -93,26 +90,40 @@ def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> 
     page.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
-def test_a_run_that_waits_for_a_paused_one_of_a_page_that_was_closed_says_what_can_be_done(paused: Lab) -> None:
+def test_a_run_that_waits_says_for_which_and_anybody_can_stop_that_one(lab: Lab) -> None:
+    page = lab.open()
+    page.get_by_label("New tokens").fill("8")
+    with occupied(lab.play) as other:
+        page.click("#ds-run")
+        page.wait_for_selector(f".ds-going li[data-run='{other.run}'] >> text=is running")
+        page.click(".ds-going >> text=Stop it")
+        assert not other.over, "between two steps"
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    page.wait_for_selector(".ds-going", state="hidden")
+    assert other.end is not None and other.end.reason == "stopped_by_user"
+
+
+def test_a_run_that_was_paused_on_a_page_that_is_gone_holds_nobody_up_and_is_listed(paused: Lab) -> None:
     first = paused.open()
     first.click("#ds-run")
     first.wait_for_selector(".ds-button.pause >> text=Go on")
+    first.click(".ds-button.step")
+    first.wait_for_function(f"{STEP} == 0")
     run = first.evaluate("location.hash").removeprefix("#run=")
-    context = first.context
-    first.close()
+    first.context.close()
     paused.play.pausing = False
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    page.goto(paused.address)
-    paused.ready(page)
+    page = paused.open()
     page.get_by_label("New tokens").fill("8")
     page.click("#ds-run")
-    page.wait_for_selector(f".ds-trouble >> text=Run {run[:8]} is paused and keeps its place")
-    page.click(".ds-trouble >> text=Stop it")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
-    page.wait_for_function("![...document.querySelectorAll('.ds-trouble')].some((x) => x.checkVisibility())")
+    page.goto(paused.address + "/#library")
+    row = page.locator(f"#ds-page-library .ds-going li[data-run='{run}']")
+    row.get_by_text("is paused after 1 step").wait_for()
+    assert "draft model" in row.inner_text().lower()
+    row.get_by_role("button", name="Stop it").click()
+    page.wait_for_selector("#ds-page-library .ds-going", state="hidden")
     channel = paused.play.find(run)
-    assert channel is not None and channel.over, "the one that was in the way has ended"
+    assert channel is not None and channel.over and channel.count == 1, "its step is kept"
 
 
 def test_a_server_that_stays_away_is_named_with_what_to_do(paused: Lab) -> None:

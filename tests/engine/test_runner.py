@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.decoding import lane
-from decodescope.engine.runner import Job, QueueFull, Runner
+from decodescope.engine.runner import PAUSED, Job, QueueFull, Runner
 from decodescope.engine.trace import Trace, check
 
 LONG = 60
@@ -38,14 +39,16 @@ def until(job: Job, *statuses: str) -> Job:
 
 
 def paused(runner: Runner, **more) -> Job:
-    """A job that was paused before its first step, so that the worker stays with it."""
-    made = Job(session(**more))
-    made.pause()
-    runner.jobs[made.id] = made
-    with runner._news:
-        runner._waiting.append(made)
-        runner._news.notify()
-    return until(made, "paused")
+    """A job that was paused before its first step."""
+    return until(runner.submit(session(**more), paused=True), "paused")
+
+
+def held(runner: Runner) -> tuple[Job, Event]:
+    """A job that the worker makes steps of, until the event is set."""
+    job, free = runner.submit(session(), paused=True), Event()
+    until(job, "paused").until = lambda step: free.wait(60) and False
+    job.resume()
+    return until(job, "running"), free
 
 
 def test_run_goes_to_its_end_and_its_steps_can_be_read_from_any_number(runner: Runner) -> None:
@@ -101,7 +104,7 @@ def test_a_run_is_cancelled_while_its_prompt_is_read(runner: Runner, monkeypatch
 
 
 def test_runs_are_served_in_order_and_the_queue_is_bounded(runner: Runner) -> None:
-    first = paused(runner)
+    first, free = held(runner)
     rest = [runner.submit(session(4, seed=i)) for i in range(3)]
     assert [runner.ahead(job) for job in rest] == [1, 2, 3] and all(job.status == "queued" for job in rest)
     with pytest.raises(QueueFull, match=r"3 runs are waiting, which is the limit: .*\.$"):
@@ -110,15 +113,18 @@ def test_runs_are_served_in_order_and_the_queue_is_bounded(runner: Runner) -> No
     for job in (first, *rest):
         job._set = lambda status, message="", job=job, put=job._set: (order.append(job.id), put(status, message))  # type: ignore[method-assign]
     first.cancel()
+    free.set()
     assert all(job.wait(30) for job in rest)
     assert order == [job.id for job in (first, *rest)] and [job.status for job in rest] == ["done"] * 3
     assert runner.submit(session(2)).wait(30), "the queue has room again"
 
 
 def test_cancelled_while_queued(runner: Runner) -> None:
-    first, second = paused(runner), runner.submit(session(4))
+    (first, free), second = held(runner), runner.submit(session(4))
     second.cancel()
+    assert second.status == "cancelled", "at once"
     first.cancel()
+    free.set()
     assert second.wait(30) and second.status == "cancelled" and second.count == 0 and second.end.tokens == []
 
 
@@ -192,9 +198,35 @@ def test_a_job_pauses_where_it_is_told_to_and_one_step_more_is_one(runner: Runne
     assert job.wait(30) and job.count == LONG
 
 
-def test_a_job_that_need_not_wait_is_served_beside_a_paused_one(runner: Runner) -> None:
+def test_a_paused_job_gives_the_device_away_and_goes_on_in_turn(runner: Runner) -> None:
     job = paused(runner)
-    behind, beside = runner.submit(session()), runner.submit(session(), aside=True)
-    assert beside.wait(30) and beside.status == "done" and job.status == "paused" and behind.status == "queued"
+    job.step(3)
+    with job._changed:
+        assert job._changed.wait_for(lambda: job.count == 3 and job.status == "paused", 30)
+    behind = runner.submit(session(8))
+    assert behind.wait(30) and behind.status == "done" and job.status == "paused" and job.count == 3
+    (first, free), last = held(runner), runner.submit(session(4))
     job.resume()
-    assert job.wait(30) and behind.wait(30) and job.status == behind.status == "done"
+    assert job.status == "queued" and runner.ahead(job) == 1 and runner.ahead(last) == 2, "it was begun before"
+    free.set()
+    assert job.wait(30) and last.wait(30) and first.wait(30) and job.status == "done"
+    assert job.session.tokens == toys.decode(toys.method(sampler="temperature"), count=LONG).tokens, "as if it had not stood"
+
+
+def test_a_paused_job_is_stopped_at_once_though_another_runs(runner: Runner) -> None:
+    job = paused(runner)
+    _, free = held(runner)
+    job.cancel()
+    assert job.status == "cancelled" and job.end is not None and job.end.reason == "stopped_by_user"
+    assert job.session.sink.end is job.end
+    free.set()
+
+
+def test_of_too_many_paused_jobs_the_one_that_stood_longest_ends(runner: Runner) -> None:
+    jobs = [paused(runner) for _ in range(PAUSED)]
+    jobs[0].step()
+    with jobs[0]._changed:
+        assert jobs[0]._changed.wait_for(lambda: jobs[0].count == 1 and jobs[0].status == "paused", 30)
+    paused(runner)
+    assert jobs[1].wait(30) and jobs[1].status == "cancelled" and f"more than {PAUSED} runs that were paused" in jobs[1].message
+    assert [job.status for job in jobs].count("paused") == PAUSED - 1

@@ -1,7 +1,6 @@
 /* stream: the steps of the runs that go on, from one stream of the server; one that is refused is asked for again. */
 import { plural } from "../scope.js";
 import { ask, away, ended, GONE } from "../runs.js";
-import { note } from "../waiting.js";
 
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
 
@@ -43,7 +42,6 @@ export function stream({ runs, changed, over, lost }) {
         run.view.expect(state.of || 0);
         run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
         run.stop.hidden = ended(run);
-        if (run.status === "paused") note(run.id);
         changed();
       });
       on("end", (end) => {

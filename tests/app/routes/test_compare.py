@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from toylab import HERE, finished, guarded, speculative
+from toylab import HERE, finished, guarded, occupied, speculative
 from waiting import awaited, eventually
 
 from decodescope.app.refusal import Refused
@@ -168,12 +168,12 @@ def test_other_prompts_models_and_lossy_methods_need_not_agree(play: Play, clien
 
 
 def test_a_run_that_has_not_begun_has_a_row_and_no_figures(play: Any, client: TestClient) -> None:
-    play.pausing = True
-    first, second = play.start(speculative(max_new=40)), play.start(speculative(max_new=40))
-    found = asked(client, first, second)
-    assert [x["status"] for x in found["rows"]][1] == "queued" and not found["pairs"] and "tokens" not in found["rows"][1]
-    for channel in (first, second):
-        play._jobs[channel.run].cancel()
+    with occupied(play) as first:
+        second = play.start(speculative(max_new=40))
+        found = asked(client, first, second)
+        rows = found["rows"]
+        assert [x["status"] for x in rows] == ["running", "queued"] and not found["pairs"] and "tokens" not in rows[1]
+        play.act(second, "stop")
 
 
 def test_the_table_is_a_file_with_ratios_and_no_formulas(play: Play, client: TestClient) -> None:
