@@ -1,7 +1,7 @@
 /* The decision behind one node. */
 import { dart, lawTable, numbersTable, stretch } from "./dart.js";
 import { decision, OWN } from "./decision.js";
-import { h, s, say, see, set } from "./elements.js";
+import { h, s, see, set } from "./elements.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, WORDS } from "./marks.js";
 import { notedOf } from "./noted.js";

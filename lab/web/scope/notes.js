@@ -75,7 +75,7 @@ export function notesView(context) {
     column.values[k] = value;
   }
   function tell(row, step, i, count) {
-    const { note, columns, own, plot, laid } = row;
+    const { note, own, plot, laid } = row;
     const words = saidOf(own.map((x) => x.note), own.map((x) => x.values[i]));
     const against = words ? heldAgainst(note, step?.notes?.[row.part]) : "";
     say(row.now, words || "–");
