@@ -74,7 +74,8 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
 def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: Play) -> None:
     tree = Choice("x", PRESETS["tree"].names, PRESETS["tree"].settings)
     assert using(tree, "acceptance", "spectr", play.check).names["drafter"] == "chains"
-    assert using(tree, "schedule", "goodput", play.check).settings["drafter"] == {"width": 1}
+    chain = using(tree, "schedule", "goodput", play.check)
+    assert play.method(chain).drafter.knobs()["width"] == 1
     assert using(tree, "sampler", "top_k", play.check).names["sampler"] == ["temperature", "top_k"]
     assert using(tree, "sampler", "greedy", play.check).names["sampler"] == ["greedy"]
     assert matching(using(tree, "preset", "h2o", play.check)) == "h2o"
