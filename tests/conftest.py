@@ -1,7 +1,7 @@
 """What a run of the tests says at its end, also where several processes share it: every test that was skipped and why, how
 many were left to other commands, what tests over a product counted, the largest of what they measured, and which tests of the
-app failed at first and why: a browser, a server and the device's worker share two cores there, so they get a second and a third
-try, in the open. A skip whose reason is not written here fails."""
+app, of notebooks or of a browser failed at first and why: a browser, a server and the device's worker share two cores there, so
+they get a second and a third try, in the open. A skip whose reason is not written here fails."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REASONS = {
     "no folder can be called so": "outside Windows",
     "Windows keeps no executable bit": "elsewhere",
 }
-APP = Path(__file__).parent / "app"
-TRIES = 3  # of a test of the app
+SHARING = tuple(Path(__file__).parent / room for room in ("app", "notebooks"))  # rooms whose tests start servers and kernels
+TRIES = 3  # of a test in one of them, or with a browser
 ELSEWHERE = ("slow", "nightly", "identity", "soak", "gpu", "browser")  # markers that commands leave out, see pyproject.toml
 
 
@@ -34,7 +34,7 @@ class Closing:
 
     skipped: reason -> tests;  counted: test function -> outcome -> how often;  left: marker -> tests that it left out
     largest: what was measured -> the largest value
-    again: tests of the app that were tried once more, each with its failure
+    again: tests that were tried once more, each with its failure
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Closing:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if config.pluginmanager.hasplugin("rerunfailures") and not config.option.usepdb:
             for item in items:
-                if item.path.is_relative_to(APP):
+                if item.get_closest_marker("browser") or any(item.path.is_relative_to(room) for room in SHARING):
                     item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:

@@ -55,6 +55,12 @@ class Drawn:
         """The text of the first of these elements."""
         return str(self.page.locator(selector).first.inner_text())
 
+    def cells(self, rows: str) -> list[list[str]]:
+        """The texts of the cells of these rows of a table."""
+        return self.page.locator(rows).evaluate_all(
+            "rows => rows.map((row) => Array.from(row.cells, (cell) => cell.textContent))"
+        )
+
     def close(self) -> None:
         """The page goes; it must have had no trouble."""
         self.page.context.close()
