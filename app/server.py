@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import os
-import re
 import secrets
 import socket
 import sys
@@ -18,49 +16,26 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.http.late import Late
-from decodescope.app.routes import (
-    cache as caching,
-)
-from decodescope.app.routes import (
-    catalogue as methods,
-)
-from decodescope.app.routes import (
-    compare as comparing,
-)
-from decodescope.app.routes import (
-    debugger as debugging,
-)
+from decodescope.app.routes import cache as caching
+from decodescope.app.routes import catalogue as methods
+from decodescope.app.routes import compare as comparing
+from decodescope.app.routes import debugger as debugging
 from decodescope.app.routes import files as knob_files
-from decodescope.app.routes import (
-    hardware as pricing,
-)
-from decodescope.app.routes import (
-    library as files,
-)
-from decodescope.app.routes import (
-    report as reports,
-)
-from decodescope.app.runs.channel import BATCH, stream
-from decodescope.app.runs.play import GONE, Play
-from decodescope.app.runs.recipe import smaller
+from decodescope.app.routes import hardware as pricing
+from decodescope.app.routes import library as files
+from decodescope.app.routes import report as reports
+from decodescope.app.routes import runs, web
+from decodescope.app.runs.play import Play
 from decodescope.engine.core.refusal import Refusal
-from decodescope.lab.views.bundle import bundle
 
 from .limits import Limits
 from .places import traces
 from .refusal import Refused
 
-WEB = Path(__file__).resolve().parent.parent / "lab" / "web"
-KINDS = {".js": "text/javascript", ".css": "text/css"}
-# address below /ds/web/ -> kind; the folder `scope` is handed out as one script
-FILES = {x.relative_to(WEB).as_posix(): KINDS[x.suffix] for x in WEB.rglob("*.*") if x.suffix in KINDS}
-FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")} | {"scope.js": KINDS[".js"]}
-NUMBER = re.compile(r"-?[0-9]{1,11}")
-STREAMS = 200  # open event streams in all
 PORT = 7860
 
 
@@ -72,14 +47,28 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     """The application over `play`, without its guard. page=False leaves the mounted page out."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
-    fresh = {"cache-control": "no-cache"}
-    open_streams = 0
+    _errors(api)
+    web.add(api, play, refused)
+    debugging.add(api, play, refused)  # before what takes any other word behind a run
+    for route in (runs, files, knob_files, pricing, comparing, methods, caching, reports):
+        route.add(api, play, refused)
 
-    def refused(status: int, sentence: str) -> Response:
-        return JSONResponse({"error": sentence}, status, headers={"cache-control": "no-store"})
+    @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+    def nothing(rest: str) -> Response:
+        return refused(404, "There is nothing here.")
 
-    def answer(data: Any) -> Response:
-        return JSONResponse(data, headers={"cache-control": "no-store"})
+    if page:
+        _page(api, play)
+    return api
+
+
+def refused(status: int, sentence: str) -> Response:
+    """A refusal as an answer."""
+    return JSONResponse({"error": sentence}, status, headers={"cache-control": "no-store"})
+
+
+def _errors(api: FastAPI) -> None:
+    """What goes wrong is told in a sentence."""
 
     @api.exception_handler(Refused)
     def unreadable(request: Request, error: Exception) -> Response:
@@ -90,128 +79,34 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         what = f"Something went wrong inside ({type(error).__name__})"
         return refused(500, f"{what}: load the page again, and please report it if that does not help.")
 
-    @api.get("/ds/web/{name:path}")
-    def web(name: str) -> Response:
-        if name not in FILES:
-            return refused(404, "There is no such file.")
-        if name == "scope.js":
-            return Response(bundle(), media_type=FILES[name], headers=fresh)
-        return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
 
-    @api.get("/ds/state")
-    def state() -> Response:
-        return answer(play.state())
+def _page(api: FastAPI, play: Play) -> None:
+    """Mount the page behind the routes."""
+    import gradio as gr
 
-    @api.get("/ds/limits")
-    def limits() -> Response:
-        return answer({"limits": play.limits.rows()})
+    from decodescope.app.page.head import Head
+    from decodescope.app.page.layout import STYLES
+    from decodescope.app.page.layout import page as layout
+    from decodescope.app.page.theme import theme
 
-    @api.post("/gradio_api/upload")
-    def upload() -> Response:
-        return refused(404, "Nothing is kept under this address: traces are added on the Library page.")
-
-    @api.get("/ds/run/{run}")
-    def status(run: str) -> Response:
-        channel = play.find(run)
-        if channel is None:
-            return refused(404, GONE)
-        state = {**channel.state(), "ahead": play.ahead(channel)}
-        if channel.end is not None and channel.end.reason == "out_of_memory" and channel.wire is not None:
-            state |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
-        return answer(state)
-
-    @api.get("/ds/run/{run}/events")
-    async def events(run: str, request: Request) -> Response:
-        nonlocal open_streams
-        channel = await asyncio.to_thread(play.find, run)
-        if channel is None:
-            return refused(404, GONE)
-        after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
-        if not NUMBER.fullmatch(after):
-            return refused(400, "The number of the last step is not a number.")
-        if open_streams >= STREAMS:
-            return refused(503, f"{open_streams} pages are watching, which is the limit; close one.")
-
-        async def body() -> Any:
-            nonlocal open_streams
-            open_streams += 1
-            try:
-                async for part in stream(channel, max(-1, int(after)), play.ahead):
-                    yield part
-            finally:
-                open_streams -= 1
-
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
-
-    @api.get("/ds/run/{run}/range")
-    async def steps(run: str, request: Request) -> Response:
-        channel = await asyncio.to_thread(play.find, run)
-        if channel is None:
-            return refused(404, GONE)
-        asked = [request.query_params.get(x, "") for x in ("from", "to")]
-        if not all(NUMBER.fullmatch(x) and x[0] != "-" for x in asked):
-            return refused(400, "Ask for steps as ?from=0&to=16, with whole numbers.")
-        first, last = map(int, asked)
-        if first > last:
-            return refused(400, f"from = {first} lies behind to = {last}.")
-        if first > channel.count:
-            return refused(404, f"The run has {channel.count} steps; there is no step {first}.")
-        body = await asyncio.to_thread(channel.range, first, min(last, first + BATCH))
-        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
-
-    debugging.add(api, play, refused)  # before what takes any other word behind a run
-
-    @api.post("/ds/run/{run}/{action}")
-    def act(run: str, action: str) -> Response:
-        channel = play.find(run)
-        if channel is None:
-            return refused(404, GONE)
-        if action not in ("stop", "pause", "resume", "step"):
-            return refused(404, "A run can be stopped, paused, resumed and stepped.")
-        if not play.act(channel, action):
-            return refused(409, "The run is over.")
-        return answer(channel.state())
-
-    files.add(api, play, refused)
-    knob_files.add(api, play, refused)
-    pricing.add(api, play, refused)
-    comparing.add(api, play, refused)
-    methods.add(api, play, refused)
-    caching.add(api, play, refused)
-    reports.add(api, play, refused)
-
-    @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
-    def nothing(rest: str) -> Response:
-        return refused(404, "There is nothing here.")
-
-    if page:
-        import gradio as gr
-
-        from decodescope.app.page.head import Head
-        from decodescope.app.page.layout import STYLES
-        from decodescope.app.page.layout import page as layout
-        from decodescope.app.page.theme import theme
-
-        gr.mount_gradio_app(
-            api,
-            layout(play),
-            path="/",
-            server_name="127.0.0.1",
-            footer_links=[],
-            run_history=False,
-            show_error=False,
-            allowed_paths=[],
-            max_file_size="64mb",
-            ssr_mode=False,
-            enable_monitoring=False,
-            pwa=False,
-            mcp_server=False,
-            theme=theme(),
-            head=STYLES,
-        )
-        api.add_middleware(Head)
-    return api
+    gr.mount_gradio_app(
+        api,
+        layout(play),
+        path="/",
+        server_name="127.0.0.1",
+        footer_links=[],
+        run_history=False,
+        show_error=False,
+        allowed_paths=[],
+        max_file_size="64mb",
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+        theme=theme(),
+        head=STYLES,
+    )
+    api.add_middleware(Head)
 
 
 def names_of(host: str, allow_host: str | None) -> list[str]:

@@ -47,6 +47,20 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     def going() -> Response:
         return JSONResponse({"rows": play.going()}, headers=FRESH)
 
+    @api.get("/ds/run/{run}/report")
+    def report(run: str) -> Response:
+        channel = play.find(run)
+        if channel is None:
+            return refused(404, GONE)
+        return PlainTextResponse(_report(channel), headers=FRESH)
+
+    _forms(api, play, refused)
+    _library(api, Library(play), refused)
+
+
+def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """The routes of a finished run's file and of its other forms."""
+
     def sealed(run: str) -> Any:
         """The finished run's channel, or the refusal."""
         channel = play.find(run)
@@ -55,13 +69,6 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         if channel.going:
             return refused(409, GOING)
         return channel if channel.path.is_file() else refused(404, "The trace of this run was removed.")
-
-    @api.get("/ds/run/{run}/report")
-    def report(run: str) -> Response:
-        channel = play.find(run)
-        if channel is None:
-            return refused(404, GONE)
-        return PlainTextResponse(_report(channel), headers=FRESH)
 
     @api.get("/ds/run/{run}/trace")
     def trace(run: str) -> Response:
@@ -123,8 +130,6 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 
         headers = {"content-disposition": f'attachment; filename="decodescope-{run}-decisions.csv"', **FRESH}
         return StreamingResponse(lines(), media_type="text/csv; charset=utf-8", headers=headers)
-
-    _library(api, Library(play), refused)
 
 
 def _library(api: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:

@@ -23,6 +23,7 @@ from decodescope.app.commands.doctor import FREE_BYTES
 from decodescope.app.http.guard import BODY
 from decodescope.app.limits import SEEDS, Limits
 from decodescope.app.refusal import Refused
+from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import play as plays
 from decodescope.app.runs.channel import RING, UPDATE
 from decodescope.app.runs.library import Library, uploaded
@@ -273,5 +274,5 @@ def test_the_documentation_has_the_usual_figures_and_names_tests_that_there_are(
         assert re.search(rf"\| `{row['option']}` \| {row['usual']}\b", text), row["option"]
     named = set(re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)", text))
     assert len(named) > 12 and all((ROOT / x).is_file() for x in named)
-    assert f"| {servers.STREAMS} |" in text and f"{plays.MOST_NEW:,}" in text and f"{UPDATE >> 20} MiB" in text
+    assert f"| {STREAMS} |" in text and f"{plays.MOST_NEW:,}" in text and f"{UPDATE >> 20} MiB" in text
     assert f"{RING:,} a run, {plays.REMEMBERED} runs" in text

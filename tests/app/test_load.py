@@ -25,10 +25,11 @@ from waiting import awaited, eventually
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.refusal import Refused
+from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import channel as events
 from decodescope.app.runs.channel import BATCH, RING, Channel
 from decodescope.app.runs.play import Play
-from decodescope.app.server import STREAMS, app
+from decodescope.app.server import app
 from decodescope.engine.session import Session
 from decodescope.engine.trace import TraceWriter, open_trace
 from decodescope.engine.trace.events import End, Step

@@ -1,0 +1,92 @@
+"""Runs: the routes of one run: where it stands, its events, its steps, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response, StreamingResponse
+
+from decodescope.app.runs.channel import BATCH, stream
+from decodescope.app.runs.play import GONE, Play
+from decodescope.app.runs.recipe import smaller
+
+from .hardware import answer
+from .library import FRESH
+
+NUMBER = re.compile(r"-?[0-9]{1,11}")
+STREAMS = 200  # open event streams in all
+
+
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+
+    @api.get("/ds/run/{run}")
+    def status(run: str) -> Response:
+        channel = play.find(run)
+        if channel is None:
+            return refused(404, GONE)
+        state = {**channel.state(), "ahead": play.ahead(channel)}
+        if channel.end is not None and channel.end.reason == "out_of_memory" and channel.wire is not None:
+            state |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
+        return answer(state)
+
+    @api.get("/ds/run/{run}/range")
+    async def steps(run: str, request: Request) -> Response:
+        channel = await asyncio.to_thread(play.find, run)
+        if channel is None:
+            return refused(404, GONE)
+        asked = [request.query_params.get(x, "") for x in ("from", "to")]
+        if not all(NUMBER.fullmatch(x) and x[0] != "-" for x in asked):
+            return refused(400, "Ask for steps as ?from=0&to=16, with whole numbers.")
+        first, last = map(int, asked)
+        if first > last:
+            return refused(400, f"from = {first} lies behind to = {last}.")
+        if first > channel.count:
+            return refused(404, f"The run has {channel.count} steps; there is no step {first}.")
+        body = await asyncio.to_thread(channel.range, first, min(last, first + BATCH))
+        return Response(body, media_type="application/json", headers=FRESH)
+
+    @api.post("/ds/run/{run}/{action}")
+    def act(run: str, action: str) -> Response:
+        channel = play.find(run)
+        if channel is None:
+            return refused(404, GONE)
+        if action not in ("stop", "pause", "resume", "step"):
+            return refused(404, "A run can be stopped, paused, resumed and stepped.")
+        if not play.act(channel, action):
+            return refused(409, "The run is over.")
+        return answer(channel.state())
+
+    _events(api, play, refused)
+
+
+def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """The route of a run's events."""
+    open_streams = 0
+
+    @api.get("/ds/run/{run}/events")
+    async def events(run: str, request: Request) -> Response:
+        nonlocal open_streams
+        channel = await asyncio.to_thread(play.find, run)
+        if channel is None:
+            return refused(404, GONE)
+        after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
+        if not NUMBER.fullmatch(after):
+            return refused(400, "The number of the last step is not a number.")
+        if open_streams >= STREAMS:
+            return refused(503, f"{open_streams} pages are watching, which is the limit; close one.")
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal open_streams
+            open_streams += 1
+            try:
+                async for part in stream(channel, max(-1, int(after)), play.ahead):
+                    yield part
+            finally:
+                open_streams -= 1
+
+        headers = {**FRESH, "x-accel-buffering": "no"}
+        return StreamingResponse(body(), media_type="text/event-stream", headers=headers)

@@ -1,0 +1,45 @@
+"""Web: the routes of the page's scripts and sheets, and of what it asks before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, Response
+
+from decodescope.app.runs.play import Play
+from decodescope.lab.views.bundle import bundle
+
+from .hardware import answer
+
+WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
+KINDS = {".js": "text/javascript", ".css": "text/css"}
+# address below /ds/web/ -> kind; the folder `scope` is handed out as one script
+FILES = {x.relative_to(WEB).as_posix(): KINDS[x.suffix] for x in WEB.rglob("*.*") if x.suffix in KINDS}
+FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")} | {"scope.js": KINDS[".js"]}
+
+
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+    fresh = {"cache-control": "no-cache"}
+
+    @api.get("/ds/web/{name:path}")
+    def web(name: str) -> Response:
+        if name not in FILES:
+            return refused(404, "There is no such file.")
+        if name == "scope.js":
+            return Response(bundle(), media_type=FILES[name], headers=fresh)
+        return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
+
+    @api.get("/ds/state")
+    def state() -> Response:
+        return answer(play.state())
+
+    @api.get("/ds/limits")
+    def limits() -> Response:
+        return answer({"limits": play.limits.rows()})
+
+    @api.post("/gradio_api/upload")
+    def upload() -> Response:
+        return refused(404, "Nothing is kept under this address: traces are added on the Library page.")
