@@ -687,6 +687,53 @@ def test_files_stay_small() -> None:
     assert not bad, broken(bad)
 
 
+# Functions of Python that are longer than LINES, each with the lines that it takes: they may become shorter, and no other may
+# join them.
+LINES = 60
+MORE_LINES = {
+    "app.page.layout.page": 67,
+    "app.page.layout._settings": 64,
+    "app.page.theme.theme": 66,
+    "app.routes.cache.add": 240,
+    "app.routes.compare.add": 109,
+    "app.routes.debugger.add": 89,
+    "app.routes.hardware.add": 72,
+    "app.routes.library.add": 99,
+    "app.server.app": 144,
+    "engine.replay.fork.Fork.__init__": 64,
+    "engine.session.Session.__init__": 76,
+}
+
+
+def many_lines(module: str, tree: ast.Module) -> dict[str, int]:
+    """function or method -> its lines, where they are more than LINES; what stands inside of one is part of it."""
+    within = [(module, n) for n in tree.body]
+    within += [(f"{module}.{c.name}", n) for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body]
+    return {
+        f"{place}.{n.name}": lines
+        for place, n in within
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and n.end_lineno is not None
+        and (lines := n.end_lineno - n.lineno + 1) > LINES
+    }
+
+
+def test_no_function_takes_a_page() -> None:
+    found = {name: n for m, p in modules().items() for name, n in many_lines(m, parsed(p)).items()}
+    bad = {name: f"{n} lines; the guard stands at {MORE_LINES.get(name, LINES)}" for name, n in found.items()}
+    bad = {name: words for name, words in bad.items() if found[name] > MORE_LINES.get(name, LINES)}
+    assert not bad, broken(bad)
+    assert not (done := sorted(set(MORE_LINES) - set(found))), f"no longer long, take them from the list: {done}"
+
+
+def test_a_function_of_a_page_is_found() -> None:
+    body = "    x()\n" * LINES
+    assert many_lines("m", ast.parse(f"def f():\n{body}")) == {"m.f": LINES + 1}
+    deeper = body.replace("    ", "        ")
+    assert many_lines("m", ast.parse(f"class C:\n    async def f():\n{deeper}")) == {"m.C.f": LINES + 1}
+    assert not many_lines("m", ast.parse("def f():\n" + "    x()\n" * (LINES - 1)))
+
+
 def test_no_line_of_a_script_is_too_long() -> None:
     bad = [
         f"{path.relative_to(ROOT)}:{number} has {len(line)} characters"
