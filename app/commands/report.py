@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
+from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds, of_labbench, of_text
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 
@@ -21,9 +21,6 @@ from .trace import free, write
 if TYPE_CHECKING:
     from decodescope.engine.trace import Trace
     from decodescope.lab.reports.report import Report
-
-LABBENCH = "labbench"
-MOST = 10_000  # prompts
 
 
 def report(args: argparse.Namespace) -> int:
@@ -95,7 +92,7 @@ class Decoded:
         self.method = method
         self.model, self.drafts = models(args, method)
         assert self.model.tokenizer is not None
-        self.chat = args.chat or (args.prompts == LABBENCH and self.model.tokenizer.has_chat)
+        self.has_chat = self.model.tokenizer.has_chat
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt; prompts that cannot be run are left out, with a note."""
@@ -121,14 +118,14 @@ class Decoded:
                 raise Refusal(f"No prompt could be decoded; {left_out[0]}")
             note(f"Left out: {len(left_out)}. The first, {left_out[0]}")
 
-    def run(self, prompt: str, i: int) -> Trace:
+    def run(self, prompt: Prompt, i: int) -> Trace:
         """Decode one prompt; number `i` has the i-th seed behind the first."""
         from decodescope.engine.run import run
 
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
-        options |= {"seed": self.args.seed + i, "chat": self.chat, "path": path}
-        return run(self.model, self.method, prompt, **options).trace
+        options |= {"seed": self.args.seed + i, "chat": self.args.chat or (prompt.chat and self.has_chat), "path": path}
+        return run(self.model, self.method, prompt.text, **options).trace
 
 
 def _folder(name: str) -> Path:
@@ -143,41 +140,12 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def prompts(name: str, short: bool = False) -> list[str]:
-    """The prompts of a file, or LabBench's questions, of which the first turns are asked.
-
-    .jsonl: an object a line with "prompt", or "turns", of which the first counts; else a prompt a line.
-    """
+def prompts(name: str, short: bool = False) -> list[Prompt]:
+    """The prompts of a file, or LabBench's questions; short: the first SHORT of each kind."""
     if name == LABBENCH:
-        from decodescope.engine.bench.answers import QUESTIONS, SHORT
-        from decodescope.engine.bench.questions import first_of_each, read_questions
+        from decodescope.engine.bench.answers import SHORT
 
-        questions, _ = read_questions(QUESTIONS)
-        return [x.turns[0] for x in (first_of_each(questions, SHORT) if short else questions)]
+        return of_kinds(of_labbench(), each=SHORT if short else 0)
     if short:
         raise Refusal("--short chooses among LabBench's questions: leave it out, or give --prompts labbench.")
-    lines = read_text(name).split("\n")
-    chosen = [
-        _asked(line, f"line {i} of {name}") if name.endswith(".jsonl") else line.rstrip("\r")
-        for i, line in enumerate(lines, 1)
-        if line.strip()
-    ]
-    if not chosen:
-        raise Refusal(f"{name} holds no prompt: give one a line, or one JSON object a line in a .jsonl file.")
-    if len(chosen) > MOST:
-        raise Refusal(f"{name} holds {len(chosen)} prompts, more than {MOST}, the limit: give a shorter file.")
-    return chosen
-
-
-def _asked(line: str, where: str) -> str:
-    """The prompt of a line of JSON."""
-    try:
-        said = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(f"{where[:1].upper()}{where[1:]} is no JSON ({str(error)[:80]}).") from None
-    turns = said.get("turns") if isinstance(said, dict) else None
-    text = said.get("prompt") if isinstance(said, dict) else None
-    text = turns[0] if text is None and isinstance(turns, list) and turns else text
-    if not isinstance(text, str) or not text.strip():
-        raise Refusal(f'{where[:1].upper()}{where[1:]} has no prompt: write {{"prompt": "..."}} or {{"turns": ["..."]}}.')
-    return text
+    return of_text(read_text(name), name, name.endswith(JSON_LINES))

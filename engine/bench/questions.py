@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from decodescope.engine.core.refusal import Refusal
 
@@ -110,12 +110,24 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
 
-def kinds(questions: Iterable[Question]) -> dict[str, int]:
+class OfKind(Protocol):
+    """A question, or what else has a kind."""
+
+    @property
+    def kind(self) -> str:
+        """What the benchmark calls questions like it."""
+        ...
+
+
+Asked = TypeVar("Asked", bound=OfKind)
+
+
+def kinds(questions: Iterable[OfKind]) -> dict[str, int]:
     """kind -> number of questions, in the order in which kinds first come."""
     return dict(Counter(x.kind for x in questions))
 
 
-def first_of_each(questions: Iterable[Question], count: int) -> list[Question]:
+def first_of_each(questions: Iterable[Asked], count: int) -> list[Asked]:
     """The first `count` questions of every kind, in their order."""
     taken: Counter[str] = Counter()
     chosen = []

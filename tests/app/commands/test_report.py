@@ -58,7 +58,7 @@ def test_the_text_names_what_ran_and_the_page_is_written_once(said, recorded: li
 def test_prompts_come_from_lines_of_json_and_from_labbench(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text('{"prompt": "one\\ntwo"}\n\n{"turns": ["first", "second"], "question_id": 1}\n', encoding="utf-8")
-    assert reporting.prompts(str(file)) == ["one\ntwo", "first"]
+    assert [x.text for x in reporting.prompts(str(file))] == ["one\ntwo", "first"]
     whole, short = reporting.prompts("labbench"), reporting.prompts("labbench", short=True)
     assert len(whole) == 560 and 0 < len(short) < 200 and set(short) <= set(whole)
 
@@ -71,7 +71,7 @@ def test_prompts_come_from_lines_of_json_and_from_labbench(tmp_path: Path) -> No
         ('{"prompt": " "}', "has no prompt"),
         ('{"turns": []}', "has no prompt"),
         ('{"prompt": "x"}\n{"turns": [3]}', "Line 2 of"),
-        ("\n", "holds no prompt"),
+        ("\n", "There is no prompt in"),
     ],
 )
 def test_lines_that_hold_no_prompt_are_named(text: str, says: str, tmp_path: Path) -> None:

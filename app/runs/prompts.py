@@ -1,0 +1,121 @@
+"""Prompts: the one place where a set of prompts is read, for the command line, the Report page and the Compare page. From text
+that was pasted or stood in a file (`of_text`), from LabBench (`of_labbench`), or as a page asks for them (`asked`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from decodescope.app.refusal import Refused
+
+MOST = 10_000  # prompts of a set
+LABBENCH = "labbench"
+JSON_LINES = ".jsonl"  # how the name of a file ends that holds an object a line
+OBJECT = '{"prompt": "..."} or {"turns": ["..."]}'
+NAMED = 80  # characters of a name or a kind
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """name: the question's number or name, else the line's number;  kind: of the question, "" where a line tells none
+    chat: whether it is a user's turn, for the chat template of a model that has one"""
+
+    name: str
+    kind: str
+    text: str
+    chat: bool = False
+
+
+def of_text(text: str, where: str, objects: bool | None = None) -> list[Prompt]:
+    """A prompt a line, empty lines left out; or a JSON object a line, {"prompt"} or Spec-Bench's {"turns"}, of which the first
+    counts, with "category" and "question_id" where they are told.
+
+    where: what the text is called in messages;  objects: whether its lines are objects; None: if the first one is such.
+    Raises Refused, with the number of the line.
+    """
+    lines = [(i, x.rstrip("\r")) for i, x in enumerate(text.removeprefix("\ufeff").split("\n"), 1) if x.strip()]
+    if not lines:
+        raise Refused(f"There is no prompt in {where}: give one a line, or one JSON object a line in a {JSON_LINES} file.")
+    if len(lines) > MOST:
+        raise Refused(f"{len(lines)} prompts stand in {where}, more than {MOST}, the limit: give fewer.")
+    if objects is None:
+        objects = _is_object(lines[0][1])
+    return [_object(line, i, where) if objects else Prompt(str(i), "", line) for i, line in lines]
+
+
+def of_labbench() -> list[Prompt]:
+    """LabBench's questions, of which the first turns are asked."""
+    from decodescope.engine.bench.answers import QUESTIONS
+    from decodescope.engine.bench.questions import read_questions
+
+    questions, _ = read_questions(QUESTIONS)
+    return [Prompt(str(x.id), x.kind, x.turns[0], chat=True) for x in questions]
+
+
+def of_kinds(prompts: Iterable[Prompt], kinds: Sequence[str] = (), each: int = 0) -> list[Prompt]:
+    """Those of these kinds (none: of all), and of every kind the first `each` (0: all). Raises Refused for a kind that no
+    prompt is of."""
+    from decodescope.engine.bench.questions import first_of_each
+    from decodescope.engine.bench.questions import kinds as counted
+
+    known = [*prompts]
+    there = counted(known)
+    lacking = next((x for x in kinds if x not in there), None)
+    if lacking is not None:
+        raise Refused(f"There is no prompt of the kind {lacking[:40]!r}: choose among {', '.join(x or 'none' for x in there)}.")
+    chosen = [x for x in known if not kinds or x.kind in kinds]
+    return first_of_each(chosen, each) if each else chosen
+
+
+def asked(said: dict[str, Any], most: int) -> list[Prompt]:
+    """The prompts of a page's question: {"text"}, with "file", the name of the file where it comes from one, or {"bench":
+    "labbench"}; and "kinds", "each" as in `of_kinds`. Raises Refused, also for more than `most`."""
+    whole = offered(said)
+    kinds, each = said.get("kinds") or [], said.get("each") or 0
+    if not isinstance(kinds, list) or not all(isinstance(x, str) for x in kinds):
+        raise Refused('"kinds" is a list of names.')
+    if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each <= MOST:
+        raise Refused(f"Of each kind = {str(each)[:20]}: must be a whole number in [0, {MOST}]; 0 takes all.")
+    chosen = of_kinds(whole, kinds, each)
+    if len(chosen) > most:
+        raise Refused(f"{len(chosen)} prompts were chosen, more than {most}, the limit: choose fewer kinds, or fewer of each.")
+    return chosen
+
+
+def offered(said: dict[str, Any]) -> list[Prompt]:
+    """All prompts of the text, file or bench of such a question, before kinds are chosen. Raises Refused."""
+    bench, text, file = said.get("bench") or "", said.get("text") or "", said.get("file") or ""
+    if not all(isinstance(x, str) for x in (bench, text, file)):
+        raise Refused('Send {"text": "..."}, {"text": "...", "file": "NAME"} or {"bench": "labbench"}.')
+    if bench and bench != LABBENCH:
+        raise Refused(f"There is no bench {bench[:40]!r} here: choose {LABBENCH}, or a file of prompts.")
+    if bench:
+        return of_labbench()
+    return of_text(text, file[:NAMED], file.endswith(JSON_LINES)) if file else of_text(text, "the text")
+
+
+def _is_object(line: str) -> bool:
+    """Whether a line is an object that names a prompt."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and ("prompt" in said or "turns" in said)
+
+
+def _object(line: str, number: int, where: str) -> Prompt:
+    """The prompt of a line of JSON."""
+    place = f"Line {number} of {where}"
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{place} is no JSON ({str(error)[:80]}).") from None
+    turns = said.get("turns") if isinstance(said, dict) else None
+    text = said.get("prompt") if isinstance(said, dict) else None
+    text = turns[0] if text is None and isinstance(turns, list) and turns else text
+    if not isinstance(text, str) or not text.strip():
+        raise Refused(f"{place} has no prompt: write {OBJECT}.")
+    kind, name = said.get("category", ""), said.get("question_id", number)
+    return Prompt(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text)

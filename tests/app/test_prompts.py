@@ -1,0 +1,72 @@
+"""Sets of prompts: lines, objects, LabBench, kinds, limits and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from decodescope.app.refusal import Refused
+from decodescope.app.runs import prompts
+from decodescope.app.runs.prompts import Prompt, asked, of_kinds, of_labbench, of_text
+
+SPEC_BENCH = (
+    '{"question_id": 81, "category": "writing", "turns": ["Write.", "Shorter."]}\n'
+    '{"question_id": 91, "category": "math", "turns": ["1 + 1?"], "reference": ["2"]}\r\n\n'
+    '{"question_id": 92, "category": "math", "turns": ["2 + 2?"]}\n'
+)
+
+
+def test_a_line_is_a_prompt_and_an_empty_one_is_none() -> None:
+    assert of_text("\ufeffone\r\n \n  two\n", "x") == [Prompt("1", "", "one"), Prompt("3", "", "  two")]
+
+
+def test_objects_bring_their_names_and_kinds() -> None:
+    due = [Prompt("81", "writing", "Write."), Prompt("91", "math", "1 + 1?"), Prompt("92", "math", "2 + 2?")]
+    assert of_text(SPEC_BENCH, "x") == of_text(SPEC_BENCH, "x", objects=True) == due
+    assert [x.text for x in of_text(SPEC_BENCH, "x", objects=False)] == [x for x in SPEC_BENCH.splitlines() if x]
+    assert of_text('{"a": 1}\n[2]', "x")[0].text == '{"a": 1}', "an object without a prompt is text that was pasted"
+
+
+def test_kinds_are_chosen_with_so_many_of_each() -> None:
+    whole = of_text(SPEC_BENCH, "x")
+    assert [x.name for x in of_kinds(whole, ["math"])] == ["91", "92"]
+    assert [x.name for x in of_kinds(whole, each=1)] == ["81", "91"]
+    assert [x.name for x in asked({"text": SPEC_BENCH, "kinds": ["math"], "each": 1}, 1)] == ["91"]
+    with pytest.raises(Refused, match="no prompt of the kind 'maths': choose among writing, math"):
+        of_kinds(whole, ["maths"])
+
+
+def test_labbench_is_asked_by_its_kinds_as_users_turns() -> None:
+    whole = of_labbench()
+    assert len(whole) == 560 and all(x.chat for x in whole)
+    assert asked({"bench": "labbench", "kinds": ["copy", "math"], "each": 2}, 4) == [
+        x for kind in ("math", "copy") for x in [y for y in whole if y.kind == kind][:2]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({}, "There is no prompt in the text"),
+        ({"text": " \n", "file": "a.txt"}, "There is no prompt in a.txt"),
+        ({"text": "{", "file": "a.jsonl"}, "Line 1 of a.jsonl is no JSON"),
+        ({"text": '{"prompt": "x"}\n{"turns": []}'}, "Line 2 of the text has no prompt"),
+        ({"text": 3}, "Send "),
+        ({"bench": "other"}, "There is no bench 'other'"),
+        ({"text": "x", "kinds": "math"}, "is a list of names"),
+        ({"text": "x", "each": True}, "Of each kind = True"),
+        ({"text": "x", "each": -1}, "Of each kind = -1"),
+        ({"text": "a\nb\nc"}, "3 prompts were chosen, more than 2"),
+    ],
+)
+def test_what_is_no_set_is_refused_in_a_sentence(said: dict[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=says) as refusal:
+        asked(said, 2)
+    assert "\n" not in str(refusal.value) and str(refusal.value).endswith(".")
+
+
+def test_a_set_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "MOST", 2)
+    with pytest.raises(Refused, match="3 prompts stand in x, more than 2"):
+        of_text("a\nb\nc", "x")
