@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
@@ -18,33 +17,19 @@ from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choic
 from decodescope.app.runs.play import GONE, PROMPT, Play
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening
-from decodescope.app.runs.repeats import MOST, Repeat
+from decodescope.app.runs.repeats import MOST, Repeats
 from decodescope.app.runs.standings import Figures, as_csv
 
 from .hardware import answer
 from .library import FRESH
 
 BODY = 4 * PROMPT  # bytes of a question
-KEPT = 16  # repeats in memory
 WATCHED = 64  # open streams of several runs
 AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
 
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
-    figures = Figures()
-    repeats: OrderedDict[str, Repeat] = OrderedDict()
-    watched = 0
-
-    def named(runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
-        """The runs of a question. Raises Refused, or KeyError for one that is gone."""
-        names = list(dict.fromkeys(x for x in runs.split(",") if x))
-        if not fewest <= len(names) <= MOST_RUNS:
-            raise Refused(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
-        channels = [play.find(name) for name in names]
-        if None in channels:
-            raise KeyError(names[channels.index(None)])
-        return [x for x in channels if x is not None]
 
     @api.get("/ds/compare")
     def choices() -> Response:
@@ -60,12 +45,33 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         asked = choices_of(await body_of(request, BODY))
         return answer({"runs": [x.run for x in await asyncio.to_thread(begin_all, play, asked)]})
 
+    repeats = Repeats(play)
+    _events(api, play, refused)
+    _figures(api, play, repeats, refused)
+    _repeats(api, play, repeats, refused)
+
+
+def _named(play: Play, runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
+    """The runs of a question. Raises Refused, or KeyError for one that is gone."""
+    names = list(dict.fromkeys(x for x in runs.split(",") if x))
+    if not fewest <= len(names) <= MOST_RUNS:
+        raise Refused(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
+    channels = [play.find(name) for name in names]
+    if None in channels:
+        raise KeyError(names[channels.index(None)])
+    return [x for x in channels if x is not None]
+
+
+def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """The route of the events of several runs."""
+    watched = 0
+
     @api.get("/ds/compare/events")
     async def events(request: Request) -> Response:
         nonlocal watched
         after = request.query_params.get("after", "")
         try:
-            channels = await asyncio.to_thread(named, request.query_params.get("runs", ""), 1)
+            channels = await asyncio.to_thread(_named, play, request.query_params.get("runs", ""), 1)
         except KeyError:
             return refused(404, GONE)
         if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
@@ -85,29 +91,47 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
 
-    async def compared(runs: str, work: Callable[[list[Channel]], Response]) -> Response:
-        try:
-            return await asyncio.to_thread(lambda: work(named(runs)))
-        except KeyError:
-            return refused(404, GONE)
+
+async def _compared(
+    play: Play, refused: Callable[[int, str], Response], runs: str, work: Callable[[list[Channel]], Response]
+) -> Response:
+    """The answer of `work` on the runs of a question, made in a thread."""
+    try:
+        return await asyncio.to_thread(lambda: work(_named(play, runs)))
+    except KeyError:
+        return refused(404, GONE)
+
+
+def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int, str], Response]) -> None:
+    """The routes of the figures of compared runs."""
+    figures = Figures()
 
     @api.get("/ds/compare/summary")
     async def summary(runs: str = "") -> Response:
-        return await compared(runs, lambda channels: answer(figures.told(channels)))
+        return await _compared(play, refused, runs, lambda channels: answer(figures.told(channels)))
 
     @api.get("/ds/compare/table.{kind}")
     async def table(kind: str, runs: str = "", base: str = "0", repeat: str = "") -> Response:
         def work(channels: list[Channel]) -> Response:
             if kind not in ("csv", "json") or base not in [str(i) for i in range(len(channels))]:
                 return refused(404, "The table comes as table.csv or table.json; base is the number of a run, from 0.")
-            rounds = repeats[repeat].record() if repeat in repeats else None
-            rows = figures.table(channels, int(base), rounds)
+            rows = figures.table(channels, int(base), repeats.record(repeat))
             name = {"content-disposition": f'attachment; filename="decodescope-compare.{kind}"', **FRESH}
             if kind == "json":
                 return JSONResponse(rows, headers=name)
             return Response(as_csv(rows["rows"]), media_type="text/csv; charset=utf-8", headers=name)
 
-        return await compared(runs, work)
+        return await _compared(play, refused, runs, work)
+
+
+def _repeats(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int, str], Response]) -> None:
+    """The routes of repeats."""
+
+    def told(name: str) -> Response:
+        record = repeats.record(name)
+        if record is None:
+            raise Refused("These repeats are not here any more: start them again.")
+        return answer(record)
 
     @api.post("/ds/compare/repeat")
     async def again(request: Request) -> Response:
@@ -115,30 +139,17 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         times, runs = said.get("times"), said.get("runs")
         if not isinstance(times, int) or isinstance(times, bool) or not isinstance(runs, list):
             raise Refused(f'Send {{"runs": [...], "times": n}}, n up to {MOST}.')
-
-        def work(channels: list[Channel]) -> Response:
-            one = Repeat(play, channels, times).begin(play)
-            repeats[one.run_id] = one
-            for old in list(repeats)[:-KEPT]:
-                if repeats[old].end is not None:
-                    del repeats[old]
-            return answer(one.record())
-
-        return await compared(",".join(map(str, runs[: MOST_RUNS + 1])), work)
-
-    def repeat_of(name: str) -> Repeat:
-        if name not in repeats:
-            raise Refused("These repeats are not here any more: start them again.")
-        return repeats[name]
+        named = ",".join(map(str, runs[: MOST_RUNS + 1]))
+        return await _compared(play, refused, named, lambda channels: answer(repeats.start(channels, times).record()))
 
     @api.get("/ds/compare/repeat/{name}")
     def rounds(name: str) -> Response:
-        return answer(repeat_of(name).record())
+        return told(name)
 
     @api.post("/ds/compare/repeat/{name}/stop")
     def stop(name: str) -> Response:
-        repeat_of(name).stop()
-        return answer(repeat_of(name).record())
+        repeats.stop(name)
+        return told(name)
 
 
 async def together(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ from decodescope.app.refusal import Refused, told
 from decodescope.lab.views.contrast import prompts_equal
 
 from .channel import Channel
+from .kept import Kept
 from .play import MOST_NEW, Play
 from .recipe import recorded
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 FEWEST, MOST = 3, 40  # rounds
 SURE = 0.95  # of the intervals
 WARM = 8  # tokens that everyone writes before the first round
+REMEMBERED = 16  # repeats in memory
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,11 @@ class Repeat:
     """Work for the runner's worker, which steps it like a session: a step is a round, in which every run is decoded once as
     its header says, with its own seed, and nothing is kept but the time of its steps.
 
-    play: has the models;  channels: the runs, of one prompt;  times: rounds. Raises Refused for what cannot be repeated.
+    play: has the models;  channels: the runs, of one prompt;  times: rounds;  kept: where the record goes when they are over.
+    Raises Refused for what cannot be repeated.
     """
 
-    def __init__(self, play: Play, channels: Sequence[Channel], times: int):
+    def __init__(self, play: Play, channels: Sequence[Channel], times: int, kept: Kept | None = None):
         if not FEWEST <= times <= MOST:
             raise Refused(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
         headers = [_header(channel) for channel in channels]
@@ -57,6 +61,7 @@ class Repeat:
         self.end: End | None = None
         self.stopping = False
         self.job: Job | None = None
+        self._kept = kept
         self._prompt: list[int] = headers[0].prompt.tolist()
         self._first = [_first(channel) for channel in channels]
         pairs = [_contestants(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
@@ -101,7 +106,10 @@ class Repeat:
         """End the rounds; those that were made count."""
         from decodescope.engine.trace.events import End
 
-        self.end = self.end or End(reason, [], self.rounds, message)
+        if self.end is None:
+            self.end = End(reason, [], self.rounds, message)
+            if self._kept is not None and self.rounds:
+                self._kept.write(self.run_id, {**self.record(), "status": "done"})
         return self.end
 
     def begin(self, play: Play) -> Repeat:
@@ -140,6 +148,32 @@ class Repeat:
             times = {run: [x / y for x, y in zip(quick, slow, strict=True)] for run, quick, _ in each}
             record["ratios"][base] = {run: middle(ratio) for run, ratio in times.items() if run != base}
         return record
+
+
+class Repeats:
+    """The repeats of a lab: those that go on or have just ended in memory, those before as they were kept."""
+
+    def __init__(self, play: Play):
+        self._play, self._kept = play, Kept(play.folder / "repeats")
+        self._known: OrderedDict[str, Repeat] = OrderedDict()
+
+    def start(self, channels: Sequence[Channel], times: int) -> Repeat:
+        """Queue repeats of these runs. Raises Refused."""
+        one = Repeat(self._play, channels, times, self._kept).begin(self._play)
+        self._known[one.run_id] = one
+        for old in list(self._known)[:-REMEMBERED]:
+            if self._known[old].end is not None:
+                del self._known[old]
+        return one
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        """What came out of the repeats of that id so far; None where they are not here."""
+        return self._known[name].record() if name in self._known else self._kept.read(name)
+
+    def stop(self, name: str) -> None:
+        """End the repeats of that id, where they go on."""
+        if name in self._known:
+            self._known[name].stop()
 
 
 def _first(channel: Channel) -> list[int]:

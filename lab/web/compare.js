@@ -2,8 +2,9 @@
  * one table. */
 import { button, grouped, h, milli, pair } from "./scope.js";
 import { ask, ended, example, fill, inWords, open, panes as inLab, shown } from "./runs.js";
-import { current, fragment, go } from "./address.js";
+import { current, go } from "./address.js";
 import { against } from "./compare/against.js";
+import { read, write } from "./compare/link.js";
 import { lineup } from "./compare/lineup.js";
 import { picker } from "./compare/picker.js";
 import { forms, saving, viewsOf } from "./save.js";
@@ -13,7 +14,6 @@ import { going } from "./going.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
 const FRESH = 3000; // ms between two looks at the figures of runs that go on
-const NAMED = /(?:^#|&)runs=([^&]*)/, RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
 const VIEWS = [
   ["tree, text", ["tree", "text"]],
   ["tree, text, cache", ["tree", "text", "cache"]],
@@ -63,9 +63,9 @@ export function page(element) {
     letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
   const starting = lineup({ begin: (ids) => choose(ids), refuse: (error) => refuse(error) });
   const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k),
-    changed: () => (both?.against(), figures()) });
+    changed: () => (both?.against(), figures(), address()) });
   const { apart, ratio, why } = against({ runs: () => runs, base: () => base, pairs: () => summary?.pairs,
-    repeated: table.ratio });
+    repeated: table.repeats.ratio });
   const opens = (word, panel) => {
     const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
     panel.button = one;
@@ -257,36 +257,28 @@ export function page(element) {
     speak();
     writing = writing || setTimeout(() => ((writing = 0), address()), 400);
   }
-  const others = () =>
-    location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(runs|at|align|base)=/.test(part));
   function address() {
     if (current() !== "compare") return;
-    const at = both && !both.following ? [`at=${way === "clock" ? both.at.seconds.toFixed(4) : both.at.token}`] : [];
-    const mine = named && runs.length
-      ? [`runs=${runs.map((run) => run.id)}`, ...(base ? [`base=${LETTERS[base]}`] : []),
-        ...(way === "clock" ? ["align=clock"] : []), ...at] : [];
-    history.replaceState(null, "", fragment([...others(), ...mine]));
+    const at = both && !both.following ? (way === "clock" ? both.at.seconds : both.at.token) : null;
+    write({ runs: named ? runs.map((run) => run.id) : [], base, way, at, repeat: table.repeats.id() });
   }
   /** Show what the address names; without runs there those of the Lab, if none was chosen before. */
   function remembered() {
     if (current() !== "compare") return;
-    const asks = NAMED.exec(location.hash)?.[1],
-      read = (name) => new RegExp(`&${name}=([^&]*)`).exec(location.hash)?.[1];
-    if (asks === undefined) return runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
-    if (!RUNS.test(asks))
+    const asks = read(), { runs: ids, at, repeat } = asks;
+    if (ids === null) return runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
+    if (!ids)
       return build(runs.map((x) => x.id)), refuse(
         "The runs of this address cannot be read: it takes two to four numbers of 16 digits, with commas between "
           + "them."
       );
-    const ids = [...new Set(asks.split(","))], same = ids.join() === runs.map((x) => x.id).join();
     named = true;
-    base = Math.max(0, Math.min(ids.length - 1, LETTERS.indexOf(read("base") || "A")));
-    way = read("align") === "clock" ? "clock" : "token";
-    const at = Number(read("at"));
-    if (same) both?.against(base), (baseline.value = base), both?.align(way);
+    base = Math.min(ids.length - 1, asks.base);
+    way = asks.way;
+    if (ids.join() === runs.map((x) => x.id).join()) both?.against(base), (baseline.value = base), both?.align(way);
     else build(ids);
-    if (both && read("at") && at >= 0)
-      both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
+    if (repeat) table.repeats.restore(repeat);
+    if (both && at !== null) both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
   }
   window.addEventListener("hashchange", remembered);
   return {
@@ -295,7 +287,7 @@ export function page(element) {
       figures();
     },
     hidden() {
-      history.replaceState(null, "", fragment(others()));
+      write({ runs: [] });
     },
   };
 }

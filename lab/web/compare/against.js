@@ -5,6 +5,14 @@ const prompts = new WeakMap(); // head -> its prompt in one string
 const promptOf = (head) =>
   prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
 
+/** Whether an interval of ratios leaves 1 out, so that one of the two is faster. */
+export const certain = ({ interval: [low, high] }) => low > 1 || high < 1;
+/** A ratio with its interval, {median, interval, n}, beside its own figure where it is certain. */
+export function measured({ median, interval: [low, high], n }) {
+  const figures = `${two(low)} to ${two(high)} (95 %, n = ${n})`;
+  return certain({ interval: [low, high] }) ? figures : `not distinguishable from 1: × ${two(median)}, ${figures}`;
+}
+
 /** runs(), base(): the runs and which of them is the baseline; pairs(): what the server says of every two, or nothing;
  *  repeated(a, b): the ratio of their speeds in repeats, or nothing. */
 export function against({ runs, base, pairs, repeated }) {
@@ -18,9 +26,7 @@ export function against({ runs, base, pairs, repeated }) {
   function ratio(k) {
     const again = repeated(runs()[base()].id, runs()[k].id);
     if (apart(k)) return ["", "another prompt: no ratio"];
-    return again
-      ? [`× ${two(again.median)}`, `${two(again.interval[0])} to ${two(again.interval[1])} (95 %, n = ${again.n})`]
-      : null;
+    return again ? [certain(again) ? `× ${two(again.median)}` : "", measured(again)] : null;
   }
   /** What is known of the token at which two texts part. */
   function why(k, split) {

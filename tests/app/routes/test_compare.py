@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from waiting import awaited, eventually
 from decodescope.app.refusal import Refused
 from decodescope.app.routes.compare import together
 from decodescope.app.runs.examples import examples
+from decodescope.app.runs.kept import Kept
 from decodescope.app.runs.lineup import choices_of
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.repeats import Repeat
@@ -227,11 +230,34 @@ def test_repeats_give_every_ratio_an_interval_and_record_nothing(play: Play, cli
         for x in ratios.values():
             low, high = x["interval"]
             assert 0 < low <= x["median"] <= high and x["n"] == 4 and math.isfinite(high)
-    assert sorted(play.folder.iterdir()) == before
+    assert sorted(play.folder.glob("*.dstrace*")) == [x for x in before if x.is_file()]
     one, two = (x.run for x in channels[:2])
     told = client.get("/ds/compare/table.json", params={"runs": f"{one},{two}", "repeat": found["id"]}).json()
     row, due = told["rows"][1], found["ratios"][one][two]
     assert [row["ratio"], row["ratio_low"], row["ratio_high"], row["ratio_n"]] == [due["median"], *due["interval"], 4]
+
+
+def test_repeats_are_kept_and_told_by_another_server(play: Play, client: TestClient) -> None:
+    channels = [greedy(play, PLAIN), greedy(play, CHAIN)]
+    begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
+    ended = wait(client, begun["id"])
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
+        again = later.get(f"/ds/compare/repeat/{begun['id']}").json()
+        runs = ",".join(x.run for x in channels)
+        row = later.get("/ds/compare/table.json", params={"runs": runs, "repeat": begun["id"]}).json()["rows"][1]
+    assert again["ratios"] == ended["ratios"] and again["over"] and again["rounds"] == 3 and row["ratio_n"] == 3
+    assert client.get("/ds/compare/repeat/..%2f..%2fx").status_code in (404, 422)
+
+
+def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decodescope.app.runs.kept.MOST", 3)
+    kept = Kept(tmp_path / "kept")
+    for i in range(5):
+        kept.write(f"{i:016x}", {"i": i})
+        os.utime(kept.folder / f"{i:016x}.json", ns=(i, i))
+    assert [kept.read(f"{i:016x}") for i in range(5)] == [None, None, {"i": 2}, {"i": 3}, {"i": 4}]
+    (kept.folder / f"{4:016x}.json").write_text("{")
+    assert kept.read(f"{4:016x}") is None and kept.read("../kept") is None
 
 
 def test_a_ratio_is_that_of_the_rates_of_one_round(play: Play) -> None:

@@ -12,6 +12,7 @@ from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.examples import examples
+from decodescope.app.runs.kept import Kept
 from decodescope.app.runs.play import Choice
 from decodescope.app.server import app
 from decodescope.engine.bench.contest import agreement
@@ -121,7 +122,7 @@ def test_repeats_put_an_interval_behind_every_ratio(lab: Lab) -> None:
     page.fill(f"{P} .repeat input", "3")
     page.click(f"{P} .repeat button:has-text('Repeat')")
     page.wait_for_function(
-        f"/× [0-9.]+[0-9.]+ to [0-9.]+ .95 %, n = 3.$/.test(document.querySelectorAll('{P} .run .much')[1]?.textContent)"
+        f"/× [0-9.]+(, )?[0-9.]+ to [0-9.]+ .95 %, n = 3.$/.test(document.querySelectorAll('{P} .run .much')[1]?.textContent)"
     )
     page.wait_for_function(f"document.querySelector('{P} .note')?.textContent.startsWith('3 rounds.')")
     assert "95 %" in page.locator(f"{P} .standings tbody tr").nth(1).locator("td").nth(5).inner_text()
@@ -132,6 +133,26 @@ def test_repeats_put_an_interval_behind_every_ratio(lab: Lab) -> None:
     page.fill(f"{P} .repeat input", "99")
     page.click(f"{P} .repeat button:has-text('Repeat')")
     page.wait_for_selector(f"{P} .told.ds-refusal >> text=must lie in [3, 40]")
+
+
+def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_the_link(lab: Lab) -> None:
+    one, two, three = (greedy(lab, names).run for names in (PLAIN, CHAIN, PLAIN))
+    ratios = {two: {"median": 1.92, "interval": [0.19, 3.2], "n": 5}, three: {"median": 1.5, "interval": [1.2, 1.9], "n": 5}}
+    runs = [{"run": run, "same_text": True} for run in (one, two, three)]
+    record = {"id": "ab" * 8, "rounds": 5, "times": 5, "sure": 0.95, "over": True, "status": "done", "message": ""}
+    Kept(lab.play.folder / "repeats").write("ab" * 8, {**record, "runs": runs, "ratios": {one: ratios}})
+    page = opened(lab, one, two, three, more=f"&repeat={'ab' * 8}")
+    page.wait_for_function(f"document.querySelectorAll('{P} .run .much')[2]?.textContent.includes('n = 5')")
+    heads = page.locator(f"{P} .run .much")
+    assert heads.nth(1).locator(".ratio").inner_text() == "", "no figure in bold over an interval that holds 1"
+    assert heads.nth(1).inner_text().strip() == "not distinguishable from 1: × 1.92, 0.19 to 3.20 (95 %, n = 5)"
+    assert heads.nth(2).inner_text().split() == ["×", "1.50", "1.20", "to", "1.90", "(95", "%,", "n", "=", "5)"]
+    cells = [page.locator(f"{P} .standings tbody tr").nth(k).locator("td").nth(5) for k in (1, 2)]
+    assert cells[0].locator("b").count() == 0 and "not distinguishable from 1" in cells[0].inner_text()
+    assert cells[1].locator("b").inner_text() == "× 1.50"
+    assert f"repeat={'ab' * 8}" in page.evaluate("location.hash")
+    page.click(f"{P} [aria-label='remove run B']")
+    page.wait_for_function("!location.hash.includes('repeat=')")  # they are of other runs
 
 
 def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> None:
