@@ -37,7 +37,11 @@ def _do(argv: Sequence[str] | None) -> int:
     import importlib
 
     try:
-        args = parser().parse_args(argv)
+        commands = parser()
+        args = commands.parse_args(argv)
+        if args.command is None:
+            commands.print_help()
+            return 0
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)
         code: int = getattr(home, function)(args)

@@ -94,7 +94,7 @@ def parser() -> Parser:
     """The whole command line."""
     top = Parser(prog="decodescope", description="See how fast LLM decoding works, step by step, on real models.")
     top.add_argument("--version", action=Version, help="print the version and exit")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str, module: str, function: str, help: str, into: Any = commands) -> Parser:
         sub: Parser = into.add_parser(name, help=help, description=help, allow_abbrev=False)
@@ -257,7 +257,7 @@ def _run(sub: Parser) -> None:
     _place(sub)
     sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
     sub.add_argument(
-        "--level", choices=LEVELS, metavar="LEVEL", help=f"{', '.join(LEVELS)} (default: decisions with --trace, else counts)"
+        "--level", choices=LEVELS, metavar="LEVEL", help=f"of --trace: {', '.join(LEVELS)} (default: decisions)"
     )
     sub.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
     _json(sub)

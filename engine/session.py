@@ -22,6 +22,7 @@ from decodescope.engine.decoding.state import State, Stop
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.timing.measure import profile_key
+from decodescope.engine.timing.reading import reading
 from decodescope.engine.trace.events import LEVELS, End, EndReason, Header, Level, Prefill, Step
 
 from .method import Method, MethodError
@@ -146,10 +147,11 @@ class Session(State):
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
         limit, tightest = context(self._models, self.method.policy.bounded)
         if len(prompt) >= limit:
-            raise MethodError(
-                f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included: shorten the "
-                "prompt, or use the policy streaming_llm."
-            )
+            what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included: shorten it"
+            if len(prompt) >= context(self._models, bounded=True)[0]:
+                raise MethodError(f"{what}.")
+            takes = reading(self._models[TARGET].decoder, len(prompt))
+            raise MethodError(f"{what}, or use the policy streaming_llm, which reads all of it first: {takes}.")
         return limit
 
     @property

@@ -14,7 +14,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 
 from .output import note, say_json, size, table
-from .run import PARTS, compose, interrupts, models
+from .run import PARTS, compose, ignored, interrupts, models
 from .texts import read_text
 from .trace import free, write
 
@@ -69,10 +69,15 @@ def told(tally: Report) -> str:
 
 
 def recorded(names: list[str]) -> Iterator[Trace]:
-    """The traces of these files, one after the other."""
+    """The traces of these files, one after the other; a file that is named again is not counted again, with a note."""
     from decodescope.engine.trace import open_trace
 
+    counted: set[Path] = set()
     for name in names:
+        if (place := Path(name).expanduser().resolve()) in counted:
+            note(f"Note: {name} is there twice and is counted once.")
+            continue
+        counted.add(place)
         with closing(open_trace(name)) as trace:
             yield trace
 
@@ -90,6 +95,8 @@ class Decoded:
         if "drafter" not in method.strategy.uses or not method.drafter.drafts:
             raise Refusal("This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M.")
         self.method = method
+        for text in ignored(args, method):
+            note(text)
         self.model, self.drafts = models(args, method)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat

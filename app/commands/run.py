@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
-    *("kv_bytes_held", "kv_bytes_full", "lossless", "end"),
+    *("kv_bytes_held", "kv_bytes_kept", "kv_bytes_full", "lossless", "end"),
 )
 PARTS = ("strategy", "drafter", "schedule", "acceptance", "policy", "depth")
 
@@ -35,10 +35,14 @@ def run(args: argparse.Namespace) -> int:
     """Decode as asked; the exit code."""
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
     target = None if args.trace is None else free_place(args.trace)
-    for text in args.stop:
+    for option, text in (("--prompt", prompt), *(("--stop", text) for text in args.stop)):
         if re.search("[\ud800-\udfff]", text):
-            raise Refusal("A text of --stop is not UTF-8: type it in the terminal's own encoding.")
+            raise Refusal(f"The text of {option} holds bytes that are no UTF-8: type it in the terminal's own encoding.")
+    if "" in args.stop:
+        raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
+    notes = [] if target is not None else _unrecorded(args)
     method = compose(args)
+    notes += ignored(args, method)
     model, drafts = models(args, method)
     from decodescope.engine.run import encode
     from decodescope.engine.session import Session
@@ -56,18 +60,29 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         stop_texts=args.stop,
         chat=args.chat,
-        level=args.level or ("counts" if target is None else "decisions"),
-        layers=args.layers,
+        level="counts" if target is None else args.level or "decisions",
+        layers=None if target is None else args.layers,
     )
-    return carried_out(session, model, target, args.json)
+    return carried_out(session, model, target, args.json, notes)
 
 
-def carried_out(session: Session, model: Model, target: Path | None, as_json: bool) -> int:
-    """Decode to the end, record to `target` if one is given, and show the result; the exit code."""
+def _unrecorded(args: argparse.Namespace) -> list[str]:
+    """Notes on the options that say what is recorded, where nothing is."""
+    asked = [x for x in ("level", "layers") if getattr(args, x) is not None]
+    return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]
+
+
+def carried_out(session: Session, model: Model, target: Path | None, as_json: bool, notes: Sequence[str] = ()) -> int:
+    """Decode to the end, record to `target` if one is given, and show the result with the notes; the exit code."""
     from decodescope.engine.model.executor import EngineFault
     from decodescope.engine.run import LazyWriter, Run, Tee
     from decodescope.engine.trace import Trace
 
+    if (room := session.limit - session.prompt) < session.max_new:
+        many = f"the context of {session.limit} tokens has room for {room} behind this prompt of {session.prompt}"
+        notes = [*notes, f"Note: {many}, so --max-new-tokens {session.max_new} is cut to that."]
+    for text in notes:
+        note(text)
     trace = Trace()
     session.sink = trace if target is None else Tee(trace, LazyWriter(target))
     code, why = 0, None
@@ -83,7 +98,7 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
         if not trace.steps:  # nothing was done yet: there is no result to show
             raise
         code, why = 1, sentence(error)
-    show(Run(model, session, trace), target, as_json)
+    show(Run(model, session, trace), target, as_json, notes)
     if why:
         note(why)
     return code
@@ -150,14 +165,15 @@ def interrupts() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def show(run: Run, target: Path | None, as_json: bool) -> None:
+def show(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> None:
     """The result: one JSON object, or a line under the text."""
     kept = None if target is None or not target.exists() else str(target)
     if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
         run.trace.write(run.session.header)
     summary = run.summary
     if as_json:
-        say_json({"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary), "trace": kept})
+        said = {"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary)}
+        say_json({**said, "trace": kept, "notes": notes})
         return
     print(f"\n\n{line(summary)}" + (f"; trace: {kept}" if kept else ""))
 
@@ -175,7 +191,7 @@ def line(summary: Summary) -> str:
     if summary.drafted:
         parts.append(f"{summary.accepted} of {summary.drafted} drafted tokens accepted")
     parts.append(f"{summary.tokens_per_s:.1f} tokens/s (prompt read in {summary.prefill_s:.3f} s)")
-    parts.append(f"KV cache {size(summary.kv_bytes_held)} of {size(summary.kv_bytes_full)}")
+    parts.append(f"KV entries {size(summary.kv_bytes_kept)} of {size(summary.kv_bytes_full)}")
     parts.append("lossless" if summary.lossless else "changes the output")
     return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"
 
@@ -245,19 +261,23 @@ def further(args: argparse.Namespace) -> dict[str, str]:
     return names
 
 
+def ignored(args: argparse.Namespace, method: Method) -> list[str]:
+    """Notes on the models and heads that are given and that the method does not read."""
+    roles, given = method.lanes, further(args)
+    options = [f"--{x}" if x in DRAFTS else " ".join(words(x, given[x])) for x in given if x not in roles]
+    notes = [f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored." for x in options]
+    unread = [x for x, _ in args.head or () if x != method.drafter.name or "drafter" not in method.strategy.uses]
+    return notes + [f"Note: this method does not read {x} heads, so --head {x}=... is ignored." for x in unread]
+
+
 def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
     """The target, and by role the further models that the method uses. The method is checked before weights are read."""
     from decodescope.engine.load import describe, find, load
 
     roles, given = method.lanes, further(args)
-    for role in [x for x in given if x not in roles]:
-        option = f"--{role}" if role in DRAFTS else " ".join(words(role, given[role]))
-        note(f"Note: this method needs no{' such' if roles else ' further'} model, so {option} is ignored.")
     name, folder = find(args.model)
     heads = dict(args.head or [])
     method.check(describe(folder, name, heads), given)
-    if unread := [x for x in heads if x != method.drafter.name or "drafter" not in method.strategy.uses]:
-        note(f"Note: this method does not read {unread[0]} heads, so --head {unread[0]}=... is ignored.")
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")

@@ -66,6 +66,9 @@ def fork(args: argparse.Namespace) -> int:
     method = _method(header, args.step, change)
     model, drafts = _models(args, header, method)
     forced = {node - 1: ok for node, ok in args.force}
+    if len(forced) < len(args.force):
+        twice = next(node for i, (node, _) in enumerate(args.force) if node in [x for x, _ in args.force[:i]])
+        raise Refusal(f"--force settles node {twice} twice: give it one verdict.")
     more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": change}
     session = Fork(model, header, steps, args.step, models=drafts, seed=args.seed, max_new_tokens=args.max_new_tokens, **more)
     return carried_out(session, model, target, args.json)

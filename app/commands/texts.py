@@ -21,7 +21,7 @@ def read_text(name: str, what: str = "prompt file") -> str:
     if len(data) > LARGEST:
         raise Refusal(f"The {what} {name} is larger than {size(LARGEST)}, the limit: give a shorter one.")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")  # some editors begin a file with a mark that is no text
     except UnicodeDecodeError as error:
         raise Refusal(f"The {what} {name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
 

@@ -56,8 +56,8 @@ def check(args: argparse.Namespace) -> int:
     finally:
         trace.close()
     if args.json:
-        said = {"ok": report.ok, "problems": report.problems, "counts": dict(report.counts), "notes": report.notes}
-        say_json({**said, "trace": str(args.file)})
+        said = {"ok": report.ok, "cut": report.cut, "problems": report.problems, "counts": dict(report.counts)}
+        say_json({**said, "notes": report.notes, "trace": str(args.file)})
     else:
         print(report)
     return 0 if report.ok else 1

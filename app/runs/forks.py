@@ -70,6 +70,8 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
             raise Refused(f"Node {str(node)[:20]} of step {step.step} was not drafted, so no verdict can be forced on it.")
         if verdict not in ("accept", "reject"):
             raise Refused(f"A verdict is accept or reject, not {str(verdict)[:20]!r}.")
+        if own in forced:
+            raise Refused(f"Node {node} is given two verdicts: force one of them.")
         forced[own] = verdict == "accept"
     return forced
 

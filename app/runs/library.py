@@ -126,10 +126,10 @@ class Library:
     def restore(self, run: str) -> None:
         """Bring back what was deleted. Raises Refused."""
         path = _trace(self.play.folder / BIN, run)
+        if RUN.fullmatch(run) and _trace(self.play.folder, run).is_file():
+            raise Refused("This trace is already there: nothing was brought back.")
         if not RUN.fullmatch(run) or not path.is_file():
             raise Refused("This trace was erased: it cannot be brought back.")
-        if (self.play.folder / path.name).exists():
-            raise Refused("A trace of this run is here again already: nothing was brought back.")
         with _doing():
             for one in (path, _beside(path, STAR), _beside(path, NAME)):
                 if one.exists():

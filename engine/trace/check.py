@@ -25,15 +25,17 @@ class Report:
     """What `check` found.
 
     problems: one sentence each; counts: what was derived again, by name; notes: what could not be
+    cut: whether the file ends before its run does, which is then the first of the problems
     """
 
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    cut: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether nothing contradicts anything else."""
+        """Whether nothing contradicts anything else, and nothing is missing."""
         return not self.problems
 
     def add(self, where: str, what: str) -> None:
@@ -44,14 +46,17 @@ class Report:
 
     def __str__(self) -> str:
         counted = ", ".join(f"{n:,} {name}" for name, n in self.counts.items() if name != "problems")
-        verdict = "agrees with itself" if self.ok else f"contradicts itself in {self.counts['problems']} places"
-        return "\n".join([f"The trace {verdict} ({counted}).", *self.problems, *self.notes])
+        wrong = self.counts["problems"] - self.cut
+        verdict = f"contradicts itself in {wrong} place{'s' if wrong > 1 else ''}" if wrong else "agrees with itself"
+        begins = "The trace is cut off; what is there" if self.cut else "The trace"
+        return "\n".join([f"{begins} {verdict} ({counted}).", *self.problems, *self.notes])
 
 
 def check(trace: Trace) -> Report:
     """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records."""
     report = Report()
     if trace.damage:
+        report.cut = trace.file is not None and trace.file.cut
         report.add("file", trace.damage.rstrip("."))
     emitted: list[int] = []
     try:

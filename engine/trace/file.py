@@ -145,8 +145,8 @@ class TraceWriter:
 
     def _no_room(self, error: OSError) -> StorageFull:
         self._full = StorageFull(
-            f"{self.path} could not be written ({error.strerror or error}): what was recorded before is kept; "
-            "make room or choose another folder."
+            f"{self.path} could not be written ({error.strerror or error}): "
+            f"{'what was recorded before is kept; ' if self.records else ''}make room or choose another folder."
         )
         return self._full
 

@@ -56,12 +56,14 @@ class TraceFile:
     """The records of one file, found by one pass over it and decoded on demand.
 
     damage:  what is wrong behind the last good record, or None. A torn end is no damage in a .partial file: it grows.
+    cut:     whether the damage is only that the file ends before the run's end record
     steps:   record numbers of the steps, in order; prefill, end: record numbers, or None
     """
 
     def __init__(self, path: str | Path, limits: Limits = OWN):
         self.path, self.limits = Path(path), limits
         self.damage: str | None = None
+        self.cut = False
         self.steps = array("I")
         self.prefill: int | None = None
         self.end: int | None = None
@@ -186,7 +188,7 @@ class TraceFile:
                 self._note(body)
             except TraceError as error:
                 return self._bad(str(error))
-        return None if growing or self.end is not None else self._bad("the file ends without an end record")
+        return None if growing or self.end is not None else self._torn("the file ends without an end record")
 
     def _note(self, body: bytes) -> None:
         """Enter one whole record into the index."""
@@ -235,8 +237,9 @@ class TraceFile:
             return str(self._wrong(number, "the hash in the end record is not that of the records before it"))
         return self._bad(f"{size - self._next:,} bytes follow the end record") if size > self._next else None
 
-    def _torn(self) -> str:
-        return self._bad("the file ends in the middle of it")
+    def _torn(self, how: str = "the file ends in the middle of it") -> str:
+        self.cut = True
+        return self._bad(how)
 
     def _bad(self, what: str) -> str:
         return str(self._wrong(len(self), what))

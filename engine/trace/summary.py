@@ -13,8 +13,10 @@ class Summary:
     """What a run did. Decode figures leave the prompt out, and model loading everywhere.
 
     tau: tokens per target pass;  accepted, drafted: nodes;  acceptance: share of trials that were accepted (None: none)
-    tokens_per_s: decode only;  kv_bytes_held, kv_bytes_full: of the target's cache after the last step, and of a cache
-    that keeps every entry
+    tokens_per_s: decode only
+    kv_bytes_held: memory of the target's cache after the last step, free room in its pages included;  kv_bytes_kept,
+    kv_bytes_full: its entries alone, and those of a cache that keeps every entry
+    end: why the run ended, empty: it has not; "stop_text" where the record says "stop_token" and a text to stop at was written
     """
 
     tokens: int
@@ -29,6 +31,7 @@ class Summary:
     wall_s: float
     tokens_per_s: float
     kv_bytes_held: int
+    kv_bytes_kept: int
     kv_bytes_full: int
     lossless: bool
     end: str
@@ -43,6 +46,7 @@ def summarise(trace: Trace) -> Summary:
     emitted = passes = accepted = drafted = tried = passed = 0
     decode_us = 0.0
     last = trace.prefill.cache if trace.prefill is not None else []
+    read = sum(c.appended for c in last if c.lane == "target")
     count = 0
     for step in trace.steps:
         count += 1
@@ -54,6 +58,7 @@ def summarise(trace: Trace) -> Summary:
         if step.trials is not None:
             tried += len(step.trials.ok)
             passed += sum(step.trials.ok)
+        read += sum(c.appended for c in step.cache if c.lane == "target")
         last = step.cache or last
     target = next((c for c in last if c.lane == "target"), None)
     prefill_us = trace.prefill.wall_us if trace.prefill is not None else 0.0
@@ -70,7 +75,17 @@ def summarise(trace: Trace) -> Summary:
         (prefill_us + decode_us) / 1e6,
         emitted / (decode_us / 1e6) if decode_us else 0.0,
         target.held_bytes if target else 0,
+        target.full_bytes * target.held // read if target and read else 0,
         target.full_bytes if target else 0,
         trace.header.lossless,
-        trace.end.reason if trace.end is not None else "",
+        _ended(trace),
     )
+
+
+def _ended(trace: Trace) -> str:
+    """Why the run ended. A record does not tell a stop text from a stop token, but its last token does."""
+    header, end = trace.header, trace.end
+    if end is None:
+        return ""
+    by_text = header.stop_texts and end.tokens and end.tokens[-1] not in header.stop_tokens
+    return "stop_text" if end.reason == "stop_token" and by_text else end.reason

@@ -20,6 +20,7 @@ from decodescope.app.parser import Parser, parser
 from decodescope.engine.core import files
 from decodescope.engine.decoding import lane
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.load import load
 from decodescope.engine.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ SPECULATIVE = [*RUN, "--draft", "lab-draft", "--drafter", "draft_model"]
 KEYS = re.findall(
     r"\w+",
     """text prompt_tokens tokens steps target_passes tau accepted drafted prefill_s wall_s tokens_per_s kv_bytes_held
-    kv_bytes_full lossless end trace""",
+    kv_bytes_kept kv_bytes_full lossless end trace notes""",
 )
 
 
@@ -165,8 +166,51 @@ def test_stop_ends_the_text(asked) -> None:
     whole = asked(*RUN)["text"]
     stop = whole[len(whole) // 2]
     found = asked(*RUN, "--stop", "never there", "--stop", stop)
-    assert found["end"] == "stop_token" and stop in found["text"]
+    assert found["end"] == "stop_text" and stop in found["text"]
     assert len(found["text"]) < len(whole) and whole.startswith(found["text"])
+    own = asked("run", "--model", "lab-draft", "--prompt", "Once", "--max-new-tokens", "400", "--stop", "never there")
+    assert own["end"] == "stop_token" and own["tokens"][-1] in load("lab-draft").stop_tokens
+
+
+def test_a_length_that_the_context_cuts_is_told_in_text_and_json(said, tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("one two three " * 680)
+    command = ["run", "--model", "lab-draft", "--prompt-file", str(tmp_path / "long"), "--max-new-tokens", "30"]
+    code, out, err = said(*command, "--json")
+    found = json.loads(out)
+    many = len(found["prompt_tokens"])
+    assert code == 0 and found["end"] == "context_full" and len(found["tokens"]) == 2048 - many < 30
+    note = (
+        f"Note: the context of 2048 tokens has room for {2048 - many} behind this prompt of {many}, so --max-new-tokens 30 is "
+        "cut to that."
+    )
+    assert found["notes"] == [note] and err == note + "\n"
+    assert said(*command)[2] == note + "\n"
+    kept = [*command, "--policy", "streaming_llm", "--set", "policy.recent=64", "--json"]
+    assert json.loads(said(*kept)[1])["notes"] == [], "a cache that keeps its size has no such end"
+
+
+def test_a_level_without_a_trace_is_ignored_with_a_note(said, asked) -> None:
+    code, out, err = said(*RUN, "--level", "fields", "--layers", "0", "--json")
+    assert code == 0 and json.loads(out)["notes"] == err.splitlines()
+    assert [x.rpartition(" so ")[2] for x in err.splitlines()] == ["--level is ignored.", "--layers is ignored."]
+    assert asked(*RUN)["notes"] == []
+
+
+def test_entries_of_a_cache_are_counted_alike(asked) -> None:
+    from decodescope.engine.checkpoint.config import spec_from_config
+
+    plain = asked(*RUN)
+    assert plain["kv_bytes_kept"] == plain["kv_bytes_full"] < plain["kv_bytes_held"], "whole pages would seem to cost"
+    config = Path(next(x["path"] for x in asked("models")["models"] if x["name"] == "lab-draft"), "config.json")
+    one = spec_from_config(json.loads(config.read_text()), "lab-draft").kv_bytes(1, 4)
+    assert plain["kv_bytes_full"] == one * (len(plain["prompt_tokens"]) + 7)
+    small = asked(*RUN, "--policy", "window", "--set", "policy.size=4")
+    assert small["kv_bytes_kept"] == 4 * one and small["kv_bytes_full"] == plain["kv_bytes_full"]
+
+
+def test_the_command_alone_prints_its_help(said) -> None:
+    code, out, err = said()
+    assert (code, err) == (0, "") and out.startswith("usage: decodescope") and "decode one prompt" in out
 
 
 def test_chat_wraps_the_prompt(asked) -> None:
@@ -178,6 +222,9 @@ def test_prompt_comes_from_a_file_byte_by_byte(asked, tmp_path: Path) -> None:
     file.write_bytes(b"def add(a, b):")
     command = [x for x in RUN if x not in ("--prompt", "def add(a, b):")]
     assert asked(*command, "--prompt-file", str(file)) | TIMES == asked(*RUN) | TIMES
+    file.write_bytes(b"\xef\xbb\xbfdef add(a, b):")
+    marked = asked(*command, "--prompt-file", str(file))
+    assert marked | TIMES == asked(*RUN) | TIMES, "a byte-order mark is no text"
 
 
 TIMES = {"prefill_s": 0, "wall_s": 0, "tokens_per_s": 0}
@@ -192,7 +239,6 @@ def test_lossy_methods_say_so(said, asked) -> None:
 # ---- refusals
 
 BAD = {
-    "no command": "",
     "unknown command": "decode",
     "no model": "run --prompt x",
     "no prompt": "run --model lab",
@@ -226,6 +272,8 @@ BAD = {
     "trace of an endless name": f"run --model lab --prompt x --trace {'x' * 5000}",
     "trace in a folder that takes none": "run --model lab-draft --prompt x --trace /dev/null/t",
     "stop of no text": "run --model lab-draft --prompt x --stop '\udcff'",
+    "empty stop": "run --model lab-draft --prompt x --stop ''",
+    "prompt of no text": "run --model lab-draft --prompt 'a\udcff'",
     "trace exists": f"run --model lab --prompt x --trace {shlex.quote(__file__)}",
     "trace absent": "trace show /no/such/trace",
     "no trace": f"trace check {shlex.quote(__file__)}",
@@ -300,6 +348,10 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_its_figures(said, tmp_path
 def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
     code, _, err = said("run", "--model", "lab-draft", "--prompt", "one two three " * 1500)
     assert code == 2 and "2048" in err
+    assert "streaming_llm, which reads all of it first: 9 passes over a cache of 4.4 MiB" in err
+    draft = ["--draft", "lab-draft", "--drafter", "draft_model", "--policy", "streaming_llm"]
+    code, _, err = said("run", "--model", "lab", *draft, "--prompt", "one two three " * 1500)
+    assert code == 2 and err.endswith("the answer included: shorten it.\n"), "the draft model's own context is full"
 
 
 # ---- lists
@@ -389,7 +441,11 @@ def test_trace_check_tells_agreement_from_contradiction(asked, said, recorded: P
     bad = tmp_path / "bad.dstrace"
     bad.write_bytes(changed)
     code, out, err = said("trace", "check", str(bad), "--json")
-    assert code == 1 and err == "" and json.loads(out)["problems"]
+    assert code == 1 and err == "" and json.loads(out)["problems"] and not json.loads(out)["cut"]
+    bad.write_bytes(recorded.read_bytes()[: len(changed) * 2 // 3])
+    code, out, err = said("trace", "check", str(bad))
+    assert code == 1 and err == "" and out.startswith("The trace is cut off; what is there agrees with itself (")
+    assert json.loads(said("trace", "check", str(bad), "--json")[1])["cut"]
 
 
 def test_trace_export_writes_a_page_and_trace_events(asked, said, recorded: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import toys
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
@@ -28,6 +29,7 @@ from decodescope.engine.cost.hardware import (
     verify_curve,
 )
 from decodescope.engine.timing import measure as bench
+from decodescope.engine.timing import reading as timing_reading
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
 LLAMA3 = ModelSpec("Llama-3-8B", 32, 32, 8, 128, 4096, 14336, 128256)
@@ -218,3 +220,18 @@ def test_another_dtype_or_thread_count_or_a_refresh_is_another_measurement(
     assert here("float32", data_dir=tmp_path / "a file") == LAPTOP  # nowhere to keep it: measured all the same
     with pytest.raises(ValueError, match="floating"):
         here("int8", data_dir=tmp_path)
+
+
+def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = toys.target().decoder
+    spec, bits = decoder.spec, 8 * decoder.dtype.itemsize
+    monkeypatch.setattr(timing_reading, "load_profile", lambda key: None)
+    mib = spec.kv_bytes(1030, decoder.dtype.itemsize) / 2**20
+    assert timing_reading.reading(decoder, 1030) == f"3 passes over a cache of {mib:.1f} MiB"
+    assert timing_reading.reading(decoder, 512).startswith("1 pass over")
+    slow = HardwareProfile("slow", {"float64": 1e6, "float32": 1e6}, 1e6)
+    monkeypatch.setattr(timing_reading, "load_profile", lambda key: slow)
+    us = 0.0
+    for rows, held in ((512, 0), (512, 512), (6, 1024)):
+        us += slow.time_us(pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits)).us
+    assert us > 1e5 and timing_reading.reading(decoder, 1030).endswith(f" MiB, {us / 1e6:.1f} s here at best")

@@ -43,6 +43,14 @@ def test_runs_over_prompts_are_kept_and_say_the_same_when_read(said, recorded: l
     assert found["depths"][0]["share"] == 1.0, "the draft model is the target"
 
 
+def test_a_file_that_is_named_twice_is_counted_once(said, recorded: list[str], monkeypatch) -> None:
+    one = Path(recorded[0])
+    monkeypatch.chdir(one.parent)
+    code, out, err = said("report", *recorded, recorded[0], one.name, "--json")
+    assert code == 0 and json.loads(out)["runs"] == 2
+    assert err == "".join(f"Note: {name} is there twice and is counted once.\n" for name in (one, one.name))
+
+
 def test_the_text_names_what_ran_and_the_page_is_written_once(said, recorded: list[str], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     code, out, _ = said("report", *recorded, "--html", str(page))

@@ -69,6 +69,7 @@ def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: 
         (["--step", "900"], "the run has"),
         (["--step", "1", "--force", "accept:99"], "no drafted node 99"),
         (["--step", "1", "--force", "take:1"], "accept:NODE"),
+        (["--step", "1", "--force", "accept:1", "--force", "reject:1"], "settles node 1 twice"),
         (["--step", "1", "--set", "drafter.lenght=2"], "Did you mean 'length'"),
         (["--step", "1", "--model", "lab-draft"], "whose weights are others"),
         (["--step", "1", "--max-new-tokens", "1"], "allow more"),

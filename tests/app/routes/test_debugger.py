@@ -299,6 +299,7 @@ def test_what_cannot_be_forked_is_refused(play: Play, client: TestClient, monkey
         (dict(step=1, force=[{"node": 99, "verdict": "accept"}]), "was not drafted"),
         (dict(step=1, force=[{"node": 1, "verdict": "perhaps"}]), "accept or reject"),
         (dict(step=1, force="all"), "at most 64"),
+        (dict(step=0, force=[{"node": 1, "verdict": "accept"}, {"node": 1, "verdict": "reject"}]), "given two verdicts"),
     ]:
         assert says in refusal(client, path, **body), body
     from dataclasses import replace

@@ -142,7 +142,8 @@ def test_a_deleted_trace_can_be_brought_back_with_name_and_star(
     assert client.post(f"/ds/library/{run}/restore").status_code == 200
     assert listed(client)[run] == before and channel.path.read_bytes() == data
     assert client.get(f"/ds/run/{run}").json()["status"] == "done"
-    assert client.post(f"/ds/library/{run}/restore").status_code == 422
+    again = client.post(f"/ds/library/{run}/restore")
+    assert again.status_code == 422 and "already there" in again.json()["error"]
     # for an hour; then it is erased
     client.post(f"/ds/library/{run}/delete")
     listed(client)

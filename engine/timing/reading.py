@@ -1,0 +1,24 @@
+"""Reading: what it takes to read a prompt before its first new token, said before anybody waits for it."""
+
+from __future__ import annotations
+
+from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.hardware import load_profile
+from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.model.decoder import Decoder
+
+from .measure import profile_key
+
+
+def reading(decoder: Decoder, tokens: int) -> str:
+    """The passes that read so many tokens of a prompt and the cache that they fill, in words; where this machine was measured
+    before, also the seconds that they take at best."""
+    spec, size = decoder.spec, decoder.dtype.itemsize
+    passes = [(min(CHUNK, tokens - at), at) for at in range(0, tokens, CHUNK)]
+    many = f"{len(passes)} pass{'es' if len(passes) > 1 else ''} over a cache of {spec.kv_bytes(tokens, size) / 2**20:.1f} MiB"
+    machine = load_profile(profile_key(decoder.dtype, decoder.device))
+    if machine is None:
+        return many
+    bits = 8.0 * size
+    costs = [pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits) for rows, held in passes]
+    return f"{many}, {sum(machine.time_us(cost).us for cost in costs) / 1e6:.1f} s here at best"
