@@ -79,7 +79,14 @@ def _opened(channels: list[Channel]) -> Iterator[Trace]:
 
 
 def told(report: Report) -> dict[str, Any]:
-    """The report as the page draws it: sentences, and tables of words with bars."""
+    """The report as the page draws it: sentences, tables of words with bars, and the rejections one by one."""
     from decodescope.lab.reports.tables import headline, tables
 
-    return {"lead": headline(report), "tables": [asdict(x) for x in tables(report)], "notes": report.notes}
+    return {
+        "lead": headline(report),
+        "tables": [asdict(x) for x in tables(report)],
+        "notes": report.notes,
+        "begins": report.begins,
+        "deaths": [asdict(x) for x in report.deaths],
+        "died": report.fates["refused"],
+    }

@@ -11,6 +11,7 @@ from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.parts import said
 
 from .advice import Advice, Point, Rate, advice
+from .deaths import Death
 from .tally import AtDepth, Bin, Share, Tally
 
 CONFUSIONS = 20
@@ -45,6 +46,7 @@ class Report:
     spent: draft, verify, policy, rest: shares of the steps' time
     advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
     notes: what cannot be told, and why
+    begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     """
 
     runs: int
@@ -77,6 +79,8 @@ class Report:
     curve: list[Point] = field(default_factory=list)
     clock: float | None = None
     notes: list[str] = field(default_factory=list)
+    begins: list[str] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts carry their share."""
@@ -144,6 +148,8 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         curve=curve,
         clock=speed / modelled if modelled else None,
         notes=[*tally.notes, *more],
+        begins=tally.begins,
+        deaths=tally.deaths,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from decodescope.lab.words.style import percent
@@ -17,7 +17,8 @@ FEW = 20  # tests below which a share is marked as one of few
 @dataclass(frozen=True)
 class Table:
     """title, a sentence that says how to read it, column heads and rows. bars: per row a share from 0 to 1 that is drawn
-    beside it, None: no bar; empty: the table has none;  below: sentences that stand under it."""
+    beside it, None: no bar; empty: the table has none;  below: sentences that stand under it
+    where: per row the fields of the deaths that it counts, as text; empty: its rows count none"""
 
     title: str
     about: str
@@ -25,6 +26,7 @@ class Table:
     rows: Sequence[tuple[str, ...]]
     bars: Sequence[float | None] = ()
     below: Sequence[str] = ()
+    where: Sequence[Mapping[str, str]] = ()
 
 
 def headline(report: Report) -> list[str]:
@@ -77,20 +79,23 @@ def _depths(report: Report) -> Table:
         for x in report.depths
         if x.offered
     ]
-    return Table("By depth", about, head, rows, [x.share for x in report.depths if x.offered])
+    deep = [x for x in report.depths if x.offered]
+    return Table("By depth", about, head, rows, [x.share for x in deep], where=[{"depth": x.label} for x in deep])
 
 
 def _entropy(report: Report) -> Table:
     about = "How open the target's own law was at the place: 0 nats is one certain token, 1 about three equal ones."
     tested = [x for x in report.entropy if x.tested]
-    return Table("By the target's entropy", about, ("entropy, nats", "places", "accepted", "share"), *_rows(tested))
+    head, where = ("entropy, nats", "places", "accepted", "share"), [{"entropy": x.label} for x in tested]
+    return Table("By the target's entropy", about, head, *_rows(tested), where=where)
 
 
 def _kinds(report: Report) -> Table:
     about = "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
     kinds = [x for x in report.kinds if x.tested or report.came[x.label]]
     rows = [(*row, str(report.came[x.label])) for row, x in zip(_rows(kinds)[0], kinds, strict=True)]
-    return Table("By kind of token", about, ("guess", "tried", "accepted", "share", "came"), rows, [x.share for x in kinds])
+    head, where = ("guess", "tried", "accepted", "share", "came"), [{"kind": x.label} for x in kinds]
+    return Table("By kind of token", about, head, rows, [x.share for x in kinds], where=where)
 
 
 def _ranks(report: Report) -> Table | None:
@@ -120,7 +125,8 @@ def _confusions(report: Report) -> Table:
     if report.again:
         about += f" {report.again} more died on a token that was then drawn all the same."
     rows = [(x.drafted, x.came, str(x.count), f"{shown(x.before, 80)}|", f"{x.run + 1}, {x.step}") for x in report.confusions]
-    return Table("Taken for another", about, ("drafted", "came", "times", "behind", "run, step"), rows)
+    where = [{"drafted": x.drafted, "came": x.came} for x in report.confusions]
+    return Table("Taken for another", about, ("drafted", "came", "times", "behind", "run, step"), rows, where=where)
 
 
 def _spent(report: Report) -> Table:

@@ -13,16 +13,18 @@ from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.forks import legs
 from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.pieces import join
-from decodescope.lab.decision.walk import Place, places
+from decodescope.lab.decision.walk import Guess, Place, places
 from decodescope.lab.words.kinds import KINDS, LOOKED_AT, kind_of
 from decodescope.lab.words.tokens import shown_id
 
 from .advice import Cycle, Seen, looked_up
+from .deaths import LISTED, Death
 
 ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; between them the bins
 BINS = 10  # of q
 CONTEXT = 48  # tokens before a guess, enough for LOOKED_AT characters as a rule
-SHOWN = 40  # characters before an example
+SHOWN = 40  # characters before an example, and of a prompt's beginning
+BEGINS = 12  # tokens of a prompt's beginning
 FATES = ("refused", "whole", "none", "cut")
 _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
 
@@ -67,6 +69,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.header: Header | None = None  # of the first trace
+        self.begins: list[str] = []  # how the prompt of each run begins
+        self.deaths: list[Death] = []
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
@@ -121,6 +125,7 @@ class Tally:
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
+        self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
 
     def step(self, trace: Trace, step: Step, text: list[int]) -> None:
         """Count a step; `text`: the ids before it."""
@@ -180,15 +185,20 @@ class Tally:
                 self.bins[k].add(guess.ok)
                 self.drawn[k].append((guess.q, guess.p))
         if not place.passed and step.extra is not None:
-            self.died(trace, step, first.token, step.extra.token, before)
+            self.died(trace, step, place, first, step.extra.token, before)
 
-    def died(self, trace: Trace, step: Step, drafted: int, came: int, before: str) -> None:
-        """A draft ended on `drafted`, the first guess of its place, and the target's token came."""
+    def died(self, trace: Trace, step: Step, place: Place, first: Guess, came: int, before: str) -> None:
+        """A draft ended on `first`, the first guess of its place, and the target's token came."""
         self.came[_kind(trace, came, before)] += 1
-        if drafted == came:
+        pair = shown_id(first.token, trace.pieces), shown_id(came, trace.pieces)
+        if len(self.deaths) < LISTED:
+            kind, law = _kind(trace, first.token, before), place.law
+            entropy = "" if law is None else self.entropy[bisect_right(ENTROPY, law.entropy)].label
+            where = (self.runs, step.step, first.node, place.depth)
+            self.deaths.append(Death(*where, kind, entropy, *pair, before[-SHOWN:], first.p, first.q))
+        if first.token == came:
             self.again += 1
             return
-        pair = shown_id(drafted, trace.pieces), shown_id(came, trace.pieces)
         self.pairs[pair] += 1
         self.examples.setdefault(pair, (before[-SHOWN:], self.runs, step.step))
 

@@ -1,13 +1,12 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
-import { button, h, plural, s } from "./scope.js";
+import { button, h, plural } from "./scope.js";
 import { ask, panes, inWords } from "./runs.js";
 import { current, fragment } from "./address.js";
+import { rejections, table } from "./report/tables.js";
 
 const MOST = 64; // runs of one report
-const WIDE = 140, HIGH = 10; // px of a bar
-const LONG = 24; // letters of a cell that may be broken into lines
-const TOKENS = ["drafted", "came", "behind"]; // columns that hold text of the run, where the first one does
+const LETTERS = 48; // of a run's prompt and text, by which it is told from others
 const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 
 export function page(element) {
@@ -34,7 +33,17 @@ export function page(element) {
   const knobs = (row) =>
     Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
       .join(", ");
-  const named = (row) => row.title || `run ${row.run.slice(0, 8)}`;
+  const begins = (text) => {
+    const words = [...text.split(/\s+/).join(" ").trim()];
+    return words.length > LETTERS ? words.slice(0, LETTERS - 1).join("") + "…" : words.join("");
+  };
+  const named = (row) => row.title || (row.text && begins(row.text)) || `run ${row.run.slice(0, 8)}`;
+  /** What tells runs of one method apart, each with a way into it. */
+  const told = (row) => [
+    h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
+    ...(row.steps === undefined ? [] : [h("span", { class: "quiet" }, plural(row.steps, "step"))]),
+    ...(row.tau ? [h("span", { class: "quiet" }, `${row.tau.toFixed(2)} tokens per pass`)] : []),
+  ];
 
   async function read() {
     const mine = ++turn;
@@ -76,8 +85,7 @@ export function page(element) {
     const list = h("ul", null,
       rows.map((row, i) =>
         h("li", null,
-          h("label", null, boxes[i], named(row),
-            row.steps === undefined ? null : h("span", { class: "quiet" }, plural(row.steps, "step"))))
+          h("label", null, boxes[i], h("span", { class: "name" }, named(row))), told(row))
       ));
     return h("div", { class: "group" }, go,
       h("details", { open: here && wanted.size < rows.length },
@@ -104,32 +112,15 @@ export function page(element) {
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
+      const places = rejections(answer, runs);
       out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save),
-        ...answer.tables.map(table), ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
+        ...answer.tables.map((one) => table(one, answer.deaths, runs, places.show)), places.element || "",
+        ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
       if (current() === "report") address([mine]);
       if (jump) out.focus({ preventScroll: true }), out.scrollIntoView({ block: "start" });
     } catch (error) {
       if (shown === mine) out.replaceChildren(), refuse(error);
     }
-  }
-  const bar = (share) => (share === null ? null
-    : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none",
-      "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }),
-      s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
-  function table({ title, about, head, rows, bars, below }) {
-    const as = (word, k) =>
-      [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ")
-        .trim() || null;
-    const line = (row, i) =>
-      h("tr", null, row.map((word, k) => h(k ? "td" : "th", { scope: k ? null : "row", class: as(word, k) }, word)),
-        bars.length ? h("td", null, bar(bars[i])) : null);
-    const sheet = h("table", null,
-      h("thead", null,
-        h("tr", null, head.map((word) => h("th", { scope: "col" }, word)), bars.length ? h("td") : null)),
-      h("tbody", null, rows.map(line)));
-    return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
-      h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet),
-      below.map((words) => h("p", { class: "quiet" }, words)));
   }
 
   return {

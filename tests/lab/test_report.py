@@ -17,7 +17,7 @@ from decodescope.engine.trace.events import DraftTree, Extra, Pass, Tops, Trials
 from decodescope.engine.trace.summary import summarise
 from decodescope.lab import report
 from decodescope.lab.decision import walk
-from decodescope.lab.reports import advice
+from decodescope.lab.reports import advice, tally
 from decodescope.lab.reports.report import Report
 from decodescope.lab.reports.tables import headline, tables
 from decodescope.lab.words.kinds import KINDS, kind_of
@@ -135,6 +135,30 @@ def test_confusions_name_the_first_guess_and_what_came_with_the_text_before() ->
     assert [(x.drafted, x.came, x.count) for x in made.confusions] == [("␣cat", "␣dog", 2), ("s", ".", 1)]
     assert made.again == 1
     assert [(x.before, x.run, x.step) for x in made.confusions] == [("the", 0, 0), ("the dog cat", 0, 1)]
+
+
+def test_every_rejection_is_listed_with_its_place_and_rows_find_those_that_they_count() -> None:
+    same = step(4, [CAT, S], [-1, 0], [(0, False)], [], CAT, n=8)
+    made = report([trace(*chain().steps, same), trace(*chain().steps)])
+    where = [(x.run, x.step, x.node, x.depth, x.kind, x.drafted, x.came) for x in made.deaths]
+    first = [(0, 0, 0, 1, "word start", "␣cat", "␣dog"), (0, 1, 1, 2, "inside a word", "s", ".")]
+    assert where == [*first, (0, 4, 0, 1, "word start", "␣cat", "␣cat"), *((1, *x[1:]) for x in first)]
+    assert [(x.p, x.q) for x in made.deaths][:2] == [(0.25, 0.25), (0.25, 0.95)] and made.begins == ["the", "the"]
+    assert len(made.deaths) == made.fates["refused"] == len(made.record()["deaths"])
+    for table in tables(made):
+        for row, fields in zip(table.rows, table.where or [{}] * len(table.rows), strict=True):
+            due = [x for x in made.deaths if fields and all(str(vars(x)[k]) == v for k, v in fields.items())]
+            if table.title == "By depth":
+                assert len(due) == int(row[2]) - int(row[3]), "reached and not accepted"
+            if table.title == "Taken for another":
+                assert len(due) == int(row[2]) and (f"{due[0].run + 1}, {due[0].step}") == row[4]
+    assert sum(bool(x.where) for x in tables(made)) >= 3
+
+
+def test_rejections_behind_the_limit_are_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "LISTED", 1)
+    made = report(chain())
+    assert len(made.deaths) == 1 and made.fates["refused"] == 2
 
 
 def test_time_is_split_and_adds_up() -> None:

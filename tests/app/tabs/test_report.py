@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Lab
+from browser import STEP, Lab
 from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
 
@@ -24,6 +25,7 @@ def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, clie
     due = report([open_trace(x.path) for x in channels])
     assert found.status_code == 200 and found.headers["cache-control"] == "no-store"
     assert found.json()["lead"] == headline(due) and due.runs == 2
+    assert [(x["run"], x["step"], x["node"]) for x in found.json()["deaths"]] == [(x.run, x.step, x.node) for x in due.deaths]
     assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [(x.title, [*map(list, x.rows)]) for x in tables(due)]
     page = client.get("/ds/report.html", params={"runs": channels[0].run})
     assert page.headers["content-disposition"] == 'attachment; filename="decodescope-report.html"'
@@ -86,7 +88,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     page.get_by_role("button", name="report on 1 run of draft model + temperature", exact=True).click()
     page.wait_for_selector("#ds-page-report .out table")
     due = tables(report(open_trace(example.path)))
-    assert page.locator("#ds-page-report .out h2").all_inner_texts() == [x.title for x in due]
+    assert page.locator("#ds-page-report .out h2").all_inner_texts() == [*(x.title for x in due), "Every rejection"]
     bars = page.locator("#ds-page-report .out rect.fill").evaluate_all("all => all.map((x) => Number(x.getAttribute('width')))")
     assert bars == pytest.approx([140 * x for table in due for x in table.bars if x is not None], abs=0.1)
     assert f"of={example.run}" in page.evaluate("location.hash")
@@ -98,7 +100,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     page.wait_for_function(f"location.hash == '#run={example.run}'")
     page.click("#ds-tab-report")
     page.wait_for_function(f"location.hash.endsWith('of={example.run}')")
-    assert page.locator("#ds-page-report .out table").count() == len(due)
+    assert page.locator("#ds-page-report .out table").count() == len(due) + 1
 
 
 @browsed
@@ -110,8 +112,8 @@ def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) 
     cells = page.locator("#ds-page-report .out tbody :is(th, td)")
     lines = cells.evaluate_all(
         """all => all.map((x) => {
-            const range = document.createRange();
-            range.selectNodeContents(x);
+            const range = document.createRange(), words = x.querySelector("a, button") || x;
+            range.selectNodeContents(words);
             return [x.textContent.length, new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size];
         })"""
     )
@@ -160,6 +162,46 @@ def test_runs_are_chosen_with_ticks_and_what_is_refused_is_said(lab: Lab) -> Non
     group.locator(".ds-button").click()
     page.wait_for_selector("#ds-page-report .told.ds-refusal")
     assert page.locator(".out table").count() == 0
+
+
+@browsed
+def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab: Lab) -> None:
+    runs = [finished(lab.play, prompt=x, max_new=40) for x in ("three", "four!")]
+    due = report([open_trace(x.path) for x in runs])
+    page = lab.open("/#report&of=" + ",".join(x.run for x in runs), ready=False)
+    page.wait_for_selector(".deaths tbody tr")
+    deep = [x for x in due.deaths if x.depth == 2 and x.run == 1]
+    assert deep and len(due.deaths) > 25, "the test needs a rejection behind the first node, in the second run"
+    assert page.locator(".deaths tbody tr").count() == 25 and page.locator(".deaths button:visible").count() == 1
+    page.get_by_role("button", name=re.compile("rejections?: depth 2$")).click()
+    page.wait_for_function("document.activeElement.matches('.deaths')")
+    listed = [x for x in due.deaths if x.depth == 2]
+    rows = page.locator(".deaths tbody tr")
+    assert rows.count() == min(25, len(listed))
+    at = next(i for i, x in enumerate(listed) if x.run == 1)
+    assert rows.nth(at).locator("td").nth(3).inner_text() == deep[0].drafted
+    rows.nth(at).locator("td").nth(3).click(force=True)  # the link of its first cell reaches over the row
+    page.wait_for_function(f"location.hash.startsWith('#debugger&run={runs[1].run}')")
+    page.wait_for_function(f"{STEP.replace('.ds h1', '#ds-page-debugger .ds h1')} === {deep[0].step}")
+    page.wait_for_selector(f"#ds-page-debugger .decision:has-text('node {deep[0].node + 1}, depth 2')")
+    page.go_back()
+    page.wait_for_selector("#ds-page-report .deaths tbody tr >> visible=true")
+    place = page.locator("#ds-page-report td a").first
+    first = next(x for x in due.deaths if (x.drafted, x.came) == (due.confusions[0].drafted, due.confusions[0].came))
+    assert place.get_attribute("href") == f"#debugger&run={runs[first.run].run}&step={first.step}&node={first.node + 1}"
+
+
+@browsed
+def test_runs_of_one_method_are_told_apart_and_lead_to_themselves(lab: Lab) -> None:
+    runs = [finished(lab.play, prompt=x, max_new=20, seed=77) for x in ("abc", "bcd")]
+    page = lab.open("/#report", ready=False)
+    group = page.locator(".group", has_text="toy")
+    group.locator("summary").click()
+    rows = [group.locator("li", has=page.locator(f"input[value='{x.run}']")) for x in runs]
+    names = [row.locator(".name").inner_text() for row in rows]
+    assert [x.split()[:3] for x in names] == [["g", "h", "i"], ["h", "i", "j"]], "how their prompts begin"
+    rows[1].locator("a").click()
+    page.wait_for_function(f"location.hash.startsWith('#debugger&run={runs[1].run}')")
 
 
 @browsed

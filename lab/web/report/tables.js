@@ -1,0 +1,90 @@
+/* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger there. */
+import { button, h, plural, s } from "../scope.js";
+import { fragment } from "../address.js";
+
+const WIDE = 140, HIGH = 10; // px of a bar
+const LONG = 24; // letters of a cell that may be broken into lines
+const TOKENS = ["drafted", "came", "behind"]; // columns that hold text of the run, where the first one does
+const PLACE = "run, step"; // the column that names a place
+const SHOWN = 25; // rejections that are listed at first, and with every further press
+
+const bar = (share) => (share === null ? null
+  : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none",
+    "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }),
+    s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
+const as = (head, word, k) =>
+  [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ").trim()
+    || null;
+const heads = (words) => h("thead", null, h("tr", null, words.map((word) => h("th", { scope: "col" }, word))));
+const wide = (title, sheet) => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet);
+const meets = (death, where) => Object.entries(where).every(([name, value]) => String(death[name]) === value);
+/** The address at which the Debugger shows where a draft was rejected. There nodes are counted behind the root. */
+const place = (death, runs) =>
+  fragment([`run=${runs[death.run]}`, `step=${death.step}`, `node=${death.node + 1}`], "debugger");
+
+/** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where, words): list
+ *  those that a row counts. */
+export function table({ title, about, head, rows, bars, below, where = [] }, deaths = [], runs = [], show = null) {
+  const under = where.map((one) => deaths.filter((death) => meets(death, one)));
+  const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : [])];
+  const cell = (row, i, word, k) => {
+    const first = head[k] === PLACE && under[i]?.[0];
+    return h(k ? "td" : "th", { scope: k ? null : "row", class: as(head, word, k) },
+      first ? h("a", { href: place(first, runs), title: "open it in the Debugger" }, word) : word);
+  };
+  const count = (row, i) => (under[i].length
+    ? button(String(under[i].length), () => show(where[i], `${head[0]} ${row[0]}`), {
+      class: "ds-button small",
+      "aria-label": `list ${plural(under[i].length, "rejection")}: ${head[0]} ${row[0]}`,
+    }) : null);
+  const line = (row, i) =>
+    h("tr", null, row.map((word, k) => cell(row, i, word, k)), bars.length ? h("td", null, bar(bars[i])) : null,
+      where.length && show ? h("td", null, count(row, i)) : null);
+  return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
+    wide(title, h("table", null, heads(words), h("tbody", null, rows.map(line)))),
+    below.map((sentence) => h("p", { class: "quiet" }, sentence)));
+}
+
+/** The rejections one by one. total: of them, also those that are not listed;  begins: how the prompts of the runs begin. */
+export function rejections({ deaths, died, begins }, runs) {
+  let where = {}, words = "", many = SHOWN;
+  const about = h("p", { class: "quiet", role: "status" }), rows = h("tbody");
+  const chance = (value) => (value === null ? "–" : value.toFixed(3));
+  const all = button("Show all", () => show({}, ""), { class: "ds-button small" }),
+    more = button("Show more", () => ((many += SHOWN), draw()), { class: "ds-button small" });
+  const line = (death) =>
+    h("tr", null,
+      h("th", { scope: "row" },
+        h("a", { href: place(death, runs), "aria-label": `run ${death.run + 1}, step ${death.step}, in the Debugger` },
+          `${death.run + 1}, ${death.step}`)),
+      [begins[death.run], String(death.depth), death.kind].map((word) => h("td", null, word)),
+      [death.drafted, death.came, `${death.before}|`].map((word) => h("td", { class: "tok" }, word)),
+      [death.p, death.q].map((value) => h("td", null, chance(value))));
+  const section = h("section", { class: "deaths", tabindex: -1 }, h("h2", null, "Every rejection"), about,
+    h("div", { class: "ways" }, all),
+    wide("Every rejection",
+      h("table", null, heads([PLACE, "prompt", "depth", "kind", "drafted", "came", "behind", "p", "q"]), rows)), more);
+  function draw() {
+    const chosen = deaths.filter((death) => meets(death, where)),
+      cut = deaths.length < died ? ` The first ${deaths.length} of ${died} are listed.` : "";
+    about.textContent = `${words ? `${words}: ${chosen.length} of ${plural(deaths.length, "rejection")}.`
+      : `${plural(chosen.length, "place")} at which a draft was rejected.`} A row opens the Debugger there.${cut}`;
+    all.hidden = !words;
+    more.hidden = chosen.length <= many;
+    rows.replaceChildren(...chosen.slice(0, many).map(line));
+  }
+  function show(chosen, said) {
+    [where, words, many] = [chosen, said, SHOWN];
+    draw();
+  }
+  draw();
+  return {
+    element: deaths.length ? section : null,
+    /** List those that a row of another table counts, and look at them. */
+    show(chosen, said) {
+      show(chosen, said);
+      section.focus({ preventScroll: true });
+      section.scrollIntoView({ block: "start" });
+    },
+  };
+}
