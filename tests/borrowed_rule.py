@@ -37,7 +37,7 @@ class BorrowedRule(AcceptanceRule):
         card=["The target is unsure by {H} nats here, so its word counts {1 + gain * H:2}-fold."],
         lines=[
             line(
-                "Patience stretches what the target still owes by how unsure it is.",
+                "Patience stretches the target's residual by how unsure it is.",
                 "f = r · (1 + {gain:g} · H) = {r} · (1 + {gain:g} · {H}) = {num}",
             )
         ],

@@ -84,7 +84,7 @@ def _possible(header: Header, method: Method, step: Step, change: Change) -> Non
     if step.forced:
         raise NeedsRun("Verdicts of this step were forced, so they follow from nothing: choose another step, or fork.")
     if step.tops is None or header.parent is not None:
-        raise NeedsRun("The laws of this step, or the draws before it, are not in the record: fork to see what would follow.")
+        raise NeedsRun("The record lacks this step's distributions, or the draws before it: fork to see what would follow.")
     if method.sampler.greedy and change.u is not None:
         raise NeedsRun("Under a greedy sampler nothing is drawn, so there is no u: fork with a temperature to see draws.")
 
@@ -107,8 +107,9 @@ class _Case:
         token = self.step.extra is None or verdict.token in (self.step.extra.token, NOBODY)
         if not (same and path == (self.step.path or []) and token):
             raise NeedsRun(
-                "The record of this step does not hold enough to derive even what happened again (several refusals, or a rule "
-                "that looks at whole laws): fork to see what would follow, or record the run at the level “fields”."
+                "The record of this step does not hold enough to derive even what happened again (several rejections, or "
+                "a rule that looks at whole distributions): fork to see what would follow, or record the run at the level "
+                "“fields”."
             )
 
     def with_change(self, node: int, change: Change) -> Derived:
@@ -119,7 +120,7 @@ class _Case:
             lines.append(f"Judged by {rule.title}" + "".join(f", {k} = {v}" for k, v in rule.knobs().items()) + ".")
         sampler, heat = self._heated(change.temperature)
         if change.temperature is not None:
-            lines.append(f"The target's law is taken at T = {change.temperature:g}; the draft stays as it was drawn.")
+            lines.append(f"The target's distribution is taken at T = {change.temperature:g}; the draft stays as it was drawn.")
         other = self._tied(change.ties, lines)
         draws: dict[Any, float] = {}
         u = None if change.u is None else min(change.u, 1 - 2.0**-53)  # the largest that is ever drawn
@@ -152,8 +153,8 @@ class _Case:
                 verdict = rule.again(draft, recall.cursor(draft, extreme, exact, other), chance, said)
             except (KeyError, ValueError, IndexError, RuntimeError, ZeroDivisionError) as error:
                 raise NeedsRun(
-                    f"The record does not hold the laws that {rule.title} looks at: fork with this rule, or record the run at "
-                    "the level “fields”."
+                    f"The record does not hold the distributions that {rule.title} looks at: fork with this rule, or record "
+                    "the run at the level “fields”."
                 ) from error
             known, cut = _sure(rule, verdict, recall)
             there = recall.row(verdict.path[-1] if verdict.path else ROOT) is not None
@@ -212,7 +213,7 @@ class _Case:
         if token == NOBODY:
             end = verdict.path[-1] if verdict.path else ROOT
             if recall.row(end) is None and not recall.whole:
-                missing = f"The path goes on after node {end + 1}, whose law was not recorded, since the run never came there"
+                missing = f"The path goes on after node {end + 1}; its distribution was not recorded: the run never came there"
             else:
                 missing = "What comes next depends on tokens that the record puts together, or on places that it has not"
             missing += ": fork from here to see it."

@@ -190,7 +190,7 @@ FACTS: dict[str, Fact] = {
     ),
     "accepted": Fact("number", "step", "Drafted tokens accepted.", "accepted == 0", lambda f: f.step.accepted, "counts"),
     "drafted": Fact("number", "step", "Tokens drafted.", "drafted > 8", lambda f: f.step.drafted, "counts"),
-    "rejected": Fact("number", "step", "Tests that refused a token.", "rejected >= 2", _count(False)),
+    "rejected": Fact("number", "step", "Tests that rejected a token.", "rejected >= 2", _count(False)),
     "tried": Fact(
         "number", "step", "Tests made.", "tried > 4", lambda f: None if f.step.trials is None else len(f.step.trials.ok)
     ),
@@ -209,7 +209,7 @@ FACTS: dict[str, Fact] = {
             for q, d in zip(f.trial("q"), [*(f.step.draft.q if f.step.draft else [])] + [None] * len(f.tokens), strict=False)
         ],
     ),
-    "r": Fact("number", "node", "What was left of p after earlier siblings were refused.", "r == 0", lambda f: f.trial("r")),
+    "r": Fact("number", "node", "What was left of p after earlier siblings were rejected.", "r == 0", lambda f: f.trial("r")),
     "u": Fact("number", "node", "The uniform number that was drawn for the test.", "u > 0.95", lambda f: f.trial("u")),
     "threshold": Fact(
         "number", "node", "What u had to stay below, or the rule's bound.", "threshold < 0.1", lambda f: f.trial("threshold")
@@ -226,7 +226,7 @@ FACTS: dict[str, Fact] = {
     "entropy": Fact(
         "number",
         "node",
-        "Of the target's law at the node's place, in nats.",
+        "Of the target's distribution at the node's place, in nats.",
         "entropy > 2",
         lambda f: f.law(lambda tops, row: float(tops.entropy[row])),
     ),

@@ -50,7 +50,7 @@ def check_extra(step: Step, tests: Decided | None) -> Iterator[str]:
     last = step.path[-1] if step.path else -1
     refused = any(not ok and draft.parents[node] == last for node, ok in zip(trials.node, trials.ok, strict=True))
     if refused != (extra.origin in ("residual", "correction")):
-        yield f"the extra token is called {extra.origin!r}, but {'a' if refused else 'no'} token was refused there"
+        yield f"the extra token is called {extra.origin!r}, but {'a' if refused else 'no'} token was rejected there"
     p = _top(step.tops, last, extra.token, "p")
     if not refused and extra.u is not None and p is not None and not _near(extra.high - extra.low, p):
         yield f"the interval of the extra token is {extra.high - extra.low:.6g} wide, but its probability is {p:.6g}"
@@ -85,7 +85,7 @@ def check_tops(step: Step) -> Iterator[str]:
         for node, p in zip(trials.node, trials.p, strict=True):
             top = _top(tops, draft.parents[node], draft.tokens[node], "p")
             if top is not None and not _near(top, p):
-                yield f"node {node} was tried with p = {p:.6g}, but the law shown at its place gives {top:.6g}"
+                yield f"node {node} was tried with p = {p:.6g}, but the distribution shown at its place gives {top:.6g}"
 
 
 def _trial(tests: Decided, i: int) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _longest(tests: Decided, step: Step) -> Iterator[str]:
             depth[node] = depth[tests.draft.parents[node]] + 1
     path = step.path or []
     if not set(path) <= depth.keys():
-        yield f"the path {path} runs over a refused node"
+        yield f"the path {path} runs over a rejected node"
     elif step.extra is not None and len(path) != max(depth.values()):
         yield f"the path has {len(path)} nodes, but the longest that passed has {max(depth.values())}"
 
@@ -194,7 +194,7 @@ def _residuals(draft: DraftTree, trials: Trials, tops: Tops | None, counts: Coun
         if due is None:
             counts["residuals not re-derived"] += 1
         elif not _near(due, trials.r[i]):
-            yield f"trial {i} has r = {trials.r[i]:.6g}, but after {len(refused)} refused siblings {due:.6g} is left"
+            yield f"trial {i} has r = {trials.r[i]:.6g}, but after {len(refused)} rejected siblings {due:.6g} is left"
         else:
             counts["residuals"] += 1
         refused.append(i)

@@ -52,20 +52,20 @@ class Case:
         return self._plain(node, at[-1]) if tests.telling.rest else self._told(tests, node, at[-1])
 
     def _plain(self, node: int, i: int) -> Explanation:
-        """u * q against what the target still owes, and what a refusal leaves of that."""
+        """u * q against what is left of the target's probability, and what a rejection leaves of that."""
         t, why = self._trials(), self._begin(node, i)
         p, r, q, u, ok = t.p[i], t.r[i], t.q[i], t.u[i], t.ok[i]
         before = self._refused_before(i)
         why.numbers = [("target", "p(x)", p)]
         if before:
-            why.numbers.append(("still owed", "r(x)", r))
+            why.numbers.append(("residual", "r(x)", r))
         why.against = self.telling.against(owed=before > 0)
         why.numbers += [("draft", "q(x)", q), ("threshold", why.against, r / q if q else None), ("draw", "u", u)]
         name = "r" if before else "p"
         why.lines.append(self._proposed(node, p, q))
         if before:
-            words = f"{guesses(before)} refused here before it. What they had their chance at is taken off the target's law; "
-            why.lines.append(Line(words + "of this token the rest still owes", (f"r = {f(r)}",)))
+            words = f"{guesses(before)} rejected here before it. What is left of the target's distribution, the residual, "
+            why.lines.append(Line(words + "gives this token", (f"r = {f(r)}",)))
         keep = min(1.0, r / q) if q else 1.0
         why.lines.append(Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {f(r)} / {f(q)}) = {f(keep)}",)))
         if u is None:
@@ -82,7 +82,7 @@ class Case:
             words = f"The run drew u, evenly between 0 and 1. The guess stays if u·q is below {name}."
             why.lines.append(Line(words, sums))
         if ok:
-            why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+            why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both distributions at this place"
         else:
             self._what_was_left(why, i)
         why.then = self._then(i)
@@ -95,13 +95,13 @@ class Case:
         if left is not None:
             before = self._refused_before(i)
             what = "max(0, r − q)" if before else "max(0, p − q)"
-            words = "The draft's chance at this place is taken off the target's law. The rest is owed, and is scaled to one."
+            words = "The draft's distribution is taken off the target's. What is left, the residual, is scaled to one."
             if self._onehot():
-                what = "p without what was refused"
-                words = "The token is taken out of the target's law. The rest is owed, and is scaled to one."
+                what = "p without what was rejected"
+                words = "The token is taken out of the target's distribution. What is left, the residual, is scaled to one."
             why.lines.append(Line(words, (f"{what} sums to {f(left)}",)))
         elif not rows:
-            why.lines.append(Line("What was left after that many refusals is not in the record."))
+            why.lines.append(Line("What was left after that many rejections is not in the record."))
 
     def _exact(self, node: int, i: int) -> Explanation:
         t, why = self._trials(), self._begin(node, i)
@@ -117,7 +117,7 @@ class Case:
             why.lines.append(Line(words, sums))
         why.test = "the same token" if ok else "another token"
         why.lines.append(Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes."))
-        why.rows, why.rows_title = rows, "The target's law before the sampler"
+        why.rows, why.rows_title = rows, "The target's distribution before the sampler"
         why.then = self._then(i)
         return why
 
@@ -152,11 +152,11 @@ class Case:
         if telling.close:
             why.lines.append(Line(tests.said(i, telling.close, FORMS) or telling.close))
         place = tests.last - 1 if whole and not kept else self._place(node)
-        why.rows, why.rows_title = laws(self.trace, self.step, place), "Both laws at this place"
+        why.rows, why.rows_title = laws(self.trace, self.step, place), "Both distributions at this place"
         if bounded:
-            why.rows_title = "The target's law at this place"
+            why.rows_title = "The target's distribution at this place"
         elif whole and not kept:
-            why.rows_title = "Both laws where the block ends"
+            why.rows_title = "Both distributions where the block ends"
         why.then = self._then_extra() if whole else self._then(i)
         return why
 
@@ -207,7 +207,8 @@ class Case:
             why.test = f"{also.value} {sign} {also.bound}:  {f(value)} and {f(bound)}"
         if ok and not kept:
             why.lines.append(Line(also.spared))
-        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node), plain=u is None), "Both laws at this place"
+        why.rows = laws(self.trace, self.step, self._place(node), plain=u is None)
+        why.rows_title = "Both distributions at this place"
         why.then = self._then(i)
         return why
 
@@ -217,7 +218,7 @@ class Case:
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i]), ("draw", "u", t.u[i])]
         why.lines.append(self._proposed(node, t.p[i], t.q[i]))
         why.lines.append(Line(f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."))
-        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both distributions at this place"
         why.then = self._then(i)
         return why
 
@@ -229,7 +230,7 @@ class Case:
             rows.append((one.word, symbol, tests.value(i, one.value)))
         t, owed = self._trials(), self._refused_before(i) > 0
         if not rows:
-            rows = [("target", "p(x)", t.p[i]), *([("still owed", "r(x)", t.r[i])] if owed else []), ("draft", "q(x)", t.q[i])]
+            rows = [("target", "p(x)", t.p[i]), *([("residual", "r(x)", t.r[i])] if owed else []), ("draft", "q(x)", t.q[i])]
             rows += [("threshold", telling.against(owed), tests.value(i, "num / den")), ("draw", "u", t.u[i])]
         return rows
 
@@ -252,8 +253,8 @@ class Case:
         t, why = self._trials(), self._begin(node, i)
         why.title += ", forced"
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
-        why.lines.append(Line("This verdict was forced in a fork: nothing was tested, and the text has no law's word."))
-        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both laws at this place"
+        why.lines.append(Line("This verdict was forced in a fork: nothing was tested, and the text follows no distribution."))
+        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both distributions at this place"
         why.then = self._then(i)
         return why
 
@@ -268,11 +269,11 @@ class Case:
         if t is None:
             why = "No trial of this step was recorded."
         elif place != ROOT and not verdicts.get(place, False):
-            gone = "was refused" if place in verdicts else "was not reached either"
+            gone = "was rejected" if place in verdicts else "was not reached either"
             why = f"It continues {self._token(place)} (node {place}), which {gone}."
         else:
             why = "Another guess at the same place was accepted before its turn came."
-        explained.lines = [Line(why + " The target computed its law all the same: that is the price of a wide draft.")]
+        explained.lines = [Line(why + " The target computed its distribution all the same: that is the price of a wide draft.")]
         explained.numbers = [("draft", "q(x)", draft.q[node])]
         return explained
 
@@ -297,30 +298,30 @@ class Case:
             sure = self.telling.likeliest is not None and is_given(self.telling.likeliest, self.knobs)
             whose, law = ("This rule adds what is surest", "") if sure else ("The sampler is greedy", " before the sampler")
             why.lines.append(Line(whose + ": the target's most likely token is taken, and nothing is drawn."))
-            why.rows, why.rows_title = rows, "The target's law" + law
+            why.rows, why.rows_title = rows, "The target's distribution" + law
             best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
             why.agrees = None if best is None or step.sampler is not None else best.token == x.token
             why.test = "the most likely token"
             return why
         refused = [i for i, ok in enumerate(self._tried()) if not ok and self._place(self._trials().node[i]) == place]
         if x.origin in ("residual", "correction") and refused and self.telling.rest:
-            words = f"{guesses(len(refused))} refused at this place. The token comes from what is left of the target's law."
-            why.lines.append(Line(words))
+            words = f"{guesses(len(refused))} rejected at this place. The token is drawn from the residual, what is left of "
+            why.lines.append(Line(words + "the target's distribution."))
             left, total = left_over(self.trace, step, refused[-1])
-            why.rows, why.rows_title = (left, "What was left") if left else (rows, "Both laws at this place")
+            why.rows, why.rows_title = (left, "What was left") if left else (rows, "Both distributions at this place")
             if total is not None:
                 why.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",)))
         elif x.origin == "residual" and self.telling.left:
             ends = "The block ends here." if self.telling.path == "last" else "No guess stayed here."
-            why.lines.append(Line(f"{ends} The token comes from {self.telling.left} the target's law."))
-            why.rows, why.rows_title = rows, "Both laws at this place"
+            why.lines.append(Line(f"{ends} The token comes from {self.telling.left} the target's distribution."))
+            why.rows, why.rows_title = rows, "Both distributions at this place"
         elif x.origin == "bonus":
-            words = "Every guess on the way was accepted. The same pass also gave the target's law after the last one, "
+            words = "Every guess on the way was accepted. The same pass gave the target's distribution after the last one too, "
             why.lines.append(Line(words + "so one more token is free."))
-            why.rows, why.rows_title = rows, "The target's law"
+            why.rows, why.rows_title = rows, "The target's distribution"
         else:
-            why.lines.append(Line("The target draws one token from its own law."))
-            why.rows, why.rows_title = rows, "The target's law"
+            why.lines.append(Line("The target draws one token from its own distribution."))
+            why.rows, why.rows_title = rows, "The target's distribution"
         span = x.high - x.low
         why.numbers = [("draw", "u", x.u), ("from", "low", x.low), ("to", "high", x.high), ("probability", "high − low", span)]
         why.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12

@@ -240,7 +240,7 @@ def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
 def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list[str]) -> list[Advice]:
     """A chain beside the present one, from a second guess at the root."""
     if not seen.rescue:
-        notes.append("What a second branch would gain cannot be told: no law is recorded where first guesses were refused.")
+        notes.append("What a second branch would gain is unknown: no distribution is recorded where first guesses fell.")
         return []
     shares, deep, levels = _shares(seen, [x.accepted for x in seen.rates]), len(seen.rates), _levels(seen)
     refused = (seen.rates[0].tested - seen.rates[0].accepted) / len(seen.cycles)
@@ -249,8 +249,8 @@ def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list
     tokens = expected_tree_tokens(both, [*shares, refused * rescue, *shares[1:]])
     us = clock.step(1 + 2 * levels, levels)
     why = (
-        f"where the first guess at the root was refused a second one would be accepted in {100 * rescue:.0f} %, by the laws "
-        "recorded there; below it things go on as below the first; both chains grow in the passes of one"
+        f"where the first guess at the root was rejected a second one would be accepted in {100 * rescue:.0f} %, by the "
+        "distributions recorded there; below it things go on as below the first; both chains grow in the passes of one"
     )
     how = "--set drafter.width=2" if plain else ""
     return [Advice("tree", "a second chain at the root", tokens, us, _gain(tokens, us, now), how, why)]
@@ -276,7 +276,7 @@ def _greedy(seen: Seen, now: Point) -> list[Advice]:
     )
     gain = then / before if before > 0 else 1.0
     why = (
-        f"both laws have the same favourite at {100 * sure:.0f} % of the places; as drawn a guess is accepted in "
+        f"both distributions have the same favourite at {100 * sure:.0f} % of the places; as drawn a guess is accepted in "
         f"{100 * drawn:.0f} %. The text is another one then: always the likeliest token"
     )
     return [Advice("temperature", "temperature 0 (greedy)", gain * now.tokens, now.step_us, gain, "--sampler greedy", why)]

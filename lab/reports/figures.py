@@ -29,7 +29,7 @@ def depth(report: Report) -> go.Figure:
 def entropy(report: Report) -> go.Figure:
     """Share accepted by the entropy of the target's law at the place."""
     rows = [x for x in report.entropy if x.tested]
-    drawing = chart("By the target's entropy", "entropy of the target's law, nats", SHARE, _bars(rows, "places"))
+    drawing = chart("By the target's entropy", "entropy of the target's distribution, nats", SHARE, _bars(rows, "places"))
     return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 

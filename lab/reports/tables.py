@@ -46,7 +46,7 @@ def headline(report: Report) -> list[str]:
             if best.gain > 1.02
             else "By the model nothing that was looked at is faster than what ran."
         )
-    return lines if report.lossless else [*lines, "The method changes the target's law."]
+    return lines if report.lossless else [*lines, "The method changes the target's distribution."]
 
 
 def tables(report: Report) -> list[Table]:
@@ -58,7 +58,7 @@ def tables(report: Report) -> list[Table]:
 
 def _fates(report: Report) -> Table:
     words = {
-        "refused": "a guess was refused and the draft died there",
+        "refused": "a guess was rejected and the draft died there",
         "whole": "accepted down to its end",
         "none": "there was no draft",
         "cut": "the text ended inside it; not counted below",
@@ -84,7 +84,7 @@ def _depths(report: Report) -> Table:
 
 
 def _entropy(report: Report) -> Table:
-    about = "How open the target's own law was at the place: 0 nats is one certain token, 1 about three equal ones."
+    about = "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones."
     tested = [x for x in report.entropy if x.tested]
     head, where = ("entropy, nats", "places", "accepted", "share"), [{"entropy": x.label} for x in tested]
     return Table("By the target's entropy", about, head, *_rows(tested), where=where)
@@ -101,7 +101,7 @@ def _kinds(report: Report) -> Table:
 def _ranks(report: Report) -> Table | None:
     if len(report.ranks) < 2:
         return None
-    about = "Guesses at one place are tried in the order in which they were drawn; later ones only after refusals."
+    about = "Guesses at one place are tried in the order in which they were drawn; later ones only after rejections."
     return Table("By order at a place", about, ("guess", "tried", "accepted", "share"), *_rows(report.ranks))
 
 
@@ -109,7 +109,7 @@ def _bins(report: Report) -> Table:
     about = "q is what the draft gave its own guess, p what the target gave it: a draft that knows itself has p near q."
     if report.expected is not None:
         first = sum(x.first for x in report.depths) / max(1, sum(x.tested for x in report.depths))
-        about += f" By both laws {percent(report.expected)} of first guesses are due to stay; {percent(first)} did."
+        about += f" By both distributions {percent(report.expected)} of first guesses are due to stay; {percent(first)} did."
     rows = [
         (x.label, str(x.tested), f"{x.q:.2f}", "–" if x.p is None else f"{x.p:.2f}", str(x.accepted), _share(x))
         for x in report.bins

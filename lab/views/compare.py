@@ -119,7 +119,7 @@ def _figures(a: Trace, b: Trace) -> list[Difference]:
         Difference("trials accepted", *share),
         row("tokens/s, this machine", x.tokens_per_s, y.tokens_per_s, ".1f"),
         Difference("KV cache at the end", size(x.kv_bytes_held), size(y.kv_bytes_held), ratio),
-        Difference("keeps the target's law", "yes" if x.lossless else "no", "yes" if y.lossless else "no"),
+        Difference("keeps the target's distribution", "yes" if x.lossless else "no", "yes" if y.lossless else "no"),
     ]
 
 

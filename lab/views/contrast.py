@@ -155,7 +155,7 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
     changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.lossless]
     if changed:
         verb = "changes" if len(changed) == 1 else "change"
-        return "free", f"{' and '.join(changed)} {verb} the target's law, so the texts may differ."
+        return "free", f"{' and '.join(changed)} {verb} the target's distribution, so the texts may differ."
     if one.method.get("sampler") != two.method.get("sampler") and not (a.greedy and b.greedy):
         return "free", "The samplers differ, so the texts may differ."
     if one.dtype != two.dtype or one.device != two.device:
@@ -165,7 +165,7 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
     if one.seed == two.seed and not a.drafts and not b.drafts:
         return "same", "One seed, and neither drafts: every token is drawn with the same uniform, so the texts must be equal."
     seed = "One seed" if one.seed == two.seed else "Other seeds"
-    return "law", f"Both are lossless: one law, not one text. {seed}, and drafts are tested with uniforms of their own."
+    return "law", f"Both are lossless: one distribution, not one text. {seed}; drafts are tested with uniforms of their own."
 
 
 def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:
@@ -177,11 +177,11 @@ def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B
     if a.header.seed != b.header.seed:
         return "Other seeds: no uniform is shared, so what differs may be luck."
     if not prompts_equal(a.header, b.header):
-        return "One seed, but other prompts: the shared uniforms meet other laws."
+        return "One seed, but other prompts: the shared uniforms meet other distributions."
     shared = f"{contrast.shared} of {contrast.both} such positions"
     rest = "; accepted drafts were tested with other uniforms" if a.drafts or b.drafts else ""
     drawn = f"One seed: where both draw the target's own token they use the same uniform, here at {shared}{rest}."
-    return f"{drawn} What differs there comes from the laws, not from luck."
+    return f"{drawn} What differs there comes from the distributions, not from luck."
 
 
 def prompts_equal(a: Header, b: Header) -> bool:

@@ -119,7 +119,7 @@ def _card(trace: Trace, first: int, last: int) -> str:
         rows.append((kind, "; ".join(_part(x) for x in stages)))
     rows += [
         ("seed", str(h.seed)),
-        ("text", "the target's own law" if h.lossless else "the method changes the target's law"),
+        ("text", "the target's own distribution" if h.lossless else "the method changes the target's distribution"),
         ("type, device", f"{h.dtype} on {h.device}, {h.threads} threads"),
         ("versions", f"decodescope {h.project or '?'}, torch {h.torch or '?'}, trace schema {h.schema}"),
         ("run", f"{h.run or '?'}, {h.created or 'no date'}"),

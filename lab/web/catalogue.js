@@ -44,7 +44,7 @@ function built(use, said) {
   const close = button("Close", () => dialog.close());
   const dialog = h("dialog", { class: "ds-catalogue ds-page", "aria-label": "Methods" },
     h("header", null, h("h1", null, "Methods"), count, close),
-    h("div", { class: "filters" }, search, need, h("label", null, exact, " keeps the target's law"), families), trouble,
+    h("div", { class: "filters" }, search, need, h("label", null, exact, " lossless only"), families), trouble,
     h("div", { class: "both" }, list, about));
 
   dialog.read = async () => {
@@ -67,7 +67,7 @@ function built(use, said) {
 
   // ---- what is looked for
 
-  const law = (x) => (x.lossless ? "lossless keeps the target's law" : "lossy changes the output");
+  const law = (x) => (x.lossless ? "lossless keeps the target's distribution" : "lossy changes the output");
   const sought = (x) =>
     [x.family, x.kind, x.name, x.title, x.idea, x.source, law(x), ...(x.needs.length ? x.needs : ["needs nothing"])]
       .join("\n").toLowerCase();
@@ -126,7 +126,7 @@ function built(use, said) {
       return about.replaceChildren(h("p", { class: "quiet" }, all.length ? "Nothing fits: take a filter away." : ""));
     const rows = [
       ["Needs", x.needs.join(", ") || "nothing but the model"],
-      ["Text", x.lossless ? "keeps the target's law" : "changes the output"],
+      ["Text", x.lossless ? "keeps the target's distribution" : "changes the output"],
       ["Source", x.source],
       ["The authors' headline", x.headline],
       ["Measured here",

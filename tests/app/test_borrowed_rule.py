@@ -24,7 +24,7 @@ from decodescope.lab.wire.messages import messages
 
 from .test_card import Scope, near
 
-SENTENCE = "Patience stretches what the target still owes by how unsure it is."
+SENTENCE = "Patience stretches the target's residual by how unsure it is."
 CLOSE = "where the target hesitates, the draft has its way"
 
 
@@ -104,7 +104,8 @@ def test_its_decisions_are_told_in_its_own_words() -> None:
         told += 1
     assert told > 40
     own = next(s for s in trace.steps if s.extra is not None and s.extra.origin == "residual")
-    assert "No guess stayed here. The token comes from what patience left of the target's law." in str(explain(trace, own.step))
+    left = "No guess stayed here. The token comes from what patience left of the target's distribution."
+    assert left in str(explain(trace, own.step))
 
 
 def test_what_if_asks_it_by_name_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ class Block(AcceptanceRule):
 def _law(draft: Draft, node: int) -> Tensor:
     law = draft.law(node)
     if law is None:
-        raise NoLaw(f"node {node} has no law that it was drawn from, and block verification reads one for each")
+        raise NoLaw(f"node {node} has no distribution that it was drawn from, and block verification reads one for each")
     return law
 
 

@@ -22,10 +22,10 @@ from decodescope.engine.trace.telling import Also, Column, Telling
 
 @component
 class Judge(AcceptanceRule):
-    """Go down the chain and keep token x where the lossless rule keeps it, with probability min(1, p(x) / q(x)), or else where
-    the judge's j exceeds `threshold`; stop at the first that neither keeps. There the next token comes from what is left of
-    the target's law, norm(max(p - q, 0)). Under a greedy law the lossless rule is exact matching, and the judge still spares
-    other tokens: this rule changes greedy text as well.
+    """Go down the chain and keep token x where the lossless rule keeps it, with probability min(1, p(x) / q(x)), or else
+    where the judge's j exceeds `threshold`; stop at the first that neither keeps. There the next token comes from what is
+    left of the target's distribution, norm(max(p - q, 0)). Under a greedy distribution the lossless rule is exact matching,
+    and the judge still spares other tokens: this rule changes greedy text as well.
 
     j = sigmoid(w h + b), h being the target's final feature of the token itself, which the check's own pass leaves behind: the
     judge costs one product of N x d numbers. At threshold 1 nothing is spared, and verdicts, uniforms and text are those of

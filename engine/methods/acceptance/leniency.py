@@ -13,16 +13,16 @@ from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quanti
 
 @component
 class Leniency(AcceptanceRule):
-    """Accept child x with probability min(1, f(r(x)) / q(x)), r being what is left of the target's law; on refusal r becomes
-    norm(max(f(r) - q, 0)). linear: f = r / epsilon, square: r / epsilon^2, exponential: r^epsilon.
+    """Accept child x with probability min(1, f(r(x)) / q(x)), r being what is left of the target's distribution; on
+    rejection r becomes norm(max(f(r) - q, 0)). linear: f = r / epsilon, square: r / epsilon^2, exponential: r^epsilon.
 
     epsilon = 1 is the lossless rule; the smaller it is, the more is accepted and the further the text may be from the
-    target's law. Linear is Leviathan's leniency l = epsilon, q scaled by l in the test and in the residual: no token
+    target's distribution. Linear is Leviathan's leniency l = epsilon, q scaled by l in the test and in the residual: no token
     becomes more than 1 / l times as likely as the target makes it, at any number of siblings. The bound of square is
-    1 / epsilon^2, exponential has none. A place where nothing was drafted keeps the target's own law.
+    1 / epsilon^2, exponential has none. A place where nothing was drafted keeps the target's own distribution.
 
     The forms square and exponential, and the residual with the same f, are as recalled from the paper, not verified. We
-    match exactly under a greedy law, where Leviathan would accept p(x) >= l max p. In the trace a trial's threshold is
+    match exactly under a greedy distribution, where Leviathan would accept p(x) >= l max p. In the trace a trial's threshold is
     f(r) / q, and its num f(r): ok is exactly `u * q < f`, in doubles.
     """
 
@@ -40,10 +40,10 @@ class Leniency(AcceptanceRule):
         ],
         counted=Column("lenient trials", "trial"),
         numbers=[TARGET, Quantity("raised", "f(r)", "num"), DRAFT, Quantity("threshold", "f / q", "num / den"), DRAW],
-        card=["Leniency raises what the target still owes before the test, so more guesses stay. This rule changes the text."],
+        card=["Leniency raises the target's residual before the test, so more guesses stay. This rule changes the text."],
         lines=[
             line(
-                "Leniency raises what the target still owes before it is compared, so more guesses stay.",
+                "Leniency raises the target's residual before it is compared, so more guesses stay.",
                 Sum("f = r / {epsilon:g} = {num}    r = {r}", {"form": "linear"}),
                 Sum("f = r / {epsilon:g}² = {num}    r = {r}", {"form": "square"}),
                 Sum("f = r^{epsilon:g} = {num}    r = {r}", {"form": "exponential"}),

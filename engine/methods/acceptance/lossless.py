@@ -11,13 +11,13 @@ from decodescope.engine.trace.telling import Telling
 
 @component
 class Lossless(AcceptanceRule):
-    """Accept child x with probability min(1, r(x) / q(x)), r being what is left of the target's law; on refusal r becomes
-    norm(max(r - q, 0)) and the next sibling is tried; when all are refused the token is drawn from r.
+    """Accept child x with probability min(1, r(x) / q(x)), r being what is left of the target's distribution; on rejection
+    r becomes norm(max(r - q, 0)) and the next sibling is tried; when all are rejected the token is drawn from r.
 
-    q is the law from which this very child was drawn. One formula serves every kind of proposal: independent draws
-    (SpecInfer), draws without replacement (q is then the law given the earlier siblings), and tokens chosen without
-    chance (q is 1 on the token: accept with r(x), on refusal take x out of r). A chain is Leviathan's rule, a greedy law
-    exact matching.
+    q is the distribution from which this very child was drawn. One formula serves every kind of proposal: independent draws
+    (SpecInfer), draws without replacement (q is then the distribution given the earlier siblings), and tokens chosen
+    without chance (q is 1 on the token: accept with r(x), on rejection take x out of r). A chain is Leviathan's rule, a
+    greedy distribution exact matching.
     """
 
     title = "Lossless"

@@ -16,15 +16,15 @@ from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quanti
 
 @component
 class SpecTr(AcceptanceRule):
-    """Lossless for k independent draws from one law q. Each is accepted with probability min(1, p(x) / (rho q(x))), the
-    first success counts; if there is none the token is drawn from norm(p - min(q, p / rho) A / b), where b = sum min(q, p /
-    rho) is what one guess is accepted with, and A = 1 - (1 - b)^k what all k are.
+    """Lossless for k independent draws from one distribution q. Each is accepted with probability min(1, p(x) / (rho
+    q(x))), the first success counts; if there is none the token is drawn from norm(p - min(q, p / rho) A / b), where b =
+    sum min(q, p / rho) is what one guess is accepted with, and A = 1 - (1 - b)^k what all k are.
 
     This is exact where A <= rho b; the smallest such rho in [1, k], found by bisection, accepts most. The test is the same
     for every guess, where SpecInfer's rule takes q off p after each. A is at least 1 - 1/e of what any rule can accept, 1 -
     max_H [q(H)^k - p(H)] over sets H of tokens: the best H takes tokens in the order of p / q. One sort a place.
 
-    Down the draft: the chains that hold the accepted token are the draws at the next place, also those refused before it,
+    Down the draft: the chains that hold the accepted token are the draws at the next place, also those rejected before it,
     since what they drew there decided nothing yet. So the path may run through another copy of an accepted token. With one
     chain left the rule is Leviathan's. Tokens chosen without chance are no draws and are passed over.
 
@@ -104,10 +104,10 @@ def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chanc
 def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
     """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
     if draft.q is None or draft.q_row is None:
-        raise NoLaw("the draft holds no law that its chains were drawn from, and k-SEQ judges by one")
+        raise NoLaw("the draft holds no distribution that its chains were drawn from, and k-SEQ judges by one")
     rows = draft.q[[draft.q_row[node] for node in alive]]
     if float((rows - rows[0]).abs().sum(-1).max()) >= 0.01:
-        raise NoLaw("the draft's laws differ at one place, and k-SEQ judges draws from one law only")
+        raise NoLaw("the draft's distributions differ at one place, and k-SEQ judges draws from one distribution only")
     return rows[0]
 
 

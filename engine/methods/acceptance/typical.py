@@ -21,10 +21,10 @@ class Typical(AcceptanceRule):
 
     Changes the output: an unlikely token that passes the bound is kept as if it had been drawn. With `likeliest` nothing is
     drawn at all, a step without a draft included: chance is then in the draft alone, and a draft that is chosen without
-    chance gives one text whatever the seed. `drawn` leaves more of the target's law in the text. Under a greedy law both
-    are exact matching. One test per node: a node that several paths share is not tried twice. In the trace a trial's
-    den is the bound, `rule` holds the entropy at each place with guesses, and a likeliest token has no u. Headers from
-    before `next` was a knob mean `drawn`.
+    chance gives one text whatever the seed. `drawn` leaves more of the target's distribution in the text. Under a greedy
+    distribution both are exact matching. One test per node: a node that several paths share is not tried twice. In the
+    trace a trial's den is the bound, `rule` holds the entropy at each place with guesses, and a likeliest token has no u.
+    Headers from before `next` was a knob mean `drawn`.
     """
 
     title = "Typical acceptance (Medusa)"

@@ -17,7 +17,7 @@ from decodescope.engine.decoding.sampler import Sampler
 
 @component
 class Chain(Sampler):
-    """Stages in a visible order: top-p before temperature is another law than top-p after it.
+    """Stages in a visible order: top-p before temperature is another distribution than top-p after it.
 
     State: one state per stage. A stage sees the logits as the stages before it left them.
     """

@@ -12,7 +12,7 @@ from decodescope.engine.decoding.sampler import Sampler, one_token
 
 @component
 class Greedy(Sampler):
-    """The law with one token: the largest logit, the lowest id where several are equal."""
+    """The distribution with one token: the largest logit, the lowest id where several are equal."""
 
     title = "Greedy"
     source = "argmax"

@@ -21,10 +21,10 @@ MISS = 3.0  # what an accepted token that would have been held back costs, in re
 
 @component
 class Confidence(Schedule):
-    """Drafting stops after the first token of whose law, before the sampler, the largest probability is below the threshold;
-    that token is still checked.
+    """Drafting stops after the first token of whose distribution, before the sampler, the largest probability is below the
+    threshold; that token is still checked.
 
-    The threshold tunes itself: every token that the target judged, so those accepted and the first refused, is a pair
+    The threshold tunes itself: every token that the target judged, so those accepted and the first rejected, is a pair
     (probability, accepted). Once there are more than five pairs, of both kinds, the threshold becomes that probability t
     among them at which "accepted, if its probability is at least t" has the least false-positive rate + 3 x false-negative
     rate; of several, the largest. It is sorted anew after each step, over all pairs of the run. `tune` false keeps it.

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 @component
 class SpecDecPP(Schedule):
     """A trained head on the draft model's last state after a token says with what probability a_i the target will accept that
-    token. Drafting stops when 1 - a_1 a_2 ... a_i, the estimated probability that one of the drafted tokens is refused, is
+    token. Drafting stops when 1 - a_1 a_2 ... a_i, the estimated probability that one of the drafted tokens is rejected, is
     above h. That such a threshold is the best policy is the paper's theorem.
 
-    The pass that reads token i, and gives a_i, also gives the law of token i + 1, so that one is drafted before the product
-    is looked at, and checked with the others: one token without a score, as in the original, and never fewer than two. The
-    root has been checked before and has no score. h = 1 never stops, h = 0 stops at two.
+    The pass that reads token i, and gives a_i, also gives the distribution of token i + 1, so that one is drafted before
+    the product is looked at, and checked with the others: one token without a score, as in the original, and never fewer
+    than two. The root has been checked before and has no score. h = 1 never stops, h = 0 stops at two.
 
     Lossless: the head sees the drafted prefix alone. It costs three products with a matrix d x d a token. It was trained
-    with refusals weighing more, so its a_i are lower than the shares accepted. The authors use h = 0.3 in their example.
+    with rejections weighing more, so its a_i are lower than the shares accepted. The authors use h = 0.3 in their example.
     """
 
     title = "SpecDec++ (acceptance head)"
@@ -37,12 +37,12 @@ class SpecDecPP(Schedule):
     looks_at = "judges by the state of"
     tells: ClassVar[dict[str, Note]] = {
         "a": Note("node", "a", what="estimated probability that the target accepts a token; the last one has none"),
-        "product": Note("series", "all accepted", what="estimated probability that no token is refused"),
-        "h": Note("series", "h", what="probability of a refusal above which drafting stops"),
+        "product": Note("series", "all accepted", what="estimated probability that no token is rejected"),
+        "h": Note("series", "h", what="probability of a rejection above which drafting stops"),
         "stop": Note("set", "ended by", what="what ended the draft"),
     }
 
-    h: float = param(0.3, low=0.0, high=1.0, step=0.05, help="probability of a refusal above which drafting stops")
+    h: float = param(0.3, low=0.0, high=1.0, step=0.05, help="probability of a rejection above which drafting stops")
     most: int = param(20, low=2, high=64, unit="tokens", help="longest draft")
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
@@ -73,6 +73,6 @@ class SpecDecPP(Schedule):
         return 1 - self._product <= self.h
 
     def notes(self) -> dict[str, Any]:
-        stopped = "refusal likely" if 1 - self._product > self.h else "length"
+        stopped = "rejection likely" if 1 - self._product > self.h else "length"
         said = {"a": [round(x, 4) for x in self._a], "product": round(self._product, 4), "h": self.h, "stop": stopped}
         return {"schedule": said}

@@ -28,7 +28,7 @@ class Beam(Strategy):
     score / length^alpha. The search ends when `width` have finished and none that goes on can still beat the worst of
     them, were the rest of it certain, or at the length limit.
 
-    An approximation of the most likely text, so not the target's law; the text is emitted by the last step. The cache
+    An approximation of the most likely text, so not the target's distribution; the text is emitted by the last step. The cache
     holds one sequence per hypothesis and is reordered at every step.
     """
 

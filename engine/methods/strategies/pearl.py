@@ -35,9 +35,10 @@ class Pearl(Strategy):
     - pre-verify, where nothing was left to judge: the target judges the first new token alone, while the others are written;
     - post-verify: it judges the gamma - 1 tokens left of the block before and the first new one, while more are written.
 
-    If all are accepted the round ends without a token of the target's own, since the draft has gone on already, and the rest
-    of the block is judged in the next round (post-verify). At a refusal the target's token comes from what is left of its law,
-    everything drafted behind it is wasted, and the next round is a pre-verify. The law is the target's.
+    If all are accepted the round ends without a token of the target's own, since the draft has gone on already, and the
+    rest of the block is judged in the next round (post-verify). At a rejection the target's token comes from what is left
+    of its distribution, everything drafted behind it is wasted, and the next round is a pre-verify. The distribution is the
+    target's.
 
     The two clocks are SIMULATED: both models start a round together, the draft model's clock goes on by its passes, the
     target's by its one, and the round takes the longer of both; what their meeting costs is left out. How long a pass takes
@@ -46,7 +47,7 @@ class Pearl(Strategy):
     interpreter inside its kernels alone and both share the cores, so a pass may then take longer than by itself: what is
     gained is `real_us`, not `round_us`. On a GPU the kernels of both stand in one queue, and there is nothing to overlap.
 
-    Notes, `pearl`: `mode`; tokens `written` and `wasted` in the round; `run`, tokens accepted since the last refusal; the
+    Notes, `pearl`: `mode`; tokens `written` and `wasted` in the round; `run`, tokens accepted since the last rejection; the
     models' `draft_us` and `target_us`, of which `round_us` is the longer, and the sum of rounds, `clock_us`, by the clocks
     that are `simulated`; `real_us` and their sum `wall_us`; `overlap`. With the drafter `none` it is plain decoding.
 
@@ -61,8 +62,8 @@ class Pearl(Strategy):
     tells: ClassVar[dict[str, Note]] = {
         "mode": Note("set", "verify", what="pre: the target judges the first new token alone; post: what was left, too"),
         "written": Note("series", "written", "tokens", "by the draft model in the round"),
-        "wasted": Note("series", "wasted", "tokens", "written behind a refusal"),
-        "run": Note("series", "run", "tokens", "accepted since the last refusal"),
+        "wasted": Note("series", "wasted", "tokens", "written behind a rejection"),
+        "run": Note("series", "run", "tokens", "accepted since the last rejection"),
         "draft_us": Note("clock", "draft model", "µs", "in the round, by its clock"),
         "target_us": Note("clock", "target", "µs", "in the round, by its clock"),
         "round_us": Note("clock", "round", "µs", "the longer of both"),

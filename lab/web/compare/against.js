@@ -32,7 +32,7 @@ export function against({ runs, base, pairs, repeated }) {
   function why(k, split) {
     const known = split.same ? null : pairOf(k);
     if (!known?.parted || known.at !== split.at) return "";
-    if (known.gap === null) return "The law there was not recorded.";
+    if (known.gap === null) return "The distribution there was not recorded.";
     const nats = known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap),
       gap = `The target's two likeliest there were ${nats} nats apart`;
     return known.due === "same" && known.tied !== null ? `${gap}: ${known.tied ? "a numerical tie" : "no tie"}.`

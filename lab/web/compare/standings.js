@@ -9,7 +9,7 @@ const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "
   "against the baseline", "KV held", "text"];
 const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the same so far"],
   tied: ["≈", "parted at a numerical tie"], differs: ["✗", "differs and must not"],
-  unknown: ["?", "parted where no law was recorded"], free: ["–", "need not be the same"] };
+  unknown: ["?", "parted where no distribution was recorded"], free: ["–", "need not be the same"] };
 
 /** options: refuse(error), changed() when ratios came, apart(k) whether a run has another prompt than the baseline. */
 export function standings({ refuse, changed, apart }) {
@@ -78,7 +78,7 @@ export function standings({ refuse, changed, apart }) {
         return h("tr", null,
           h("th", { scope: "row" }, h("b", null, LETTERS[k]), " ", row.method || "",
             h("small", null,
-              [row.model, begun && (row.lossless ? "keeps the target's law" : "changes the target's law")].filter(
+              [row.model, begun && (`${row.lossless ? "keeps" : "changes"} the target's distribution`)].filter(
                 Boolean
               ).join(", "))), cells.map((x) => h("td", null, x)));
       }));

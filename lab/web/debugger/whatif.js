@@ -106,7 +106,7 @@ export function whatif(answered) {
       return "This run was recorded without its decisions, so no verdict can be derived again: record one at the "
         + "level “decisions”.";
     if (step.beams || step.iteration)
-      return "This method refuses nothing by chance or by rule, so there is no verdict to change.";
+      return "This method rejects nothing by chance or by rule, so there is no verdict to change.";
     if (!step.nodes) return "Fetching this step…";
     return node > 0 ? "" : "Choose a node of the tree: its verdict is derived again from the record.";
   }

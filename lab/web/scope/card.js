@@ -78,18 +78,18 @@ export function cardView(context) {
     if (decided.laws) {
       const residual = decided.laws.left, chance = step.proposal === "onehot" || decided.form === "greedy";
       const title = residual ? (OWN.has(decided.status) ? "What was left" : "What the target wants instead")
-        : decided.laws.drawn ? "Both laws at this place"
-        : decided.form === "greedy" ? "The target's law before the sampler" : "The target's law here";
+        : decided.laws.drawn ? "Both distributions at this place"
+        : decided.form === "greedy" ? "The target's distribution before the sampler" : "The target's distribution here";
       const note = !residual ? ""
-        : chance ? "p without what was refused"
+        : chance ? "p without what was rejected"
         : decided.laws.total === null ? ""
         : `∝ max(0, ${decided.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), `
           + `${prob(decided.laws.total)} in all`;
       right.push(...lawTable(decided.laws, title, note, half < 300 ? 8 : 12));
       if (decided.status === "reject" && !residual && decided.form === "drawn")
-        right.push(h("p", { class: "line" }, "What was left after that many refusals is not in the record."));
+        right.push(h("p", { class: "line" }, "What was left after that many rejections is not in the record."));
     } else if (decided.form !== "root" && decided.status !== "unreached" && (step.few || step.cut))
-      right.push(h("p", { class: "quiet" }, context.absent(store, "The laws at this place")));
+      right.push(h("p", { class: "quiet" }, context.absent(store, "The distributions at this place")));
     if (decided.then) {
       const next = decided.then, num = next.num ?? next.r, den = next.den ?? next.q,
         drawn = num !== null && next.u !== null && den && decided.form === "drawn",

@@ -132,7 +132,7 @@ function drawnOf(decided, step, tests, i, before) {
   if (own) decided.numbers = listed(tests, i);
   else {
     decided.numbers = [["target", "p(x)", node.p]];
-    if (before.length) decided.numbers.push(["still owed", "r(x)", node.r]);
+    if (before.length) decided.numbers.push(["residual", "r(x)", node.r]);
     decided.numbers.push(["draft", "q(x)", node.q], ["threshold", symbol, den ? num / den : null]);
     if (node.u !== null) decided.numbers.push(["draw", "u", node.u]);
   }
@@ -141,15 +141,15 @@ function drawnOf(decided, step, tests, i, before) {
   decided.box = { ink: num, box: den, u: node.u, name, side: telling?.den ?? "q",
     against: symbol.replaceAll(" / ", "/") };
   if (!own && node.u !== null && node.num === null && node.den === null) {
-    const owes = before.length ? "still owes it" : "gives it", share = Math.round((100 * num) / den);
+    const owes = before.length ? "has left for it" : "gives it", share = Math.round((100 * num) / den);
     decided.lines.push(num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
       : `The draft gave it ${prob(den)}, the target ${owes} ${prob(num)}: it stays in ${share || "less than one"} of `
         + `100 draws, and this draw was ${stays ? "" : "not "}among them.`);
   }
   if (!own && before.length)
     decided.lines.push(
-      `${before.length === 1 ? "One guess" : before.length + " guesses"} refused here before it: r is what the `
-        + "target's law still owes."
+      `${before.length === 1 ? "One guess was" : before.length + " guesses were"} rejected here before it: r, the `
+        + "residual, is what is left of the target's distribution."
     );
 }
 
@@ -181,17 +181,18 @@ function extraOf(step, { telling, given }, node, decided, refused) {
   decided.test = ["from ≤ u < to", low, "≤", u, "<", high];
   decided.lines.push(
     residual
-      ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} refused at this place. The `
-        + "token comes from what is left of the target's law, scaled to one."
+      ? `${refused.length === 1 ? "One guess was" : refused.length + " guesses were"} rejected at this place. The `
+        + "token is drawn from the residual, what is left of the target's distribution, scaled to one."
       : node.status === "bonus"
-      ? "Every guess on the way was accepted. The same pass gave the target's law after the last one: one more "
-        + "token, free."
+      ? "Every guess on the way was accepted. The same pass gave the target's distribution after the last one: one "
+        + "more token, free."
       : node.status === "resample" && telling?.path === "last"
-      ? `The block ends here. The token comes from ${telling.left} the target's law.`
+      ? `The block ends here. The token comes from ${telling.left} the target's distribution.`
       : node.status === "resample"
-      ? (telling?.left ? "No guess stayed at this place. The token comes from what the rule left of the target's law."
-        : "No guess at this place passed. The token is drawn from the target's law.")
-      : "The target draws one token from its own law."
+      ? (telling?.left
+        ? "No guess stayed here. The token is drawn from what the rule left of the target's distribution."
+        : "No guess at this place passed. The token is drawn from the target's distribution.")
+      : "The target draws one token from its own distribution."
   );
   return decided;
 }

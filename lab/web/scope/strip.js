@@ -45,7 +45,8 @@ export function stripView(context) {
         const lane = head.lanes[parts[kind].speaks]?.name;
         shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "),
           stages.map(knobs).filter(Boolean).join("; ")
-          || (kind === "acceptance" && head.lossless ? "the target's own law" : ""), clock ? step?.dt[clock] : null]);
+          || (kind === "acceptance" && head.lossless ? "the target's own distribution" : ""),
+          clock ? step?.dt[clock] : null]);
         if (kind === "drafter")
           shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "",
             step?.dt.verify]);

@@ -165,7 +165,7 @@ def test_other_prompts_models_and_lossy_methods_need_not_agree(play: Play, clien
     found = client.get("/ds/compare/summary", params={"runs": f"{a.run},{b.run},{c.run},{examples()[0].run}"}).json()
     why = {(x["a"], x["b"]): (x["due"], x["why"]) for x in found["pairs"]}
     assert why[0, 1] == ("free", "The prompts differ, so the texts need not be the same.")
-    assert why[0, 2][0] == "free" and why[0, 2][1].startswith("C changes the target's law")
+    assert why[0, 2][0] == "free" and why[0, 2][1].startswith("C changes the target's distribution")
     assert why[0, 3] == ("free", "The models differ, so the texts need not be the same.")
     assert all(x["verdict"] == "free" for x in found["pairs"])
 

@@ -167,7 +167,7 @@ def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> No
     assert page.locator(f"{P} .parted").count() == 2
     assert page.locator(f"{P} .differs summary").inner_text() == "1 setting differs: seed"
     checks = page.locator(f"{P} .checks li").inner_text()
-    assert "one law, not one text" in checks and "Other seeds: no uniform is shared" in checks
+    assert "one distribution, not one text" in checks and "Other seeds: no uniform is shared" in checks
 
 
 def test_a_live_run_an_example_and_a_trace_stand_beside_each_other(paused: Lab) -> None:

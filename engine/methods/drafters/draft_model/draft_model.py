@@ -15,7 +15,7 @@ class DraftModel(DrawnDrafter):
     """Speculative sampling: a chain drawn token by token from the draft model under the target's own sampler, or a tree
     of `width` chains whose first tokens are drawn without replacement.
 
-    Each node is drawn from its parent's law, which the draft records. Under a greedy sampler the chain takes the most
+    Each node is drawn from its parent's distribution, which the draft records. Under a greedy sampler the chain takes the most
     likely token, the tree the `width` most likely first ones. A chain costs `length` passes of the draft model, so does a
     tree: its chains grow side by side in one pass a level. A chain's length is the schedule's to decide.
     """

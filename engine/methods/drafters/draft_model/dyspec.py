@@ -31,18 +31,18 @@ class DySpec(DrawnDrafter):
     """The tree of `nodes` nodes of which the check is expected to reach the most, if it accepts a token with the probability
     R[y] that the draft model gave it when it was drawn, and goes on to its next sibling with 1 - R[y].
 
-    The first slot is under the root, with value 1. The most valuable slot (value v, law R) becomes a node: y is drawn from
-    R. It opens a slot below it, of value v R[y] and the draft model's law after y, and one beside it, of value v (1 - R[y])
-    and R without y. Values only fall, so that taking the largest again and again is optimal.
+    The first slot is under the root, with value 1. The most valuable slot (value v, distribution R) becomes a node: y is
+    drawn from R. It opens a slot below it, of value v R[y] and the draft model's distribution after y, and one beside it,
+    of value v (1 - R[y]) and R without y. Values only fall, so that taking the largest again and again is optimal.
 
     One slot at a time asks for one pass of the draft model per node. Here a level is a pass: all slots of a level are drawn
     that have at least the value of the `nodes`-th best slot known so far, then the level below is read, and in the end the
     `nodes` best stay. It is the same tree: a slot's value is known before its token, so that no node is dropped for what it
     turned out to be, which would spoil the check. The deepest level is `length`.
 
-    Under a greedy sampler y is the likeliest token of R instead, R being the draft model's own law. Lossless. Costs one pass
-    of the draft model a level. Notes: `values` of the nodes, and the tokens of the step that are `expected` on that assumption,
-    the target's own included.
+    Under a greedy sampler y is the likeliest token of R instead, R being the draft model's own distribution. Lossless.
+    Costs one pass of the draft model a level. Notes: `values` of the nodes, and the tokens of the step that are `expected`
+    on that assumption, the target's own included.
     """
 
     title = "DySpec (dynamic tree)"

@@ -25,15 +25,15 @@ MEMORY = 0.95  # what a token that the target judged leaves of the average befor
 class Online(DrawnDrafter):
     """Speculative sampling as `draft_model` does it, by a draft model that is distilled from the target as it goes:
 
-    1. Where the target refused a drafted token, the place and the target's law there, p, go into a buffer.
-    2. When the buffer has got `every` new places, one gradient step brings the draft model's laws q at all its places
+    1. Where the target rejected a drafted token, the place and the target's distribution there, p, go into a buffer.
+    2. When the buffer has got `every` new places, one gradient step brings the draft model's distributions q at all its places
        nearer to p: the mean of the soft cross-entropy -sum p log q (`forward`), KL(q || p) (`reverse`), or half of both to
        the middle (`jsd`). p and q are without the sampler. The text is read anew for it, its last `window` tokens.
     3. The buffer is cleared but for its last `keep` places, and the draft model reads the text again.
 
-    Updates fall between a check and the next draft, so the q of every node is the law that drew it, and the text keeps the
-    target's law at every moment. What learns is a copy of the draft model in this session alone: its file, and whoever
-    else drafts with it, see nothing of it, and the next session begins anew.
+    Updates fall between a check and the next draft, so the q of every node is the distribution that drew it, and the text
+    keeps the target's distribution at every moment. What learns is a copy of the draft model in this session alone: its
+    file, and whoever else drafts with it, see nothing of it, and the next session begins anew.
 
     Costs, an update: a pass and its gradient over the window, and a pass over the text. Memory: once something was learned
     18 bytes a parameter in half precision, 20 in float32, and V numbers a place. Notes, `online`: `updates`, `loss` of the
@@ -41,7 +41,7 @@ class Online(DrawnDrafter):
 
     The paper learns over a stream of requests, here a session is one text. The authors update every 8 requests, at a rate
     of 1e-4 with a draft of 160 M parameters; ours is for one of 1 M. Their released trainer marks the last token of every
-    check, a bonus too, and takes the law that follows it; ours takes the law that refused. `keep` is ours.
+    check, a bonus too, and takes the distribution that follows it; ours takes the distribution that rejected. `keep` is ours.
     """
 
     title = "Online speculative decoding"
@@ -57,7 +57,7 @@ class Online(DrawnDrafter):
     }
 
     length: int = param(5, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
-    every: int = param(8, low=1, high=256, unit="places", help="I, refused tokens after which the draft model learns")
+    every: int = param(8, low=1, high=256, unit="places", help="I, rejected tokens after which the draft model learns")
     rate: float = param(1e-3, low=0.0, high=0.1, step=1e-4, help="learning rate of AdamW, constant")
     loss: str = param("forward", choices=LOSSES, help="what is made smaller: KL(p || q), KL(q || p), or both to the middle")
     keep: int = param(0, low=0, high=256, unit="places", help="newest places that are learned from again; 0: none")

@@ -29,13 +29,13 @@ HITS = 1000  # places that are counted, of the datastore and of the text each
 class RASD(Drafter):
     """Retrieval-augmented speculative decoding: two trees, fused.
 
-    The draft model grows a tree as EAGLE-2 does: level by level the `width` nodes with the highest probability of their path
-    get `width` continuations each, and the best `nodes` of all stay. A search takes the longest suffix of the text, of
+    The draft model grows a tree as EAGLE-2 does: level by level the `width` nodes with the highest probability of their
+    path get `width` continuations each, and the best `nodes` of all stay. A search takes the longest suffix of the text, of
     `longest` down to `shortest` tokens, that stood before, in the text itself and in the datastore, and what followed it.
-    Pruned: a continuation stays if its first token is among the `first` likeliest of the draft model, whose law after the
-    root is there anyway. The `retrieved` most frequent prefixes of these are the second tree. Fused: each of its paths
-    follows the first tree as far as it can, and what is left of it is added there, so that the draft has the paths of both
-    trees, each once, and under a greedy sampler is accepted at least as far as either.
+    Pruned: a continuation stays if its first token is among the `first` likeliest of the draft model, whose distribution
+    after the root is there anyway. The `retrieved` most frequent prefixes of these are the second tree. Fused: each of its
+    paths follows the first tree as far as it can, and what is left of it is added there, so that the draft has the paths of
+    both trees, each once, and under a greedy sampler is accepted at least as far as either.
 
     Chosen without chance: lossless under any sampler. Costs one pass of the draft model a level; nothing for the search. The
     authors' drafter is EAGLE-2's head; that prefixes are ranked by how often they occur is our choice (their ranking is

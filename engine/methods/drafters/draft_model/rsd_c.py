@@ -18,13 +18,13 @@ from ..shared.model_tree import MOST, ModelTree, unfit
 @component
 class RSDC(DrawnDrafter):
     """Recursive speculative decoding with constant branching: every node of level d has b_d children, drawn from the draft
-    model's law without replacement, and checked in the order in which they were drawn. A law with fewer tokens than b_d
-    gives as many as it has.
+    model's distribution without replacement, and checked in the order in which they were drawn. A distribution with fewer
+    tokens than b_d gives as many as it has.
 
     The paper takes the b_d largest of log q + Gumbel noise; here they are drawn one after the other from what the earlier
-    ones leave, which is the same law of ordered tokens, takes one uniform a child, and hands the rule the law that each
-    child came from. Under a greedy sampler the children are the b_d most likely tokens. b = 1, 1, ... is a chain.
-    Lossless. Costs one pass of the draft model a level, all its nodes at once.
+    ones leave, which is the same distribution of ordered tokens, takes one uniform a child, and hands the rule the
+    distribution that each child came from. Under a greedy sampler the children are the b_d most likely tokens. b = 1, 1,
+    ... is a chain. Lossless. Costs one pass of the draft model a level, all its nodes at once.
     """
 
     title = "RSD-C (constant branching)"

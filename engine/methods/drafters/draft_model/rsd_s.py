@@ -36,12 +36,12 @@ class RSDS(DrawnDrafter):
 
     Each node has phi, the log probability of its path, and G, its phi with Gumbel noise. Its continuations get Gumbel noise
     on theirs under the condition that the largest of them is G. So the sequences of a level are drawn without replacement
-    from the draft model's law of sequences, and siblings, in falling G', from its law of tokens.
+    from the draft model's distribution of sequences, and siblings, in falling G', from its distribution of tokens.
 
     The paper perturbs all V continuations of a node, then sorts. Here they come in falling order, each when it is asked
     for: the best has the score G; the one after a score g has a Gumbel of location phi + log(mass left), cut off at g;
-    which token it is, is an independent draw from what is left. The same law, at two uniforms a node. A score says only
-    whether there is one more child, never which one, so that the check stays exact.
+    which token it is, is an independent draw from what is left. The same distribution, at two uniforms a node. A score says
+    only whether there is one more child, never which one, so that the check stays exact.
 
     Under a greedy sampler nothing is perturbed, which makes it beam search on the draft model. width 1 is a chain. Lossless.
     Costs one pass of the draft model a level. Notes: `scores`, G' of each node, and `phi`, in nats.

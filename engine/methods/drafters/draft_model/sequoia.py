@@ -23,13 +23,14 @@ EVERY = 16  # steps after which a tree is made for what was measured since
 
 @component
 class Sequoia(DrawnDrafter):
-    """A tree of fixed shape, of which every child is drawn without replacement from the draft model's law after its parent
-    and checked in the order of the draws. The shape has the most expected accepted tokens of all trees of at most `nodes`
-    nodes and `depth` levels, if the b-th child of any node is the accepted one with probability P[b].
+    """A tree of fixed shape, of which every child is drawn without replacement from the draft model's distribution after
+    its parent and checked in the order of the draws. The shape has the most expected accepted tokens of all trees of at
+    most `nodes` nodes and `depth` levels, if the b-th child of any node is the accepted one with probability P[b].
 
     P is RATES; or, with rates "measured", the share of the places visited by the check so far, among those that had a b-th
     child, at which that child was accepted, with RATES counted as 32 places. The original measures it beforehand, with a
-    wide tree of one level. The tree is made anew every 16 steps, for the steps to come, so that the text's law stays exact.
+    wide tree of one level. The tree is made anew every 16 steps, for the steps to come, so that the text's distribution
+    stays exact.
 
     With `fit` the size and depth within these limits are those with the most expected tokens per microsecond of a step:
     depth passes of the draft model and one of the target, timed on this device (the paper's hardware-aware step).

@@ -26,13 +26,15 @@ class SpecInfer(Drafter):
 
     Under a greedy sampler the children are the b_d most likely tokens, and the trees are merged: a path that several models
     propose is one node. Under a sampler that draws they are b_d independent draws, with replacement, and none is merged: a
-    token that was drawn twice is two chances for the check, each with the law of its own model, and one merged node would
-    hide the second, which bends the law of the text. So equal tokens stay siblings, and each goes on in its own tree.
+    token that was drawn twice is two chances for the check, each with the distribution of its own model, and one merged
+    node would hide the second, which bends the distribution of the text. So equal tokens stay siblings, and each goes on in
+    its own tree.
 
-    The check is multi-step: a refused child takes its law off what is left of the target's (rule `lossless`), whichever
-    model's law it is. The paper tries children in random order; here it is the order of the models, then of the draws: an
-    order that no token decides leaves the check exact. The models are used as they come; the paper trains the second on
-    what the first gets wrong (boosting, recalled). It branches by 1,1,3,1,1,1,1,1 (recalled); the default here is smaller.
+    The check is multi-step: a rejected child takes its distribution off what is left of the target's (rule `lossless`),
+    whichever model's distribution it is. The paper tries children in random order; here it is the order of the models, then
+    of the draws: an order that no token decides leaves the check exact. The models are used as they come; the paper trains
+    the second on what the first gets wrong (boosting, recalled). It branches by 1,1,3,1,1,1,1,1 (recalled); the default
+    here is smaller.
 
     Costs a pass of every model a level. Notes, nodes in the draft's order: `models`, the numbers of the models that propose
     the path to a node; `drawn_by`, the one that drew this very node, where nodes were drawn; `merged`, the proposals that

@@ -24,7 +24,7 @@ class Staged(Drafter):
     """Speculation in two stages. A table guesses the next tokens, the draft model reads them in one pass and keeps what it
     would have written, by the rule `lossless`, and adds a token of its own; and so on, until `length` tokens stand. The target
     then checks these as a chain that the draft model has drawn alone, which is what the first check makes of them: the text
-    keeps the target's law.
+    keeps the target's distribution.
 
     The table is made of the text itself: of the `ngram`-grams seen so far the most frequent follower, backing off to shorter
     ones, or what followed the same tokens the last time (`lookup`). Only committed tokens are entered. The paper's table is

@@ -28,15 +28,15 @@ RATES = ((0.6, 0.13, 0.06, 0.04, 0.025, 0.02, 0.015, 0.01),)
 
 @component
 class Eagle(DrawnDrafter):
-    """EAGLE-1. Slot t of the layer reads (f_t, e(t+1)), the target's final feature of token t and the embedding of the token
-    after it, and guesses f_{t+1}, of which the unembedding makes the law of token t + 2. After a check the true features of
-    what was accepted are read, in one pass, and stay in the layer's own cache. Then a fixed tree grows level by level on
-    guessed features; what it puts into the cache is dropped.
+    """EAGLE-1. Slot t of the layer reads (f_t, e(t+1)), the target's final feature of token t and the embedding of the
+    token after it, and guesses f_{t+1}, of which the unembedding makes the distribution of token t + 2. After a check the
+    true features of what was accepted are read, in one pass, and stay in the layer's own cache. Then a fixed tree grows
+    level by level on guessed features; what it puts into the cache is dropped.
 
-    Under a sampler that draws, siblings are drawn without replacement from the guessed law, under the same sampler; under a
-    greedy one they are the most likely tokens. Lossless. Costs one pass of the layer and the unembedding a level; the first
-    level rests on true features, the deeper ones on guesses. The tree has the most expected tokens under the rank
-    accuracies measured in training; the original's is a fixed one of 25 nodes.
+    Under a sampler that draws, siblings are drawn without replacement from the guessed distribution, under the same
+    sampler; under a greedy one they are the most likely tokens. Lossless. Costs one pass of the layer and the unembedding a
+    level; the first level rests on true features, the deeper ones on guesses. The tree has the most expected tokens under
+    the rank accuracies measured in training; the original's is a fixed one of 25 nodes.
     """
 
     title = "EAGLE-1"

@@ -22,9 +22,9 @@ class Eagle2(BeamTree):
     not change the choice any more is left out.
 
     Nodes are chosen without chance, also under a sampler that draws: one-hot for the rule, hence lossless. Scores are then
-    under the law after the sampler, by which nodes are accepted; the original scores before it. Costs a pass of the layer
-    and the unembedding a level. The paper's tree is nodes=59, depth=8, width=10 (60 with the root, 7 passes ahead); ours
-    is smaller by default, since on a CPU a pass of many rows is no cheaper by the row.
+    under the distribution after the sampler, by which nodes are accepted; the original scores before it. Costs a pass of
+    the layer and the unembedding a level. The paper's tree is nodes=59, depth=8, width=10 (60 with the root, 7 passes
+    ahead); ours is smaller by default, since on a CPU a pass of many rows is no cheaper by the row.
     """
 
     title = "EAGLE-2"

@@ -20,15 +20,16 @@ from ..shared.union import union
 @component
 class ReDrafter(HeadState):
     """The net reads the target's final feature of the token before the root, which stays the same for the whole draft, and
-    the tokens from the root on, one a step. Beam search: each of `width` beams goes on with any of the `top` likeliest tokens
-    of its law, which is normalised over these; of all that are new, the `width` with the highest probability of the whole
-    beam stay. After `length` steps the beams become a tree, in which what they have in common stands once, so that the target
-    reads it once: the very logits that it would give each beam alone.
+    the tokens from the root on, one a step. Beam search: each of `width` beams goes on with any of the `top` likeliest
+    tokens of its distribution, which is normalised over these; of all that are new, the `width` with the highest
+    probability of the whole beam stay. After `length` steps the beams become a tree, in which what they have in common
+    stands once, so that the target reads it once: the very logits that it would give each beam alone.
 
-    Beams are chosen, not drawn. The authors' code accepts their tokens with min(1, p / q), q being the net's law, and takes the
-    beam that is accepted furthest; both favour what the net likes, and under a sampler that draws the text no longer has the
-    target's law (`tests/methods/test_redrafter.py` counts how far off it is). Here nodes are one-hot for the rule: accepted
-    with what is left of p. So it is lossless under any sampler with the rule `lossless`; under a greedy one both are the same.
+    Beams are chosen, not drawn. The authors' code accepts their tokens with min(1, p / q), q being the net's distribution,
+    and takes the beam that is accepted furthest; both favour what the net likes, and under a sampler that draws the text no
+    longer has the target's distribution (`tests/methods/test_redrafter.py` counts how far off it is). Here nodes are
+    one-hot for the rule: accepted with what is left of p. So it is lossless under any sampler with the rule `lossless`;
+    under a greedy one both are the same.
 
     The authors' defaults are 10 beams of 4 tokens, the root among them; their examples run 45 of 5. Costs one step of the net
     and the unembedding a level, all beams at once. At the first step after a prompt of one token the target has no state yet
@@ -47,7 +48,7 @@ class ReDrafter(HeadState):
 
     width: int = param(10, low=1, high=64, unit="beams", help="beams that are kept")
     length: int = param(3, low=1, high=16, unit="tokens", help="of each beam, the root left out")
-    top: int = param(50, low=1, high=1024, unit="tokens", help="likeliest tokens of a law that a beam may go on with")
+    top: int = param(50, low=1, high=1024, unit="tokens", help="likeliest tokens of a distribution that a beam may go on with")
 
     @property
     def branches(self) -> bool:

@@ -31,10 +31,10 @@ class EarlyExit(Drafter):
     cache, and the check goes on from there with the stored states. What single tokens ran above it is dropped: it has read
     entries that the rule had filled from exit states. Where a part asks for attention, the check begins at the first layer.
 
-    The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure than
-    `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the exit's
-    law. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit; on others an early exit is
-    seldom right. The paper's example leaves after 8 of 32 layers and drafts 6 tokens.
+    The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure
+    than `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the
+    exit's distribution. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit; on others
+    an early exit is seldom right. The paper's example leaves after 8 of 32 layers and drafts 6 tokens.
     """
 
     title = "Early exit (LayerSkip)"

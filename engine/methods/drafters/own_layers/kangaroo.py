@@ -29,7 +29,7 @@ class Kangaroo(Drafter):
     The keys and values of the layers below E stay pending in the target's own cache, and the check goes on from layer E with
     the stored states, so these layers run once per token; only where a part asks for attention they run again. The
     adapter's own cache keeps what was accepted. The adapter's cache of the prompt takes one pass of the layers below E at
-    the start. A sampler that draws draws from the draft's law. Lossless.
+    the start. A sampler that draws draws from the draft's distribution. Lossless.
     """
 
     title = "Kangaroo"

@@ -24,9 +24,9 @@ class LayerSkip(Drafter):
     The chain ends when the draft is less sure than `stop` of the token it just wrote (its probability before the sampler,
     as in the official code, so that temperature and truncation do not move it), or where the schedule ends it. With
     `siblings`, alternatives to each chain token ride along, fewer the surer the draft was (3, 5, 8 or 10): SWIFT's
-    caterpillar. Under a sampler that draws, the chain is drawn from the skipping model's law and siblings are left out, so
-    that each node has its law. Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that
-    it runs. `swift` searches the set while it decodes.
+    caterpillar. Under a sampler that draws, the chain is drawn from the skipping model's distribution and siblings are left
+    out, so that each node has its distribution. Lossless for any skip set. Costs no memory; a draft pass costs the share of
+    sub-layers that it runs. `swift` searches the set while it decodes.
     """
 
     title = "Layer skip (SWIFT, fixed set)"

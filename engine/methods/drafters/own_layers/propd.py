@@ -25,10 +25,10 @@ class ProPD(Drafter):
     if its token is among the `top` first at its parent, and if its parent stays. The rows of the others are taken out of the
     pending keys and values and out of the states, and the check goes on from layer `layers` with the rows that are left.
 
-    Only candidates are lost, and none by a draw, so that the text keeps the target's law under any sampler; what is left has
-    the very logits that the whole tree would have given it, since no node sees a sibling. A tree of n nodes of which k stay
-    costs `layers` layers of n + 1 rows, a small unembedding, and the other layers of k + 1 rows. Where a part asks for
-    attention, the check begins again at the first layer, with the pruned tree.
+    Only candidates are lost, and none by a draw, so that the text keeps the target's distribution under any sampler; what
+    is left has the very logits that the whole tree would have given it, since no node sees a sibling. A tree of n nodes of
+    which k stay costs `layers` layers of n + 1 rows, a small unembedding, and the other layers of k + 1 rows. Where a part
+    asks for attention, the check begins again at the first layer, with the pruned tree.
 
     The paper trains an early head and sizes the tree by measured step times (recalled); here the head is the model's own,
     which knows little in the first layers, and the size is the tree's. Notes: `proposed` nodes, `nodes` that stay, as numbers

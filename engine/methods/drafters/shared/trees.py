@@ -20,7 +20,7 @@ SHAPED = {
     "ranks": Note("node", "rank", what="of the guess at its place, the best 0"),
     "expected": Note("series", "expected", "tokens", "of a step, by the rates that the tree was made for"),
 }
-PATH = Note("node", "score", "nats", "log-probability of the path, by the draft's own law", summed=True)
+PATH = Note("node", "score", "nats", "log-probability of the path, by the draft's own distribution", summed=True)
 
 @dataclass(frozen=True)
 class Template:
