@@ -697,8 +697,7 @@ MORE_LINES = {
     "app.routes.cache.add": 240,
     "app.routes.debugger.add": 89,
     "app.routes.hardware.add": 72,
-    "app.routes.library.add": 99,
-    "app.server.app": 144,
+    "app.routes.library._forms": 72,
     "engine.replay.fork.Fork.__init__": 64,
     "engine.session.Session.__init__": 76,
 }
