@@ -755,7 +755,6 @@ LONGER = {
     "debugger.whatif": 148,
     "hardware": 191,
     "library": 321,
-    "report": 132,
     "scope.cache": 278,
     "scope.card": 171,
     "scope.lanes": 131,

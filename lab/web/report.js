@@ -39,7 +39,7 @@ export function page(element) {
   };
   const named = (row) => row.title || (row.text && begins(row.text)) || `run ${row.run.slice(0, 8)}`;
   /** What tells runs of one method apart, each with a way into it. */
-  const told = (row) => [
+  const apart = (row) => [
     h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
     ...(row.steps === undefined ? [] : [h("span", { class: "quiet" }, plural(row.steps, "step"))]),
     ...(row.tau ? [h("span", { class: "quiet" }, `${row.tau.toFixed(2)} tokens per pass`)] : []),
@@ -85,7 +85,7 @@ export function page(element) {
     const list = h("ul", null,
       rows.map((row, i) =>
         h("li", null,
-          h("label", null, boxes[i], h("span", { class: "name" }, named(row))), told(row))
+          h("label", null, boxes[i], h("span", { class: "name" }, named(row))), apart(row))
       ));
     return h("div", { class: "group" }, go,
       h("details", { open: here && wanted.size < rows.length },

@@ -1,4 +1,5 @@
-/* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger there. */
+/* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger
+ * there. */
 import { button, h, plural, s } from "../scope.js";
 import { fragment } from "../address.js";
 
@@ -22,8 +23,8 @@ const meets = (death, where) => Object.entries(where).every(([name, value]) => S
 const place = (death, runs) =>
   fragment([`run=${runs[death.run]}`, `step=${death.step}`, `node=${death.node + 1}`], "debugger");
 
-/** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where, words): list
- *  those that a row counts. */
+/** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where, words):
+ *  list those that a row counts. */
 export function table({ title, about, head, rows, bars, below, where = [] }, deaths = [], runs = [], show = null) {
   const under = where.map((one) => deaths.filter((death) => meets(death, one)));
   const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : [])];
@@ -45,7 +46,8 @@ export function table({ title, about, head, rows, bars, below, where = [] }, dea
     below.map((sentence) => h("p", { class: "quiet" }, sentence)));
 }
 
-/** The rejections one by one. total: of them, also those that are not listed;  begins: how the prompts of the runs begin. */
+/** The rejections one by one. died: how many there are, also not listed ones;  begins: how the prompts of the runs
+ *  begin. */
 export function rejections({ deaths, died, begins }, runs) {
   let where = {}, words = "", many = SHOWN;
   const about = h("p", { class: "quiet", role: "status" }), rows = h("tbody");
