@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.http.late import Late
+from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
 from decodescope.app.routes import catalogue as methods
 from decodescope.app.routes import compare as comparing
@@ -50,7 +51,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     _errors(api)
     web.add(api, play, refused)
     debugging.add(api, play, refused)  # before what takes any other word behind a run
-    for route in (runs, files, knob_files, pricing, comparing, methods, caching, reports):
+    for route in (runs, files, knob_files, pricing, comparing, methods, caching, reports, batches):
         route.add(api, play, refused)
 
     @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])

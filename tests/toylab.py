@@ -43,6 +43,7 @@ class Words:
     def __init__(self, texts: list[str] | None = None):
         self.texts = texts or [f" {letter}" for letter in "abcdefghijklm"]
         self.vocab = len(self.texts)
+        self.has_chat = False
 
     def encode(self, text: str) -> list[int]:
         return [ord(x) % 13 for x in text]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
+from decodescope.app.runs.batch import drafts
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds, of_labbench, of_text
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
@@ -92,7 +93,7 @@ class Decoded:
         self.folder = None if args.traces is None else _folder(args.traces)
         self.prompts = prompts(args.prompts, args.short)
         method = compose(args)
-        if "drafter" not in method.strategy.uses or not method.drafter.drafts:
+        if not drafts(method):
             raise Refusal("This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M.")
         self.method = method
         for text in ignored(args, method):

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.responses import Response
 
 from decodescope.app.refusal import Refused, sentence
+from decodescope.app.runs.batch import MOST
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import GONE, Play
 from decodescope.engine.core.refusal import Refusal
@@ -22,7 +23,6 @@ from .library import FRESH, GOING, LARGEST
 if TYPE_CHECKING:
     from decodescope.lab.reports.report import Report
 
-MOST = 64  # runs of one report
 
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Choice:
-    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes."""
+    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes.
+    chat: whether the prompt is a user's turn, put into the target's chat template where it has one."""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seed: int = 0
     max_new: int = 64
+    chat: bool = False
 
 
 @dataclass(frozen=True)

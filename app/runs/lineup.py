@@ -33,16 +33,16 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
     if not isinstance(warm, int | float) or not 0 < warm <= HOTTEST:
         raise Refused(f"The temperature must lie in (0, {HOTTEST:g}].")
     common: dict[str, Any] = {"prompt": str(said.get("prompt") or ""), "seed": said["seed"], "max_new": said["new"]}
-    choices = []
-    for text in map(str, methods):
-        if text in PRESETS:
-            choice = Choice("", PRESETS[text].names, PRESETS[text].settings)
-        elif text.startswith("{"):
-            choice = from_json(text)
-        else:
-            raise Refused(f"There is no preset {text[:40]!r} here: choose one of the list.")
-        choices.append(replace(_sampled(choice, sampler, float(warm)), **common))
-    return choices
+    return [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in map(str, methods)]
+
+
+def choice_of(text: str) -> Choice:
+    """The method of a preset, or of settings as text. Raises Refused."""
+    if text in PRESETS:
+        return Choice("", PRESETS[text].names, PRESETS[text].settings)
+    if text.startswith("{"):
+        return from_json(text)
+    raise Refused(f"There is no preset {text[:40]!r} here: choose one of the list.")
 
 
 def _sampled(choice: Choice, sampler: str, warm: float) -> Choice:

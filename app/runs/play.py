@@ -39,6 +39,10 @@ GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
 
 
+class Full(Refused):
+    """So many runs wait that no other is queued."""
+
+
 class Play(Shelf):
     """Models, worker and runs behind the page.
 
@@ -177,7 +181,7 @@ class Play(Shelf):
             return Session(
                 target,
                 method or self.method(choice),
-                encode(target, choice.prompt),
+                encode(target, choice.prompt, choice.chat and target.tokenizer is not None and target.tokenizer.has_chat),
                 models=others,
                 max_new_tokens=choice.max_new,
                 seed=choice.seed,
@@ -230,7 +234,7 @@ class Play(Shelf):
         try:
             return self._worker().submit(session, paused=paused)
         except QueueFull as error:
-            raise Refused(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
+            raise Full(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
 
     def has_disk(self) -> None:
         """Make the folder of the traces. Raises Refused if its disk is nearly full, OSError."""
@@ -324,6 +328,10 @@ class Play(Shelf):
         """Runs that will be served before this one."""
         job = self._jobs.get(channel.run)
         return self._runner.ahead(job) if self._runner is not None and job is not None else 0
+
+    def job(self, channel: Channel) -> Job | None:
+        """What the worker has of a run; None, where it has forgotten it."""
+        return self._jobs.get(channel.run)
 
     def act(self, channel: Channel, action: str) -> bool:
         """Stop, pause, resume or step a run; whether it could still be done."""

@@ -1,0 +1,74 @@
+"""Batches: the routes by which a page reads a set of prompts and runs one method on all of them.
+
+POST /ds/prompts           {"text", "file"} or {"bench"}, as app/runs/prompts.py reads them: how many there are of which kinds
+POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new"}: begins the runs; method is a preset,
+                           settings as text, or the id of a recorded run
+GET  /ds/batch/ID          where they stand: k of n, tokens, and each prompt with its run or why it was refused
+POST /ds/batch/ID/stop     ends them; what was recorded stays
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from decodescope.app.http.body import body_of
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.batch import MOST, Batch, Batches
+from decodescope.app.runs.lineup import choice_of
+from decodescope.app.runs.play import RUN, Choice, Play
+from decodescope.app.runs.prompts import asked, offered
+from decodescope.app.runs.recipe import recorded
+from decodescope.engine.bench.questions import kinds
+
+from .hardware import answer
+
+BODY = 16 << 20  # bytes of a set of prompts
+
+
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+    batches = Batches()
+
+    @api.post("/ds/prompts")
+    async def prompts(request: Request) -> Response:
+        whole = await asyncio.to_thread(offered, await body_of(request, BODY))
+        return answer({"count": len(whole), "kinds": kinds(whole), "most": MOST})
+
+    @api.post("/ds/batch")
+    async def begin(request: Request) -> Response:
+        said = await body_of(request, BODY)
+
+        def work() -> dict[str, Any]:
+            choice = _choice(play, said)
+            return batches.add(Batch(play, choice, asked(said, MOST))).begin().record()
+
+        return answer(await asyncio.to_thread(work))
+
+    @api.get("/ds/batch/{name}")
+    async def state(name: str) -> Response:
+        return answer(await asyncio.to_thread(lambda: batches.of(name).record()))
+
+    @api.post("/ds/batch/{name}/stop")
+    async def stop(name: str) -> Response:
+        await asyncio.to_thread(lambda: batches.of(name).stop())
+        return answer(await asyncio.to_thread(lambda: batches.of(name).record()))
+
+
+def _choice(play: Play, said: dict[str, Any]) -> Choice:
+    """The method of a question, with its seed and new tokens. Raises Refused."""
+    method, numbers = said.get("method"), [said.get(x) for x in ("seed", "new")]
+    if not isinstance(method, str) or not all(type(x) is int for x in numbers):
+        raise Refused('Send {"method": ..., "seed": n, "new": n}: a preset, settings or a run, and two whole numbers.')
+    given: dict[str, Any] = dict(zip(("seed", "max_new"), numbers, strict=True))
+    if not RUN.fullmatch(method):
+        return replace(choice_of(method), **given)
+    channel = play.find(method)
+    if channel is None or channel.wire is None:
+        raise Refused("The run whose method is wanted is not here any more: choose another method.")
+    return replace(recorded(channel.wire.header), **given)
