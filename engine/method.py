@@ -118,7 +118,11 @@ class Method:
 
     def said(self) -> dict[str, dict[str, Any]]:
         """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
-        return {kind: {"usual": x.name == usual(kind).name, **x.says()} for kind, x in self.parts().items()}
+        changes = {"strategy": self.strategy.changes, "acceptance": "" if self._exact else self.acceptance.changes}
+        return {
+            kind: {"usual": x.name == usual(kind).name, **x.says(), **({"changes": why} if (why := changes.get(kind)) else {})}
+            for kind, x in self.parts().items()
+        }
 
     def parts(self) -> dict[str, Component]:
         """kind -> part."""
@@ -147,8 +151,13 @@ class Method:
     def lossless(self) -> bool:
         """Whether the text has the target's own law under this sampler: nothing in the method changes it."""
         parts = self.strategy.lossless and self.policy.lossless and self.depth.exact
+        return parts and self._exact
+
+    @property
+    def _exact(self) -> bool:
+        """Whether the rule, with these drafts and this sampler, changes nothing."""
         exact = self.acceptance.lossless or (self.acceptance.matches and self.sampler.greedy)
-        return parts and (exact or (not self.drafter.drafts and self.acceptance.draws))
+        return exact or (not self.drafter.drafts and self.acceptance.draws)
 
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""

@@ -19,6 +19,7 @@ class BorrowedRule(AcceptanceRule):
     title = "Patience"
     source = "made up for a test"
     lossless = False
+    changes = "the test is easier by some nats"
     telling = Telling(
         num="f",
         title="patience",

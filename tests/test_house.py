@@ -754,7 +754,7 @@ LONGER = {
     "debugger.watches": 135,
     "debugger.whatif": 148,
     "hardware": 191,
-    "library": 321,
+    "library": 314,
     "scope.cache": 278,
     "scope.card": 171,
     "scope.lanes": 131,

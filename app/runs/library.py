@@ -18,6 +18,7 @@ from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceErro
 from decodescope.engine.trace import Limits as TraceLimits
 from decodescope.engine.trace.events import Step
 from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
 from decodescope.lab.wire.wire import Wire, encode
 
 from .channel import UPDATE
@@ -64,6 +65,7 @@ class Library:
                 row = self._row(example.path, example.run, until + AT_ONCE_S)
                 rows.append({**row, "title": example.title, "about": example.about, "example": True})
             self._known = {path: said for path, said in self._known.items() if path.exists()}
+        _part(rows)
         more = any(row.get("pending") for row in rows)
         return {"rows": rows, "bytes": held, "most": self.play.limits.keep << 20, "more": more}
 
@@ -179,6 +181,18 @@ class Library:
                         one.unlink(missing_ok=True)
 
 
+def _part(rows: list[dict[str, Any]]) -> None:
+    """Say of every run whose text may differ where it parts from a plain run with its settings, if there is one; `wrote`,
+    `plain` and `setting` of the rows are gone then."""
+    plain = {row["setting"]: row["wrote"] for row in rows if row.get("plain") and "wrote" in row}
+    for row in rows:
+        if row.get("lossless") is False and "wrote" in row and row["setting"] in plain:
+            row["away"] = away(row["wrote"], plain[row["setting"]])
+    for row in rows:
+        for name in ("wrote", "plain", "setting"):
+            row.pop(name, None)
+
+
 def _told_of(path: Path) -> dict[str, Any]:
     """What a row says of a trace: its method, model, text and figures; of one that cannot be read, why not."""
     try:
@@ -189,12 +203,14 @@ def _told_of(path: Path) -> dict[str, Any]:
         head = trace.header
         said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
         said |= {"called": parts.called(head), "drafts": parts.said(head, "drafter").get("drafts", True)}
+        said |= {"lossless": head.lossless, "mark": text_mark(head), "plain": is_plain(head), "setting": setting(head)}
         said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
         if path.name.endswith(PARTIAL):
             said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
         if path.stat().st_size > SUMMED:
             return said
         summary = summarise(trace)
+        said["wrote"] = trace.tokens[len(head.prompt) :]
         said |= {"tokens": summary.tokens, "tau": summary.tau, "rate": summary.tokens_per_s, "end": summary.end}
         return said | {"bars": _bars([len(step.emitted) for step in trace.steps]), "text": _text(trace)}
     except ValueError as error:  # a record in the middle is bad

@@ -16,6 +16,7 @@ from decodescope.app.refusal import Refused, told
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace
 from decodescope.engine.trace.parts import called
+from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
 from decodescope.lab.decision.table import safe
 from decodescope.lab.views.contrast import Side, chance, contrast
 
@@ -72,6 +73,9 @@ class Figures:
                 contrasted = contrast(a, b, names)
                 texts = [a.text_of(contrasted.at), b.text_of(contrasted.at)]
                 pairs.append({"a": i, "b": j, **contrasted.record(), "texts": texts, "chance": chance(a, b, contrasted, names)})
+        for row, (side, _) in zip(rows, sides, strict=True):
+            if side is not None and not side.header.lossless:
+                row["away"] = _away(side, [(letter, one) for letter, (one, _) in zip(LETTERS, sides, strict=False)])
         return {"rows": rows, "pairs": pairs}
 
     def table(self, channels: Sequence[Channel], base: int, rounds: dict[str, Any] | None) -> dict[str, Any]:
@@ -114,6 +118,14 @@ class Figures:
         return row
 
 
+def _away(side: Side, others: Sequence[tuple[str, Side | None]]) -> str:
+    """Where a text that may differ parts from that of a plain run with its settings, in words; empty: there is no such run."""
+    begun = ((letter, x) for letter, x in others if x is not None and is_plain(x.header))
+    alike = ((letter, x) for letter, x in begun if setting(x.header) == setting(side.header))
+    letter, plain = next(alike, ("", None))
+    return "" if plain is None else away(side.tokens, plain.tokens, f"plain decoding ({letter})")
+
+
 def _side(channel: Channel) -> Side:
     if channel.over and channel.path.is_file():
         with closing(open_trace(channel.path)) as trace:
@@ -135,6 +147,7 @@ def _figures(side: Side) -> dict[str, Any]:
         "model": str(h.model.get("name", ""))[:80],
         "seed": h.seed,
         "lossless": h.lossless,
+        "mark": text_mark(h),
         "tokens": len(side.tokens),
         "steps": s.steps,
         "passes": s.target_passes,

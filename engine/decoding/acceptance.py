@@ -99,13 +99,15 @@ class NoLaw(ValueError):
 
 
 class AcceptanceRule(Component):
-    """Base of every rule. `lossless`: the text keeps the target's law. `matches`: under a greedy law it is exact matching.
+    """Base of every rule. `lossless`: the text keeps the target's law; `changes`: if not, why it may differ, in a few
+    words. `matches`: under a greedy law it is exact matching.
     `exact_for`: the kinds of proposal for which the rule does what it says; a method with another kind is refused.
     `chain_only`: it reads no tree. `telling`: what it says of its test to whoever checks, tells or draws it: nobody else knows
     a rule."""
 
     kind = "acceptance"
     lossless: ClassVar[bool] = True
+    changes: ClassVar[str] = ""
     matches: ClassVar[bool] = True
     exact_for: ClassVar[frozenset[Proposal]] = frozenset({"onehot", "iid", "without_replacement", "mixed"})
     chain_only: ClassVar[bool] = False

@@ -14,7 +14,7 @@ class Strategy(Component):
     """Base of every strategy.
 
     uses:     the kinds of parts it consults; setting another is refused, not ignored
-    lossless: whether the text keeps the target's law
+    lossless: whether the text keeps the target's law;  changes: if not, why the text may differ, in a few words
     verdicts: whether a step is a draft, its tests by the acceptance rule and a token of the target's own, so that a record
               tells its verdict again, and one can be forced
     """
@@ -23,6 +23,7 @@ class Strategy(Component):
     uses: ClassVar[frozenset[str]] = frozenset()
     verdicts: ClassVar[bool] = False
     lossless: ClassVar[bool] = True
+    changes: ClassVar[str] = ""
 
     def says(self) -> dict[str, Any]:
         return {"uses": sorted(self.uses), "verdicts": self.verdicts}

@@ -52,6 +52,7 @@ class Forced(AcceptanceRule):
 
     title = "Forced"
     lossless = False
+    changes = "verdicts were forced"
 
     def __init__(self, rule: AcceptanceRule, forced: Mapping[int, bool]):
         self.rule, self.forced = rule, dict(forced)

@@ -33,7 +33,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
 
     usual:    it is the one that a method has where nothing is chosen
     uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule;  greedy: of a sampler
-    does, column: of a policy
+    does, column: of a policy;  changes: of a strategy or rule: why the text may differ from the target's
     """
     whole = header.parts.get(kind, _older(header, kind))
     words = whole if isinstance(whole, dict) else {}
@@ -83,7 +83,7 @@ def _is_zone(row: Any) -> bool:
 _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy"), _is_switch),
     **dict.fromkeys(("uses", "does"), _are_words),
-    **dict.fromkeys(("speaks", "column"), _is_word),
+    **dict.fromkeys(("speaks", "column", "changes"), _is_word),
 }
 
 # ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header

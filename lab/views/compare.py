@@ -12,6 +12,7 @@ import traitlets
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.given import trace_of
 from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.whose import text_mark
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import Wire
 from decodescope.lab.words.style import percent, size
@@ -119,7 +120,7 @@ def _figures(a: Trace, b: Trace) -> list[Difference]:
         Difference("trials accepted", *share),
         row("tokens/s, this machine", x.tokens_per_s, y.tokens_per_s, ".1f"),
         Difference("KV cache at the end", size(x.kv_bytes_held), size(y.kv_bytes_held), ratio),
-        Difference("keeps the target's distribution", "yes" if x.lossless else "no", "yes" if y.lossless else "no"),
+        Difference("text", text_mark(a.header), text_mark(b.header)),
     ]
 
 

@@ -10,6 +10,7 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.given import trace_of
 from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.whose import text_mark
 from decodescope.lab.wire.messages import PLENTY, messages
 from decodescope.lab.wire.wire import encode as as_json
 from decodescope.lab.words.style import STATUS_OF_ORIGIN, WORDS, count, percent
@@ -119,7 +120,7 @@ def _card(trace: Trace, first: int, last: int) -> str:
         rows.append((kind, "; ".join(_part(x) for x in stages)))
     rows += [
         ("seed", str(h.seed)),
-        ("text", "the target's own distribution" if h.lossless else "the method changes the target's distribution"),
+        ("text", text_mark(h)),
         ("type, device", f"{h.dtype} on {h.device}, {h.threads} threads"),
         ("versions", f"decodescope {h.project or '?'}, torch {h.torch or '?'}, trace schema {h.schema}"),
         ("run", f"{h.run or '?'}, {h.created or 'no date'}"),

@@ -17,6 +17,16 @@ const live = going({
   show: (id) => (open(id), go("lab")),
 });
 
+/** A time as people say it: today 14:05, Monday, 3 Feb. */
+const when = (seconds) => {
+  const at = new Date(1000 * seconds),
+    days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(at).setHours(0, 0, 0, 0)) / 86400000);
+  const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  if (days < 2) return `${["today", "yesterday"][Math.max(0, days)]} ${time}`;
+  return at.toLocaleDateString("en-GB",
+    days < 7 ? { weekday: "long" } : { day: "numeric", month: "short", ...(days > 300 ? { year: "numeric" } : {}) });
+};
+
 export function page(element) {
   let rows = [], held = null, chosen = [], words = "", renaming = null, turn = 0;
 
@@ -71,14 +81,6 @@ export function page(element) {
   const matching = () => {
     const parts = words.toLowerCase().split(/\s+/).filter(Boolean);
     return rows.filter((row) => !row.example && parts.every((part) => sought(row).includes(part)));
-  };
-  const when = (seconds) => {
-    const at = new Date(1000 * seconds),
-      days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(at).setHours(0, 0, 0, 0)) / 86400000);
-    const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-    if (days < 2) return `${["today", "yesterday"][Math.max(0, days)]} ${time}`;
-    return at.toLocaleDateString("en-GB",
-      days < 7 ? { weekday: "long" } : { day: "numeric", month: "short", ...(days > 300 ? { year: "numeric" } : {}) });
   };
 
   // ---- reading
@@ -247,7 +249,8 @@ export function page(element) {
     const note = row.trouble || row.damage;
     const cells = note && row.trouble
       ? [h("td", { class: "wrong", colspan: 6 }, row.trouble)]
-      : [h("td", { class: "method" }, row.called || "", note ? h("small", null, `${note}`) : null),
+      : [h("td", { class: "method", title: row.mark }, row.called || "", note ? h("small", null, `${note}`) : null,
+          row.lossless === false ? h("small", null, row.away || "text may differ") : null),
         h("td", { class: "model" }, row.model),
         h("td", { class: "bars" }, row.bars?.length ? bars(row.bars) : row.pending ? "reading…" : ""),
         h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)),

@@ -20,6 +20,7 @@ from decodescope.engine.trace.events import CacheChange, End, Header, Piece, Pre
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
+from decodescope.engine.trace.whose import is_plain, mark, setting
 from decodescope.lab.cost.passes import Passes, machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
@@ -55,6 +56,8 @@ class Wire:
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
+    text, in the head: one mark for the run, whether its text is the target's and why not; plain: it is plain decoding;
+    setting: runs of which it is equal would have one text if both were lossless (`engine/trace/whose.py`).
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 
@@ -107,6 +110,9 @@ class Wire:
             "telling": None if self._telling is None else told(self._telling),
             "tells": notes.declarations(h),
             "lossless": h.lossless,
+            "text": list(mark(h)),
+            "plain": is_plain(h),
+            "setting": setting(h),
             "seed": h.seed,
             "max_new": h.max_new_tokens,
             "created": h.created,

@@ -24,6 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
     "plain": dict(sampler="temperature"),
     "plain greedy": dict(),
+    "heavy": dict(policy=("h2o", {"heavy": 2, "recent": 2})),
     "jacobi": dict(strategy=("jacobi", {"block": 4})),
     "beam": dict(strategy=("beam", {"width": 3})),
 }

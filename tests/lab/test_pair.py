@@ -125,6 +125,18 @@ def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guesse
     assert drawn.page.locator(".parted").count() == 0
 
 
+def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(drawn: Drawn, plain: Trace) -> None:
+    heavy = run("heavy")
+    at = next(k for k, (x, y) in enumerate(zip(plain.emitted, heavy.emitted, strict=False), 1) if x != y)
+    open_pair(drawn, heavy, plain)
+    marks = drawn.page.locator(".run .of-text").all_inner_texts()
+    why = "text may differ, because: entries leave the cache (h2o)"
+    assert marks == [f"{why}, parted from plain decoding (B) at token {at}", "the target's text"]
+    drawn.run("() => both.against(1)")
+    assert drawn.page.locator(".run .of-text").all_inner_texts() == marks
+    assert f"are the same up to token {at - 1}" in drawn.text(".parts") or at == 1
+
+
 def test_two_streams_that_arrive_are_followed_and_then_held(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     drawn.run("() => { window.both = S.pair(place, {}); }")
     one, two = told(plain), told(guessed)

@@ -1,4 +1,4 @@
-"""A schedule stands among the stations of the method where one decides, and nowhere else."""
+"""The stations of the method: a schedule where one decides, and one mark for the text of the whole run."""
 
 from __future__ import annotations
 
@@ -22,3 +22,20 @@ def test_strip_shows_the_schedule_that_decides(drawn: Drawn, schedule, seen: str
     if seen is not None:
         station = drawn.page.locator(".station", has=drawn.page.get_by_text("Schedule", exact=True))
         assert station.locator("b").inner_text() == "confidence" and station.locator(".knobs").inner_text() == seen
+
+
+@pytest.mark.parametrize(
+    ("parts", "mark"),
+    [
+        ({"policy": ("streaming_llm", {"recent": 2})}, "text may differ, because: entries leave the cache (streaming llm)"),
+        ({"depth": ("confidence_exit", {})}, "text may differ, because: layers are left out (confidence exit)"),
+        ({"drafter": ("draft_model", {"length": 3})}, "the target's text"),
+    ],
+)
+def test_one_mark_says_whose_text_the_whole_run_wrote(drawn: Drawn, parts, mark: str) -> None:
+    data = told(toys.decode(toys.method(**parts), count=12).sink)
+    drawn.run("(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }", data)
+    assert drawn.text(".whose").lower() == mark
+    words = [x.split("  ")[0] for x in drawn.page.locator(".station .what").all_inner_texts()]
+    assert ("Rule" in words) is ("drafter" in parts), "no rule stands where nothing is tested"
+    assert "own law" not in drawn.text(".stations"), "the rule's station says nothing of the whole run"

@@ -29,6 +29,7 @@ class Leniency(AcceptanceRule):
     title = "Leniency"
     source = "Zhou et al. 2024 (DistillSpec), arXiv:2310.08461; Leviathan et al. 2023, arXiv:2211.17192, leniency"
     lossless = False
+    changes = "tests are easier than the target's distribution"
     telling = Telling(
         num="f",
         left="what leniency left of",

@@ -30,6 +30,7 @@ class Typical(AcceptanceRule):
     title = "Typical acceptance (Medusa)"
     source = "Cai et al. 2024, arXiv:2401.10774, section 2.3.2; FasterDecoding/Medusa, medusa/model/utils.py, fast"
     lossless = False
+    changes = "what the target finds likely enough is kept"
     telling = Telling(
         den="b",
         path="longest",

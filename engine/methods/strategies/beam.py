@@ -36,6 +36,7 @@ class Beam(Strategy):
     source = "Graves 2012, arXiv:1211.3711; length penalty: Wu et al. 2016, arXiv:1609.08144, section 7"
     uses = frozenset({"policy"})
     lossless = False
+    changes = "the continuation with the best sum is kept"
 
     width: int = param(4, low=1, high=32, unit="hypotheses", help="B")
     alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")

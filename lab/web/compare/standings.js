@@ -78,9 +78,7 @@ export function standings({ refuse, changed, apart }) {
         return h("tr", null,
           h("th", { scope: "row" }, h("b", null, LETTERS[k]), " ", row.method || "",
             h("small", null,
-              [row.model, begun && (`${row.lossless ? "keeps" : "changes"} the target's distribution`)].filter(
-                Boolean
-              ).join(", "))), cells.map((x) => h("td", null, x)));
+              [row.model, row.mark, row.away].filter(Boolean).join(", "))), cells.map((x) => h("td", null, x)));
       }));
       list.replaceChildren(
         ...pairs.map((x) =>

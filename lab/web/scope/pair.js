@@ -68,7 +68,8 @@ export function pair(element, options = {}) {
     for (const way of Object.keys(ways)) set(ways[way], { "aria-pressed": way === place.way });
     strip.draw(stores.map((store) => store.head));
     const against = { store: stores[base], letter: letters[base] };
-    heads.forEach((one, k) => one.draw(stores[k], against, () => options.ratio?.(k), ended));
+    const away = parts.fromPlain();
+    heads.forEach((one, k) => one.draw(stores[k], against, () => options.ratio?.(k), ended, away[k]));
     const splits = parts.splits(base);
     clock.draw({ courses, at, most, longest, parts: parts.firsts(splits, base), width });
     parts.draw(splits, base, ended);

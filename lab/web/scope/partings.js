@@ -7,16 +7,27 @@ import { grouped, plural } from "./numbers.js";
 /** show(token): go there; why(k, split): more about it, or nothing; mark(k, token): mark it in run k, or null. */
 export function partings(letters, stores, { show, why, mark }) {
   const element = h("div", { class: "parts" });
-  const compared = [];
+  const compared = letters.map(() => []);
   let drawn = "";
 
   /** Where each run parts from run `base`: {at, a, b}, or {at, same}. */
   function splits(base) {
     return stores.map((store, k) => {
-      if (compared[k]?.from !== base || compared[k].count > store.count)
-        compared[k] = { from: base, split: parting(stores[base], store) };
-      compared[k].count = store.count;
-      return compared[k].split();
+      const known = compared[base];
+      if (!known[k] || known[k].count > store.count) known[k] = { split: parting(stores[base], store) };
+      known[k].count = store.count;
+      return known[k].split();
+    });
+  }
+  /** Of each run whose text may differ: where it parts from a plain run with its settings; "" where there is none. */
+  function fromPlain() {
+    const heads = stores.map((store) => store.head);
+    return heads.map((head, k) => {
+      const plain = heads.findIndex((one) => one?.plain && head && !head.lossless && one.setting === head.setting);
+      if (plain < 0) return "";
+      const split = splits(plain)[k], whose = `plain decoding (${letters[plain]})`;
+      return split.same ? `as ${whose} for ${plural(split.at, "token")}`
+        : `parted from ${whose} at token ${grouped(split.at + 1)}`;
     });
   }
   /** Per run, the token from which on its text is another; that of `base` is the first of them. */
@@ -44,5 +55,5 @@ export function partings(letters, stores, { show, why, mark }) {
         button("go there", () => show(split.at + 1), { class: "small" }));
     }));
   }
-  return { element, splits, firsts, draw };
+  return { element, splits, firsts, fromPlain, draw };
 }

@@ -11,17 +11,19 @@ const rate = (store) => {
 /** The head of the run with that letter; tools: further elements. */
 export function runHead(letter, tools) {
   const name = h("b"), about = h("span", { class: "quiet" }), large = h("b", { class: "ratio" }),
-    under = h("span", { class: "quiet" }), sums = figures();
-  const element = h("header", { class: "run" }, h("span", { class: "letter" }, letter), h("div", null, name, about),
-    h("div", { class: "much" }, large, under), sums.element, tools);
+    under = h("span", { class: "quiet" }), text = h("span", { class: "quiet of-text" }), sums = figures();
+  const element = h("header", { class: "run" }, h("span", { class: "letter" }, letter),
+    h("div", null, name, about, text), h("div", { class: "much" }, large, under), sums.element, tools);
 
   /** base: {store, letter} of the run that it is measured against; ratio: [large, small] where it is known better;
-   *  ended: whether all are. */
-  function draw(store, base, ratio, ended) {
+   *  ended: whether all are; away: where its text parts from a
+   *  plain run. */
+  function draw(store, base, ratio, ended, away) {
     see(element, store.head);
     if (!store.head) return;
     say(name, store.head.called);
     say(about, `${store.head.model.name}${store.end ? "" : store.count ? ", not ended yet" : ", waiting"}`);
+    say(text, [...store.head.text ?? [], away].filter(Boolean).join(", "));
     const times = rate(store) / rate(base.store), known = Number.isFinite(times) && times > 0;
     const [much, small] = base.store === store ? ["baseline", ""]
       : ratio() || (known ? [`× ${two(times)}`, `tokens/s of ${base.letter}${ended ? ", one run each" : " so far"}`]

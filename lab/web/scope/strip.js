@@ -23,7 +23,7 @@ const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Samp
 /** The method as a row of stations, with the time that each took in the step; lit is the one that made what is
  *  selected. */
 export function stripView(context) {
-  const element = h("div", { class: "stations" });
+  const whose = h("p", { class: "whose" }), element = h("div", { class: "stations" }, whose); // one mark for the run
   const stations = pool(element,
     () =>
       h("div", { class: "station" }, h("span", { class: "dot" }), h("span", { class: "what" }), h("b"),
@@ -40,17 +40,18 @@ export function stripView(context) {
       for (const [kind, title, clock] of STATIONS) {
         if (!m[kind] || (uses && !uses.includes(kind))) continue;
         if (kind === "schedule" && parts[kind].usual) continue; // the drafter's own length: nothing to see
+        if (kind === "acceptance" && parts.drafter.drafts === false) continue; // nothing to test
         const stages = m[kind].stages || [m[kind]];
         // a model that drafts by itself is shown in its drafter's place
         const lane = head.lanes[parts[kind].speaks]?.name;
         shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "),
-          stages.map(knobs).filter(Boolean).join("; ")
-          || (kind === "acceptance" && head.lossless ? "the target's own distribution" : ""),
-          clock ? step?.dt[clock] : null]);
+          stages.map(knobs).filter(Boolean).join("; "), clock ? step?.dt[clock] : null]);
         if (kind === "drafter")
           shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "",
             step?.dt.verify]);
       }
+      say(whose, (head.text ?? []).filter(Boolean).join(", "));
+      whose.classList.toggle("lossy", !head.lossless);
       const at = context.chosen(store, i),
         chosen = step?.nodes && !step.iteration && !step.beams ? nodesOf(step).find((n) => n.id === at) : null;
       const acted = step?.iteration || step?.beams ? "Strategy" : chosen ? ACTED[chosen.status] : null;
@@ -65,7 +66,8 @@ export function stripView(context) {
         say(line, under);
       });
       stations.trim(shown.length);
-      element.style.setProperty("--n", shown.length);
+      const share = ([, name, under]) => Math.min(22, Math.max(11, name.length, under.length / 2.2));
+      element.style.setProperty("--columns", shown.map((x) => `minmax(0, ${share(x)}fr)`).join(" "));
     },
   };
 }

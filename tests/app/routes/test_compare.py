@@ -139,6 +139,20 @@ def test_lossless_greedy_runs_are_said_to_be_the_same_and_figures_are_those_of_t
     assert found["rows"][0]["accepted"] is None, "who drafts nothing has no accepted tokens"
 
 
+def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_one(play: Play, client: TestClient) -> None:
+    heavy = greedy(play, {"policy": "h2o"}, settings={"policy": {"heavy": 2, "recent": 2}})
+    plain = greedy(play, PLAIN)
+    one, other = (open_trace(x.path).emitted for x in (heavy, plain))
+    assert one != other, "the test needs a text that parts"
+    rows = asked(client, heavy, plain)["rows"]
+    assert rows[0]["mark"] == "text may differ, because: entries leave the cache (h2o)"
+    assert rows[0]["away"] == f"parted from plain decoding (B) at token {agreement(one, other) + 1}"
+    assert rows[1]["mark"] == "the target's text" and "away" not in rows[1]
+    listed = {row["run"]: row for row in client.get("/ds/library").json()["rows"]}
+    assert listed[heavy.run]["away"] == rows[0]["away"].replace(" (B)", "") and "away" not in listed[plain.run]
+    assert not {"wrote", "setting"} & listed[heavy.run].keys(), "what the rows are compared by stays behind"
+
+
 def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(play: Play, client: TestClient) -> None:
     plain = play.start(
         Choice("hello", {"drafter": "none", "sampler": ["temperature"]}, {"temperature": {"temperature": 1.0}}, 3, 32)

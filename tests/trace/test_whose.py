@@ -1,0 +1,80 @@
+"""Whose text a run wrote: one mark for a whole run, by what its parts say, also in files from before they said it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.method import Method
+from decodescope.engine.trace import Header
+from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
+
+LOSSY = {
+    "beam": ({"strategy": "beam"}, "the continuation with the best sum is kept (beam)"),
+    "calm": ({"depth": "confidence_exit"}, "layers are left out (confidence exit)"),
+    "h2o": ({"policy": "h2o"}, "entries leave the cache (h2o)"),
+    "streaming": ({"policy": "streaming_llm"}, "entries leave the cache (streaming llm)"),
+    "typical": (
+        {"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]},
+        "what the target finds likely enough is kept (typical)",
+    ),
+}
+
+
+def header(method: Method, seed: int = 7, prompt: int = 1) -> Header:
+    said = {"parts": method.said(), "lossless": method.lossless}
+    return Header({"fingerprint": "f"}, method.record(), np.array([prompt], "<i4"), seed, **said)
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_run_whose_text_may_differ_says_because_of_what(name: str) -> None:
+    parts, why = LOSSY[name]
+    assert text_mark(header(Method.named(parts))) == f"text may differ, because: {why}"
+
+
+def test_a_rule_is_no_reason_where_it_changes_nothing() -> None:
+    """Under a greedy law `typical` matches exactly, and without drafts nothing is tested: H2O alone is the reason."""
+    greedy = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "policy": "h2o"})
+    assert text_mark(header(greedy)) == "text may differ, because: entries leave the cache (h2o)"
+    assert text_mark(header(Method.named({"drafter": "prompt_lookup", "acceptance": "typical"}))) == "the target's text"
+
+
+def test_a_lossless_run_wrote_the_targets_text_or_one_of_its_distribution() -> None:
+    assert text_mark(header(Method.named({"drafter": "prompt_lookup"}))) == "the target's text"
+    drawn = {"drafter": "prompt_lookup", "sampler": ["temperature"]}
+    assert text_mark(header(Method.named(drawn))) == "the target's text, in distribution"
+
+
+def test_what_no_part_says_is_said_of_the_run() -> None:
+    forced = replace(header(Method()), lossless=False, forced=True)
+    assert text_mark(forced) == "text may differ, because: verdicts were forced"
+    earlier = replace(header(Method()), lossless=False, fork={"of": "x", "step": 1})
+    assert text_mark(earlier).endswith("before the fork another method decoded")
+    rule = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]})
+    older = replace(header(rule), parts={})
+    assert text_mark(older).endswith("the rule keeps other tokens too (typical)")
+    early = replace(header(Method.named({"depth": "confidence_exit"})), parts={})
+    assert text_mark(early).endswith("layers are left out (confidence exit)")
+
+
+@pytest.mark.parametrize("kind", ["strategy", "acceptance"])
+def test_a_part_says_why_exactly_where_it_changes_the_text(kind: str) -> None:
+    for name in registry(kind):
+        part = build(kind, name, {})
+        assert bool(part.changes) is not part.lossless, f"{name} says {part.changes!r}"
+
+
+def test_plain_decoding_is_held_against_runs_with_its_settings() -> None:
+    plain, h2o = header(Method()), header(Method.named({"policy": "h2o"}))
+    assert is_plain(plain) and not is_plain(h2o) and not is_plain(header(Method.named({"drafter": "prompt_lookup"})))
+    assert setting(plain) == setting(h2o) == setting(header(Method(), seed=8)) != setting(header(Method(), prompt=2))
+    drawn = [header(Method.named({"sampler": ["temperature"]}), seed) for seed in (7, 8)]
+    assert len({setting(x) for x in (plain, *drawn)}) == 3, "what is drawn depends on the seed"
+
+
+def test_where_two_texts_part_is_counted_from_one() -> None:
+    assert away([1, 2, 3], [1, 2, 4]) == "parted from plain decoding at token 3"
+    assert away([1, 2], [1, 2, 4], "A") == "as A for 2 tokens"
