@@ -746,7 +746,6 @@ def test_no_line_of_a_script_is_too_long() -> None:
 # may join them.
 LONGEST = 130
 LONGER = {
-    "catalogue": 157,
     "compare": 249,
     "debugger": 281,
     "debugger.breaks": 131,

@@ -14,9 +14,10 @@ from .play import Choice
 
 @dataclass(frozen=True)
 class Preset:
-    """A named composition. names, settings: as Method.named takes them."""
+    """A named composition. says: what happens in a step, as a sentence; names, settings: as Method.named takes them."""
 
     title: str
+    says: str
     names: Mapping[str, str | Sequence[str]]
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -32,70 +33,121 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 WARMTH = 0.8
 WARM = at(WARMTH)
 PRESETS: dict[str, Preset] = {
-    "plain": Preset("Plain greedy", {"drafter": "none", "sampler": ["greedy"]}),
+    "plain": Preset(
+        "Plain greedy",
+        "One token a step, the likeliest: what every other method is compared with.",
+        {"drafter": "none", "sampler": ["greedy"]},
+    ),
     "chain": Preset(
-        "Draft model, chain", {"drafter": "draft_model", "sampler": ["greedy"]}, {"drafter": {"length": 5}}
+        "Draft model, chain",
+        "A small model guesses five tokens one after another; the target checks all of them in one pass.",
+        {"drafter": "draft_model", "sampler": ["greedy"]},
+        {"drafter": {"length": 5}},
     ),
     "tree": Preset(
         "Sampled draft tree",
+        "A small model draws a tree, three guesses at its root; the target checks every branch in one pass.",
         {"drafter": "draft_model", "sampler": ["temperature"]},
         {"drafter": {"length": 5, "width": 3}, **WARM},
     ),
     "online": Preset(
         "Draft model that learns",
+        "The small model that guesses learns from each guess that the target rejected.",
         {"drafter": "online", "sampler": ["greedy"]},
     ),
     "pearl": Preset(
         "PEARL, two clocks",
+        "A small model goes on guessing while the target checks: two clocks show the time that this saves.",
         {"strategy": "pearl", "drafter": "draft_model", "sampler": ["greedy"]},
     ),
     "confidence": Preset(
         "Draft model, until unsure",
+        "A small model guesses until it is unsure of a token, so easy places get long drafts and hard ones short.",
         {"drafter": "draft_model", "schedule": "confidence", "sampler": ["greedy"]},
     ),
     "block": Preset(
         "Block verification",
+        "The target accepts or rejects a drafted block as a whole, which accepts more than token by token.",
         {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
         {"drafter": {"length": 5}, **WARM},
     ),
     "spectr": Preset(
         "Four chains, SpecTr",
+        "A small model draws four chains; the target may accept any of them, and keeps its distribution.",
         {"drafter": "chains", "acceptance": "spectr", "sampler": ["temperature"]},
         WARM,
     ),
-    "sequoia": Preset("Sequoia tree", {"drafter": "sequoia", "sampler": ["temperature"]}, WARM),
-    "eagle": Preset("EAGLE-2, dynamic tree", {"drafter": "eagle2", "sampler": ["greedy"]}),
+    "sequoia": Preset(
+        "Sequoia tree",
+        "A tree with the shape that pays most by the acceptance measured so far, drawn without replacement.",
+        {"drafter": "sequoia", "sampler": ["temperature"]},
+        WARM,
+    ),
+    "eagle": Preset(
+        "EAGLE-2, dynamic tree",
+        "A small head on the target's own states guesses a tree that grows where the head is sure.",
+        {"drafter": "eagle2", "sampler": ["greedy"]},
+    ),
     "typical": Preset(
         "EAGLE-2, typical acceptance",
+        "EAGLE-2's tree, but a guess stays when the target finds it likely enough: more is accepted, the text may differ.",
         {"drafter": "eagle2", "acceptance": "typical", "sampler": ["temperature"]},
         WARM,
     ),
-    "kangaroo": Preset("Kangaroo", {"drafter": "kangaroo", "sampler": ["greedy"]}),
-    "lookup": Preset("Prompt lookup", {"drafter": "prompt_lookup", "sampler": ["greedy"]}),
-    "recycling": Preset("Token recycling", {"drafter": "token_recycling", "sampler": ["greedy"]}),
-    "layers": Preset("Skipped layers", {"drafter": "layer_skip", "sampler": ["greedy"]}),
-    "exit": Preset("Early exit drafts", {"drafter": "early_exit", "sampler": ["greedy"]}),
+    "kangaroo": Preset(
+        "Kangaroo",
+        "The target's first layers and a small adapter guess until unsure; the other layers check.",
+        {"drafter": "kangaroo", "sampler": ["greedy"]},
+    ),
+    "lookup": Preset(
+        "Prompt lookup",
+        "Tokens that followed the same words earlier in the text are the guess: no model drafts.",
+        {"drafter": "prompt_lookup", "sampler": ["greedy"]},
+    ),
+    "recycling": Preset(
+        "Token recycling",
+        "Tokens that nearly won in earlier passes are guessed where the same token comes again.",
+        {"drafter": "token_recycling", "sampler": ["greedy"]},
+    ),
+    "layers": Preset(
+        "Skipped layers",
+        "The target itself guesses with some of its layers skipped, then checks with all.",
+        {"drafter": "layer_skip", "sampler": ["greedy"]},
+    ),
+    "exit": Preset(
+        "Early exit drafts",
+        "The target itself guesses from an early layer, then runs the rest of its layers to check.",
+        {"drafter": "early_exit", "sampler": ["greedy"]},
+    ),
     "h2o": Preset(
         "H2O, 64 entries",
+        "One token a step with a cache of 64 entries: the newest, and those that got most attention. The text may differ.",
         {"drafter": "none", "policy": "h2o", "sampler": ["temperature"]},
         {"policy": {"heavy": 32, "recent": 32}, **WARM},
     ),
     "streaming": Preset(
         "StreamingLLM, 64",
+        "One token a step with a cache of 64 entries: the first four and the newest. The text may differ.",
         {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
         {"policy": {"recent": 60}, **WARM},
     ),
     "eagle_h2o": Preset(
         "EAGLE-2 + H2O, 25 %",
+        "EAGLE-2 drafts while H2O keeps a quarter of the cache: two savings together. The text may differ.",
         {"drafter": "eagle2", "policy": "h2o", "sampler": ["greedy"]},
         {"policy": {"share": 0.25}},
     ),
     "lookup_streaming": Preset(
         "Lookup + sinks, 25 %",
+        "Prompt lookup drafts while only the first and the newest quarter of the cache stays. The text may differ.",
         {"drafter": "prompt_lookup", "policy": "streaming_llm", "sampler": ["greedy"]},
         {"policy": {"share": 0.25}},
     ),
-    "jacobi": Preset("Jacobi", {"strategy": "jacobi", "sampler": ["greedy"]}),
+    "jacobi": Preset(
+        "Jacobi",
+        "A block of guesses is corrected pass by pass until it stops changing: no draft model, the greedy text.",
+        {"strategy": "jacobi", "sampler": ["greedy"]},
+    ),
 }
 SMALLER = ("plain", "h2o", "streaming")  # those that hold less: no draft's tree, or a cache with a bound
 

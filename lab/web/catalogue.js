@@ -1,8 +1,8 @@
 /* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
  * method. */
-import { button, h, two } from "./scope.js";
+import { describe } from "./catalogue/about.js";
 import { ask } from "./runs.js";
-import { copying } from "./save.js";
+import { button, h, two } from "./scope.js";
 
 const NEEDS = [
   ["", "any need"], ["nothing", "nothing more"], ["draft model", "a draft model"], ["trained heads", "trained heads"],
@@ -116,42 +116,11 @@ function built(use, said) {
       if (on && focus) row.focus();
       if (on) row.scrollIntoView({ block: "nearest" });
     }
-    describe(shown[at]);
+    describe(about, shown[at], { command, take, any: all.length > 0 });
   }
 
-  // ---- one of them
+  // ---- hands and keys
 
-  function describe(x) {
-    if (!x)
-      return about.replaceChildren(h("p", { class: "quiet" }, all.length ? "Nothing fits: take a filter away." : ""));
-    const rows = [
-      ["Needs", x.needs.join(", ") || "nothing but the model"],
-      ["Text", x.lossless ? "keeps the target's distribution" : "changes the output"],
-      ["Source", x.source],
-      ["The authors' headline", x.headline],
-      ["Measured here",
-      x.measured ? `${two(x.measured.tau)} tokens a pass, × ${two(x.measured.ratio)} plain decoding`
-        : x.kind === "preset" ? "" : "not measured"],
-    ];
-    const link = x.link ? copying("Copy link", () => location.origin + location.pathname + x.link, "ds-button") : null;
-    about.replaceChildren(...[
-      h("h2", null, x.title || x.name),
-      h("p", { class: "quiet" }, `${x.family}, `, h("code", null, x.name)),
-      h("p", { class: "idea" }, x.idea),
-      h("dl", null,
-        rows.filter(([, text]) => text).map(([word, text]) =>
-          h("div", null, h("dt", null, word), h("dd", null, text))
-        )),
-      x.measured
-        ? h("p", { class: "quiet" }, "Measured by ", h("code", null, command),
-          ", greedy. Headlines are the authors', on their models and machines; recalled: not checked in the paper.")
-        : x.headline
-        ? h("p", { class: "quiet" },
-          "A headline is the authors', on their models and machines; recalled: not checked in the paper.") : null,
-      x.why ? h("p", { class: "ds-refusal" }, x.why) : null,
-      h("div", { class: "ways" }, button("Use it", () => take(x), { class: "ds-button go" }), link),
-    ].filter(Boolean));
-  }
   function take(x) {
     use(`use ${x.kind} ${x.name}`);
     dialog.close();
@@ -160,8 +129,6 @@ function built(use, said) {
         : `${x.title || x.name} is ${x.kind === "sampler" ? "in " : ""}the ${x.family.toLowerCase()} now.`
     );
   }
-
-  // ---- hands and keys
 
   search.addEventListener("input", filter);
   exact.addEventListener("change", filter);

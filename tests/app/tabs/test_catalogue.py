@@ -57,7 +57,8 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
     for name, x in found.items():
         choice = from_json(x["link"].removeprefix("#set="))
         assert x["link"].startswith("#set=") and matching(choice) == name and choice.prompt.strip()
-    assert "H2O" in found["eagle_h2o"]["idea"] and not found["eagle_h2o"]["lossless"]
+        assert x["idea"].endswith(".") and x["title"] not in x["idea"] and len(x["idea"]) > 40, "what happens, not its name"
+    assert "H2O" in found["eagle_h2o"]["made"] and not found["eagle_h2o"]["lossless"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
