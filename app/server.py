@@ -186,7 +186,7 @@ def serve(
 
     late = Late(build)
     guard = Guard(late, number, names, token, play.limits.upload << 20)
-    config = uvicorn.Config(guard, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(guard, http="h11", log_level="warning", server_header=False, timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     threading.Thread(target=_announce, args=(server, address, open_browser), daemon=True).start()
     try:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.arguments import ids, shown, texts
-from decodescope.engine.trace import Trace, TraceWriter
-from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
+from decodescope.engine.trace.events import Header, Level, Step
 from decodescope.engine.trace.summary import Summary, summarise
 
 from .load import Model, loaded
@@ -131,6 +131,15 @@ class LazyWriter:
     def __init__(self, path: str | Path, overwrite: bool = False):
         self.path, self.overwrite = path, overwrite
         self.writer: TraceWriter | None = None
+
+    def announce(self, outline: Header) -> None:
+        """Leave PATH.partial with a header alone, for a run that waits: if its program ends meanwhile, that is what is left."""
+        TraceWriter(self.path, outline, overwrite=self.overwrite).close()
+        self.overwrite = True
+
+    def withdraw(self) -> None:
+        """Take away what was announced: the run will not come."""
+        Path(f"{self.path}{PARTIAL}").unlink(missing_ok=True)
 
     def write(self, record: Any) -> None:
         """Open the file with the header, append what follows."""

@@ -147,11 +147,12 @@ class Session(State):
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
         limit, tightest = context(self._models, self.method.policy.bounded)
         if len(prompt) >= limit:
-            what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included: shorten it"
+            what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included"
             if len(prompt) >= context(self._models, bounded=True)[0]:
-                raise MethodError(f"{what}.")
+                raise MethodError(f"{what}: shorten the prompt.")
             takes = reading(self._models[TARGET].decoder, len(prompt))
-            raise MethodError(f"{what}, or use the policy streaming_llm, which reads all of it first: {takes}.")
+            way = f"use the policy streaming_llm, which reads all of it first: {takes}"
+            raise MethodError(f"{what}: shorten the prompt, or {way}.")
         return limit
 
     @property
@@ -188,6 +189,13 @@ class Session(State):
                 tells=declared(self.method.record()),
             )
         return self._header
+
+    @property
+    def outline(self) -> Header:
+        """The header of a run that has not begun: parts may still settle what they leave open, and then it is another one."""
+        header, self._header = self.header, None
+        self.recorder.forget()
+        return header
 
     def _machine(self) -> dict[str, Any] | None:
         """What was measured of the target's device before; None if nothing was."""

@@ -7,6 +7,7 @@ this machine.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import secrets
@@ -14,6 +15,9 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from h11 import LocalProtocolError
+from starlette.requests import ClientDisconnect
 
 from decodescope.app.limits import Limits
 
@@ -76,6 +80,7 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        send = _unless_answered(send)
         refusal = self._refusal(scope)
         if refusal is not None:
             await _refuse(scope, receive, send, *refusal)
@@ -86,7 +91,8 @@ class Guard:
         if scope["type"] == "websocket":
             await self.app(scope, receive, send)
             return
-        await self.app(scope, self._counted(receive), _with_headers(send))
+        with contextlib.suppress(ClientDisconnect):  # who asked has gone in the middle of a body: nobody waits for an answer
+            await self.app(scope, self._counted(receive), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and sentence, if this request goes no further."""
@@ -159,6 +165,24 @@ def _same(origin: str, host: str) -> bool:
     """Whether an Origin names this host; `null` names nobody."""
     scheme, _, rest = origin.partition("://")
     return scheme in ("http", "https") and rest.lower() == host.lower()
+
+
+def _unless_answered(send: Send) -> Send:
+    """`send`, which says nothing more where the server has refused a body that is no HTTP before we could answer."""
+    answered = False
+
+    async def sent(message: MutableMapping[str, Any]) -> None:
+        nonlocal answered
+        if answered:
+            return
+        try:
+            await send(message)
+        except LocalProtocolError as error:
+            if "state=MUST_CLOSE" not in str(error):
+                raise
+            answered = True
+
+    return sent
 
 
 def _with_headers(send: Send) -> Send:

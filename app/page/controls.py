@@ -135,10 +135,10 @@ class Controls:
             updates.append(gr.update(value=value))
         return updates
 
-    def choice(self, prompt: str, seed: Any, max_new: Any, *values: Any) -> Choice:
-        """What all inputs together say."""
+    def choice(self, prompt: Any, seed: Any, max_new: Any, *values: Any) -> Choice:
+        """What all inputs together say; a prompt that is no text is none."""
         names, settings = self.read(values)
-        return Choice(str(prompt or ""), names, settings, _whole(seed), _whole(max_new))
+        return Choice(prompt if isinstance(prompt, str) else "", names, settings, _whole(seed), _whole(max_new))
 
 
 def build(*, draft: bool) -> Controls:
@@ -200,4 +200,5 @@ def _known(kind: str, wanted: Any, otherwise: Any) -> Any:
 
 def _whole(value: Any) -> int:
     """A number box's value; -1, which no box allows, for what is no whole number."""
-    return int(value) if isinstance(value, int | float) and value == int(value) else -1
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if number and value == int(value) else -1

@@ -159,7 +159,9 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML
         except Exception as error:  # never a stack trace on the page
             return {"refused": told(error), "at": time.monotonic()}
 
-    run.click(start, [other, *first, *table.inputs], started, trigger_mode="once", concurrency_limit=4, **PRIVATE)
+    # preprocess: the library's own would make text of numbers, lists and objects, and numbers of true
+    once: Any = dict(trigger_mode="once", concurrency_limit=4, preprocess=False, **PRIVATE)
+    run.click(start, [other, *first, *table.inputs], started, **once)
 
 
 def _settings(

@@ -141,7 +141,8 @@ class Library:
     def take(self, upload: Path, name: str) -> dict[str, Any]:
         """Check an uploaded file as one from anywhere, and move it in. The run's id, and whether it was here already.
 
-        name: what the visitor's file is called. Raises Refused in one sentence that names it.
+        name: what the visitor's file is called. A whole file takes the place of a damaged one of the same run. Raises Refused
+        in one sentence that names the file.
         """
         try:
             run = _checked(upload, uploaded(self.play.limits.upload))
@@ -153,8 +154,14 @@ class Library:
         if path.is_file():
             if filecmp.cmp(path, upload, shallow=False):
                 return {"run": run, "known": True}
+            if example is None and _whole(upload) and not _whole(path):
+                return self._moved(upload, path, run)
             ways = "which came with the package and stays" if example else "delete that one first"
             raise Refused(f"{name[:LONGEST]} was not taken: run {run} is here already and differs; {ways}.")
+        return self._moved(upload, path, run)
+
+    def _moved(self, upload: Path, path: Path, run: str) -> dict[str, Any]:
+        """Put an uploaded file where the trace of its run lies."""
         self.play.let_go(run)
         with _doing():
             upload.replace(path)
@@ -207,6 +214,8 @@ def _told_of(path: Path) -> dict[str, Any]:
         said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
         if path.name.endswith(PARTIAL):
             said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
+            if trace.prefill is None:
+                said["damage"] = "not begun: its program ended while the run waited"
         if path.stat().st_size > SUMMED:
             return said
         summary = summarise(trace)
@@ -217,6 +226,15 @@ def _told_of(path: Path) -> dict[str, Any]:
         return {"trouble": _short(told(error), path)}
     finally:
         trace.close()
+
+
+def _whole(path: Path) -> bool:
+    """Whether a trace can be read to its end."""
+    try:
+        with contextlib.closing(open_trace(path, verify=True)) as trace:
+            return trace.end is not None and trace.damage is None
+    except TraceError:
+        return False
 
 
 def _short(said: str, path: Path) -> str:

@@ -30,10 +30,13 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
             raise Refused(f"{what} must be a whole number, 0 or more.")
     if sampler not in SAMPLERS:
         raise Refused(f"Sampling is one of: as each method has it, {', '.join(SAMPLERS[1:])}.")
-    if not isinstance(warm, int | float) or not 0 < warm <= HOTTEST:
+    if isinstance(warm, bool) or not isinstance(warm, int | float) or not 0 < warm <= HOTTEST:
         raise Refused(f"The temperature must lie in (0, {HOTTEST:g}].")
-    common: dict[str, Any] = {"prompt": str(said.get("prompt") or ""), "seed": said["seed"], "max_new": said["new"]}
-    return [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in map(str, methods)]
+    prompt = said.get("prompt", "")
+    if not isinstance(prompt, str) or not all(isinstance(x, str) for x in methods):
+        raise Refused("The prompt must be a text, and each method the name of a preset or settings as text.")
+    common: dict[str, Any] = {"prompt": prompt, "seed": said["seed"], "max_new": said["new"]}
+    return [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in methods]
 
 
 def choice_of(text: str) -> Choice:

@@ -202,8 +202,15 @@ class Play(Shelf):
             session = make()
             room = self.has_room(session)
             channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
-            session.sink = Tee(LazyWriter(channel.path), channel, _Tidy(self.folder, self.limits.keep))
-            job = self._submit(session, paused)
+            writer = LazyWriter(channel.path)
+            session.sink = Tee(writer, channel, _Tidy(self.folder, self.limits.keep))
+            if any(x.going for x in self._channels.values()):
+                writer.announce(session.outline)
+            try:
+                job = self._submit(session, paused)
+            except Refused:
+                writer.withdraw()
+                raise
         except Refused:
             raise
         except (ValueError, OSError) as error:

@@ -351,7 +351,7 @@ def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
     assert "streaming_llm, which reads all of it first: 9 passes over a cache of 4.4 MiB" in err
     draft = ["--draft", "lab-draft", "--drafter", "draft_model", "--policy", "streaming_llm"]
     code, _, err = said("run", "--model", "lab", *draft, "--prompt", "one two three " * 1500)
-    assert code == 2 and err.endswith("the answer included: shorten it.\n"), "the draft model's own context is full"
+    assert code == 2 and err.endswith("the answer included: shorten the prompt.\n"), "the draft model's own context is full"
 
 
 # ---- lists

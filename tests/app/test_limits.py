@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -234,6 +235,32 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
         room = lambda: client.post("/gradio_api/queue/join", json=later).status_code == 200  # noqa: E731
         eventually(room, "there is no room again")
     assert not play._jobs
+    play.close()
+
+
+def test_run_refuses_what_no_page_sends_as_prompt_or_number(tmp_path: Path) -> None:
+    play = toy_play(tmp_path)
+    with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:
+        config = client.get("/config").json()
+        run = next(x for x in config["dependencies"] if x["targets"] and x["targets"][0][1] == "click")
+        boxes = {x["id"]: x["props"] for x in config["components"]}
+        names = [boxes[i].get("elem_id") or boxes[i].get("label") for i in run["inputs"]]
+
+        def refusal(name: str, value: Any) -> str:
+            data = [value if x == name else boxes[i].get("value") for i, x in zip(run["inputs"], names, strict=True)]
+            visitor = f"{name} {value}"
+            client.post("/gradio_api/queue/join", json={"data": data, "fn_index": run["id"], "session_hash": visitor})
+            stream = client.get("/gradio_api/queue/data", params={"session_hash": visitor}).text
+            answer = next(json.loads(x[6:]) for x in stream.splitlines() if "process_completed" in x)
+            return str(answer["output"]["data"][0]["refused"])
+
+        for value in (7, True, ["hello"], {"text": "hello"}):
+            assert refusal("ds-prompt", value).startswith("Write a prompt first")
+        for value in (True, [1], {"a": 1}, "warm"):
+            assert "temperature.temperature = " in refusal("temperature", value)
+        for value in (True, [1], {"a": 1}, None):
+            assert refusal("ds-seed", value).startswith("Seed = a box without a whole number")
+    assert not play._channels
     play.close()
 
 

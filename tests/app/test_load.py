@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import random
 import socket
@@ -326,6 +327,25 @@ def test_an_upload_that_breaks_off_leaves_nothing(play: Play, address: tuple[str
         made.sendall(head.format(*address).encode() + b"x" * 100)
         eventually(lambda: list(play.folder.iterdir()), "the test needs an upload that has begun")
     eventually(lambda: not list(play.folder.iterdir()), "what came of it is still there")
+
+
+@pytest.mark.parametrize("path", ["/ds/library?name=x", "/ds/compare/start", "/ds/nothing"])
+def test_a_body_that_is_no_http_leaves_no_traceback(
+    address: tuple[str, int], path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: {{0}}:{{1}}\r\nOrigin: http://{{0}}:{{1}}\r\n".format(*address)
+    chunks, log = "Transfer-Encoding: chunked\r\n\r\n", logging.getLogger("uvicorn.error")
+    log.addHandler(caplog.handler)  # uvicorn's hands nothing up
+    long = "Content-Length: 500\r\n\r\nabc"
+    for body in (f"{chunks}zz\r\nabc\r\n", f"Content-Length: 5\r\n{chunks}5\r\nabcde\r\nzz\r\n", long):
+        with socket.create_connection(address, timeout=30) as made:
+            made.sendall((head + body).encode())
+            made.shutdown(socket.SHUT_WR)
+            while made.recv(4096):
+                pass
+    assert asked(address, "/ds/state").status == 200
+    log.removeHandler(caplog.handler)
+    assert "Invalid HTTP request" in caplog.text and not [x for x in caplog.records if x.exc_info], caplog.text
 
 
 def test_headers_that_never_end_hold_nobody_up(address: tuple[str, int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from toylab import HERE, finished, guarded, speculative, toy_play
+from toylab import HERE, ToyPlay, finished, guarded, occupied, speculative, toy_play
 from waiting import awaited
 
 from decodescope.app.places import NAME, STAR, tidy
@@ -21,7 +21,7 @@ from decodescope.app.runs.channel import stream
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.library import BIN, Library
 from decodescope.app.runs.play import Play
-from decodescope.engine.trace import TraceWriter, disk, open_trace
+from decodescope.engine.trace import PARTIAL, TraceWriter, disk, open_trace
 from decodescope.engine.trace.events import DraftTree, End, Step
 
 
@@ -190,6 +190,32 @@ def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(play: 
         assert not listed(client)
 
 
+def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(play: ToyPlay, client: TestClient) -> None:
+    with occupied(play):
+        waiting, stopped = play.start(speculative(max_new=4), "anna"), play.start(speculative(max_new=4), "bert")
+        left = waiting.path.with_name(waiting.path.name + PARTIAL)
+        assert not listed(client), "here they are going"
+        shelf = TestClient(guarded(Play("toy", None, play.folder)), base_url=HERE)  # what the next server finds
+        row = listed(shelf)[waiting.run]
+        assert row["damage"] == "not begun: its program ended while the run waited" and row["steps"] == 0
+        assert row["text"] and shelf.get(f"/ds/run/{waiting.run}").json()["reason"] == "interrupted"
+        play.act(stopped, "stop")
+    assert play._jobs[waiting.run].wait(300) and not left.exists()
+    rows = listed(client)
+    assert not rows[waiting.run]["damage"] and rows[waiting.run]["text"].startswith(row["text"])
+    assert rows[waiting.run]["steps"] == waiting.count > 0
+    assert rows[stopped.run]["end"] == "stopped_by_user"
+    assert open_trace(waiting.path).header.pieces, "the header that was left meanwhile took nothing from its own"
+
+
+def test_a_run_that_finds_no_room_in_the_queue_leaves_nothing(play: ToyPlay) -> None:
+    with occupied(play):
+        play._worker().queue = 0
+        with pytest.raises(Refused, match="--queue"):
+            play.start(speculative(), "anna")
+    assert [x.suffix for x in play.folder.iterdir()] == [".dstrace"]
+
+
 def test_nothing_is_changed_for_another_page_s_request(play: Play) -> None:
     run = finished(play).run
     with TestClient(guarded(play), base_url=HERE) as client:
@@ -238,8 +264,14 @@ def test_a_torn_trace_is_added_as_far_as_it_is_whole(play: Play, client: TestCli
     other.close()
     assert sent(client, data[:-30]).json()["run"] == channel.run
     assert listed(client)[channel.run]["damage"]
-    answer = sent(client, data)
-    assert answer.status_code == 422 and "is here already and differs" in answer.json()["error"]
+    client.post(f"/ds/library/{channel.run}/name", json={"value": "mine"})
+    shorter = sent(client, data[:-60])
+    assert shorter.status_code == 422 and "is here already and differs" in shorter.json()["error"]
+    assert sent(client, data).json() == {"run": channel.run, "known": False}, "the whole file takes the place of a damaged one"
+    row = listed(client)[channel.run]
+    assert not row["damage"] and row["title"] == "mine" and (play.folder / f"{channel.run}.dstrace").read_bytes() == data
+    torn = sent(client, data[:-30])
+    assert torn.status_code == 422 and "is here already and differs" in torn.json()["error"]
 
 
 def hostile(data: bytes) -> dict[str, bytes]:
