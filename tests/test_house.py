@@ -892,7 +892,7 @@ def test_every_requirement_is_pinned_and_explained() -> None:
 def test_what_is_imported_is_required() -> None:
     """No import leans on a package that only comes along with another; fastapi and the like come with gradio."""
     owners = importlib.metadata.packages_distributions()
-    known = {*requirements(), "fastapi", "starlette", "uvicorn", "IPython", "ipython", "pygments", "decodescope"}
+    known = {*requirements(), "fastapi", "starlette", "uvicorn", "h11", "IPython", "ipython", "pygments", "decodescope"}
     bad = []
     for room in ROOMS:
         for module, i in imported(room, "import", "call"):
