@@ -694,7 +694,6 @@ MORE_LINES = {
     "app.page.layout.page": 67,
     "app.page.layout._settings": 64,
     "app.page.theme.theme": 66,
-    "app.routes.cache.add": 240,
     "app.routes.debugger.add": 89,
     "app.routes.hardware.add": 72,
     "app.routes.library._forms": 72,

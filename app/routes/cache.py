@@ -97,153 +97,15 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             why = " ".join(str(error).split())[:300] if type(error) is ValueError else type(error).__name__
             return refused(422, f"The cache of this run cannot be shown: {why}")
 
-    @api.get("/ds/run/{run}/cache")
-    async def overview(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i = _step(request, lives)
-            columns = min(_number(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
-            map_, mass = lives.binned(i, columns, _mass(_at(channel, i), lives)), None
-            width, across = map_["bin"], map_["columns"]
-            if "mass" in map_:
-                mass = _packed(map_["mass"])
-            starts = range(0, across * width, width)
-            return {
-                "step": i,
-                "count": lives.count,
-                "length": lives.length[i],
-                "layers": lives.layers,
-                "heads": lives.heads,
-                "bin": width,
-                "columns": across,
-                "kept": _packed(map_["kept"]),
-                "now": _packed(map_["now"].astype(np.uint8)),
-                "mass": mass,
-                "texts": [_text(channel, lives, p) for p in starts],
-                "held": lives.held[i],
-                "bytes": lives.bytes[i],
-                "full": lives.full[i],
-                "evicted": lives.evicted[i],
-                "sinks": lives.sinks,
-                "near": lives.near,
-                "heavy": lives.heavy,
-                "budget": lives.budget,
-                "untold": lives.untold,
-                "level": lives.header.levels[-1] if lives.header.levels else "counts",
-                "words": WORDS,
-            }
+    def view(path: str, show: Callable[[Request, Channel, Lives], dict[str, Any]]) -> None:
+        """Answer questions about a run with what `show` says of it."""
 
-        return await asked_of(run, work)
+        @api.get(f"/ds/run/{{run}}/cache{path}")
+        async def shown(run: str, request: Request) -> Response:
+            return await asked_of(run, lambda channel, lives: show(request, channel, lives))
 
-    @api.get("/ds/run/{run}/cache/head")
-    async def head(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i, row = _step(request, lives), _number(request, "row", 0, 0, lives.rows - 1)
-            n = lives.length[i]
-            first = _number(request, "from", 0, 0, n)
-            last = min(n, first + _number(request, "many", ENTRIES, 1, ENTRIES))
-            mass = _mass(_at(channel, i), lives)
-            part = None if mass is None else portions(mass)[row]
-            left, letters = lives.left(i)[row, first:last], lives.letters(row, i, first, last)
-            entries = [
-                [
-                    first + k,
-                    _text(channel, lives, first + k),
-                    letters[k],
-                    None if left[k] == KEPT else int(left[k]),
-                    None if part is None or first + k >= len(part) else round(float(part[first + k]), 6),
-                ]
-                for k in range(last - first)
-            ]
-            return {
-                "step": i,
-                "row": row,
-                "from": first,
-                "length": n,
-                "held": int(lives.kept(i)[row].sum()),
-                "entries": entries,
-            }
-
-        return await asked_of(run, work)
-
-    @api.get("/ds/run/{run}/cache/lives")
-    async def table(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i = _step(request, lives)
-            first = _number(request, "from", 0, 0, lives.length[i])
-            rows = lives.table(i, first, first + _number(request, "many", 64, 1, ENTRIES))
-            return {"step": i, "rows": [{**row, "text": _text(channel, lives, row["position"])} for row in rows]}
-
-        return await asked_of(run, work)
-
-    @api.get("/ds/run/{run}/cache/life")
-    async def life(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i = _step(request, lives)
-            p = _number(request, "position", 0, 0, max(0, lives.length[i] - 1))
-            came = lives.came(p)
-            steps, masses = _history(channel, lives, p, max(0, came), i)
-            return {
-                "step": i,
-                "position": p,
-                "text": _text(channel, lives, p),
-                "came": came,
-                "rows": lives.life(p, i),
-                "steps": steps,
-                "mass": masses,
-            }
-
-        return await asked_of(run, work)
-
-    @api.get("/ds/run/{run}/cache/heavy")
-    async def heavy(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i = _step(request, lives)
-            row = _number(request, "row", 0, 0, lives.rows - 1) if request.query_params.get("row") else None
-            step, held = _at(channel, i), lives.kept(i)
-            mass = _mass(step, lives)
-            seen = None if step.fields is None else drawn(step.fields, lives.rows, lives.heads, lives.length[i])
-            measured, recorded = ("mass" if mass is not None else "step" if seen is not None else ""), list(range(lives.rows))
-            if mass is not None:
-                worth = np.zeros(held.shape)
-                part = portions(mass)[:, : held.shape[1]]
-                worth[:, : part.shape[1]] = part
-            elif seen is not None:
-                recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
-                worth = np.nan_to_num(seen)
-            else:  # what is old and still held says by itself that it is rated highly
-                old = np.arange(held.shape[1]) < max(0, held.shape[1] - (lives.near or 0))
-                worth = (held & old) * 1.0 if not held.all() else np.zeros(held.shape)
-            mine = worth[recorded].mean(0) if row is None else worth[row]
-            best = [int(p) for p in np.argsort(-mine, kind="stable")[:TOP] if mine[p] > 0]
-            rows = [[p, _text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best]
-            return {"step": i, "row": row, "measured": measured, "of": lives.rows, "recorded": recorded, "rows": rows}
-
-        return await asked_of(run, work)
-
-    @api.get("/ds/run/{run}/cache/series")
-    async def series(run: str) -> Response:
-        return await asked_of(run, lambda channel, lives: lives.series(POINTS))
-
-    @api.get("/ds/run/{run}/cache/find")
-    async def find(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i, text = _step(request, lives), request.query_params.get("text", "")
-            if not text.strip() or len(text) > LONGEST:
-                raise Refused(f"Give the text to look for, at most {LONGEST} characters; this one has {len(text)}.")
-            assert channel.wire is not None
-            n = lives.length[i] + 1  # the newest token of the text is not read yet
-            spans = places(text, lives.tokens[:n], channel.wire.text)
-            if not spans:
-                return {
-                    "step": i,
-                    "places": [],
-                    "sentence": "It stands nowhere in the text so far: look for a shorter part of it.",
-                }
-            which = min(_number(request, "which", 0, 0, 1 << 20), len(spans) - 1)
-            first, last = spans[which]
-            return {"step": i, "places": spans, "which": which, **fate(lives, first, last, i)}
-
-        return await asked_of(run, work)
+    for path, show in VIEWS.items():
+        view(path, show)
 
     @api.get("/ds/run/{run}/cache/others")
     async def others(run: str) -> Response:
@@ -252,55 +114,10 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/run/{run}/cache/compare")
     async def compare(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i, other = _step(request, lives), play.find(request.query_params.get("with", "")[:16])
+            other = play.find(request.query_params.get("with", "")[:16])
             if other is None or other.wire is None or not other.count:
                 raise Refused("The run to compare with is not here any more, or has made no step: choose another one.")
-            beside = known.of(other)
-            if (beside.layers, beside.heads) != (lives.layers, lives.heads):
-                raise Refused(
-                    f"The two runs differ in shape ({lives.layers} × {lives.heads} against {beside.layers} × {beside.heads} "
-                    "layers and KV heads): choose a run of the same model."
-                )
-            if not np.array_equal(lives.header.prompt, beside.header.prompt):
-                raise Refused("The two runs have different prompts, so their positions are not the same: choose another run.")
-            if lives.untold or beside.untold:
-                raise Refused("One of the runs does not say which entries it evicted: record it with level “decisions”.")
-            j = beside.at_length(lives.length[i])
-            overlaps = overlap(lives, i, beside, j)
-            return {"step": i, "with": other.run, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
-
-        return await asked_of(run, work)
-
-    @api.get("/ds/run/{run}/cache/attention")
-    async def attention(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            i = _step(request, lives)
-            step = _at(channel, i)
-            fields = step.fields
-            if fields is None or fields.attention is None or not fields.layers:
-                return {"step": i, "layers": []}
-            layer = _number(request, "layer", fields.layers[0], 0, lives.layers - 1)
-            layer = layer if layer in fields.layers else fields.layers[0]
-            h = _number(request, "head", 0, 0, lives.heads - 1)
-            lines = max(1, int(np.prod(fields.attention.shape[2:4])))
-            weights = rows_of(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
-            seen, rows = weights.pop("known"), weights.pop("rows")
-            length = lives.length[i]
-            first, newest = lives.sinks or 1, lives.near or 16
-            # the row of a committed token: the root first, then what was accepted behind it
-            begin = step.n - 1
-            return {
-                "step": i,
-                "layers": fields.layers,
-                "layer": layer,
-                "head": h,
-                **weights,
-                "texts": [_text(channel, lives, p) for p in weights["positions"]],
-                "queries": [[begin + r, _text(channel, lives, begin + r)] for r in range(rows.shape[1])],
-                "first": first,
-                "newest": newest,
-                "shares": [round(x, 5) for x in shares(seen, rows, first, newest, length)],
-            }
+            return _beside(request, lives, other.run, known.of(other))
 
         return await asked_of(run, work)
 
@@ -318,6 +135,198 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             return {"run": _again(play, lives, layers).run}
 
         return await asked_of(run, work, begun=False)
+
+
+def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """The map after a step, and what the policy keeps for which reason."""
+    i = _step(request, lives)
+    columns = min(_number(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
+    map_, mass = lives.binned(i, columns, _mass(_at(channel, i), lives)), None
+    width, across = map_["bin"], map_["columns"]
+    if "mass" in map_:
+        mass = _packed(map_["mass"])
+    starts = range(0, across * width, width)
+    return {
+        "step": i,
+        "count": lives.count,
+        "length": lives.length[i],
+        "layers": lives.layers,
+        "heads": lives.heads,
+        "bin": width,
+        "columns": across,
+        "kept": _packed(map_["kept"]),
+        "now": _packed(map_["now"].astype(np.uint8)),
+        "mass": mass,
+        "texts": [_text(channel, lives, p) for p in starts],
+        "held": lives.held[i],
+        "kept_bytes": lives.kept_bytes(i),
+        "full": lives.full[i],
+        "evicted": lives.evicted[i],
+        "sinks": lives.sinks,
+        "near": lives.near,
+        "heavy": lives.heavy,
+        "budget": lives.budget,
+        "untold": lives.untold,
+        "level": lives.header.levels[-1] if lives.header.levels else "counts",
+        "words": WORDS,
+    }
+
+
+def _head(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """The positions of one layer and head after a step, a stretch of them."""
+    i, row = _step(request, lives), _number(request, "row", 0, 0, lives.rows - 1)
+    n = lives.length[i]
+    first = _number(request, "from", 0, 0, n)
+    last = min(n, first + _number(request, "many", ENTRIES, 1, ENTRIES))
+    mass = _mass(_at(channel, i), lives)
+    part = None if mass is None else portions(mass)[row]
+    left, letters = lives.left(i)[row, first:last], lives.letters(row, i, first, last)
+    entries = [
+        [
+            first + k,
+            _text(channel, lives, first + k),
+            letters[k],
+            None if left[k] == KEPT else int(left[k]),
+            None if part is None or first + k >= len(part) else round(float(part[first + k]), 6),
+        ]
+        for k in range(last - first)
+    ]
+    return {
+        "step": i,
+        "row": row,
+        "from": first,
+        "length": n,
+        "held": int(lives.kept(i)[row].sum()),
+        "entries": entries,
+    }
+
+
+def _lives(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """Lives of a stretch of positions by a step."""
+    i = _step(request, lives)
+    first = _number(request, "from", 0, 0, lives.length[i])
+    rows = lives.table(i, first, first + _number(request, "many", 64, 1, ENTRIES))
+    return {"step": i, "rows": [{**row, "text": _text(channel, lives, row["position"])} for row in rows]}
+
+
+def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """The life of one position, and the attention that it drew."""
+    i = _step(request, lives)
+    p = _number(request, "position", 0, 0, max(0, lives.length[i] - 1))
+    came = lives.came(p)
+    steps, masses = _history(channel, lives, p, max(0, came), i)
+    return {
+        "step": i,
+        "position": p,
+        "text": _text(channel, lives, p),
+        "came": came,
+        "rows": lives.life(p, i),
+        "steps": steps,
+        "mass": masses,
+    }
+
+
+def _heavy(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """The entries with the largest part of the attention, per head or over all."""
+    i = _step(request, lives)
+    row = _number(request, "row", 0, 0, lives.rows - 1) if request.query_params.get("row") else None
+    step, held = _at(channel, i), lives.kept(i)
+    mass = _mass(step, lives)
+    seen = None if step.fields is None else drawn(step.fields, lives.rows, lives.heads, lives.length[i])
+    measured, recorded = ("mass" if mass is not None else "step" if seen is not None else ""), list(range(lives.rows))
+    if mass is not None:
+        worth = np.zeros(held.shape)
+        part = portions(mass)[:, : held.shape[1]]
+        worth[:, : part.shape[1]] = part
+    elif seen is not None:
+        recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
+        worth = np.nan_to_num(seen)
+    else:  # what is old and still held says by itself that it is rated highly
+        old = np.arange(held.shape[1]) < max(0, held.shape[1] - (lives.near or 0))
+        worth = (held & old) * 1.0 if not held.all() else np.zeros(held.shape)
+    mine = worth[recorded].mean(0) if row is None else worth[row]
+    best = [int(p) for p in np.argsort(-mine, kind="stable")[:TOP] if mine[p] > 0]
+    rows = [[p, _text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best]
+    return {"step": i, "row": row, "measured": measured, "of": lives.rows, "recorded": recorded, "rows": rows}
+
+
+def _find(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """Where a text stands, and what became of it."""
+    i, text = _step(request, lives), request.query_params.get("text", "")
+    if not text.strip() or len(text) > LONGEST:
+        raise Refused(f"Give the text to look for, at most {LONGEST} characters; this one has {len(text)}.")
+    assert channel.wire is not None
+    n = lives.length[i] + 1  # the newest token of the text is not read yet
+    spans = places(text, lives.tokens[:n], channel.wire.text)
+    if not spans:
+        return {
+            "step": i,
+            "places": [],
+            "sentence": "It stands nowhere in the text so far: look for a shorter part of it.",
+        }
+    which = min(_number(request, "which", 0, 0, 1 << 20), len(spans) - 1)
+    first, last = spans[which]
+    return {"step": i, "places": spans, "which": which, **fate(lives, first, last, i)}
+
+
+def _attention(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """The softmax weights of one layer and head in a step, where they are recorded."""
+    i = _step(request, lives)
+    step = _at(channel, i)
+    fields = step.fields
+    if fields is None or fields.attention is None or not fields.layers:
+        return {"step": i, "layers": []}
+    layer = _number(request, "layer", fields.layers[0], 0, lives.layers - 1)
+    layer = layer if layer in fields.layers else fields.layers[0]
+    h = _number(request, "head", 0, 0, lives.heads - 1)
+    lines = max(1, int(np.prod(fields.attention.shape[2:4])))
+    weights = rows_of(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
+    seen, rows = weights.pop("known"), weights.pop("rows")
+    length = lives.length[i]
+    first, newest = lives.sinks or 1, lives.near or 16
+    # the row of a committed token: the root first, then what was accepted behind it
+    begin = step.n - 1
+    return {
+        "step": i,
+        "layers": fields.layers,
+        "layer": layer,
+        "head": h,
+        **weights,
+        "texts": [_text(channel, lives, p) for p in weights["positions"]],
+        "queries": [[begin + r, _text(channel, lives, begin + r)] for r in range(rows.shape[1])],
+        "first": first,
+        "newest": newest,
+        "shares": [round(x, 5) for x in shares(seen, rows, first, newest, length)],
+    }
+
+
+def _beside(request: Request, lives: Lives, other: str, beside: Lives) -> dict[str, Any]:
+    """What two runs of one prompt hold of the text that they share; other: the second one's id. Raises Refused."""
+    i = _step(request, lives)
+    if (beside.layers, beside.heads) != (lives.layers, lives.heads):
+        raise Refused(
+            f"The two runs differ in shape ({lives.layers} × {lives.heads} against {beside.layers} × {beside.heads} "
+            "layers and KV heads): choose a run of the same model."
+        )
+    if not np.array_equal(lives.header.prompt, beside.header.prompt):
+        raise Refused("The two runs have different prompts, so their positions are not the same: choose another run.")
+    if lives.untold or beside.untold:
+        raise Refused("One of the runs does not say which entries it evicted: record it with level “decisions”.")
+    j = beside.at_length(lives.length[i])
+    overlaps = overlap(lives, i, beside, j)
+    return {"step": i, "with": other, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
+
+
+VIEWS: dict[str, Callable[[Request, Channel, Lives], dict[str, Any]]] = {
+    "": _overview,
+    "/head": _head,
+    "/lives": _lives,
+    "/life": _life,
+    "/heavy": _heavy,
+    "/series": lambda request, channel, lives: lives.series(POINTS),
+    "/find": _find,
+    "/attention": _attention,
+}
 
 
 def _again(play: Play, lives: Lives, layers: Any) -> Channel:

@@ -120,16 +120,16 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "early_exit", "sampler": ["greedy"]},
     ),
     "h2o": Preset(
-        "H2O, 64 entries",
-        "One token a step with a cache of 64 entries: the newest, and those that got most attention. The text may differ.",
+        "H2O, 48 entries",
+        "One token a step with a cache of 48 entries: the newest, and those that got most attention. The text may differ.",
         {"drafter": "none", "policy": "h2o", "sampler": ["temperature"]},
-        {"policy": {"heavy": 32, "recent": 32}, **WARM},
+        {"policy": {"heavy": 24, "recent": 24}, **WARM},
     ),
     "streaming": Preset(
-        "StreamingLLM, 64",
-        "One token a step with a cache of 64 entries: the first four and the newest. The text may differ.",
+        "StreamingLLM, 48",
+        "One token a step with a cache of 48 entries: the first four and the newest. The text may differ.",
         {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
-        {"policy": {"recent": 60}, **WARM},
+        {"policy": {"recent": 44}, **WARM},
     ),
     "eagle_h2o": Preset(
         "EAGLE-2 + H2O, 25 %",

@@ -29,7 +29,7 @@ class Lives:
     of the run in order, the prefill first; all else may be asked for at any time.
 
     tokens: of the text, by position;  length, held, bytes, full, evicted: per step, of the target's cache: positions read,
-    entries per head, bytes, bytes that keeping all would need, entries lost
+    entries per head, bytes of memory in whole pages, bytes of the entries had all been kept, entries lost
     sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
     budget: all of them together
     untold: whether some evictions were counted without being listed (level "counts")
@@ -115,6 +115,10 @@ class Lives:
     def kept(self, i: int) -> np.ndarray:
         """bool [rows, n]: what is held after step i."""
         return self._left[:, : self.length[i]] > i
+
+    def kept_bytes(self, i: int) -> int:
+        """Bytes of the entries that are held after step i, counted as `full` counts all."""
+        return self.full[i] * self.held[i] // self.length[i] if self.length[i] else 0
 
     def came(self, position: int) -> int:
         """The step in which a position's entry was made; BY_READING: with the prompt."""
@@ -207,6 +211,7 @@ class Lives:
         every = max(1, -(-self.count // max(1, points)))
         at = [min(k + every, self.count) - 1 for k in range(0, self.count, every)]
         columns = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
+        columns["kept"] = [self.kept_bytes(k) for k in at]
         lost = [sum(self.evicted[k : k + every]) for k in range(0, self.count, every)]
         return {"every": [every], "step": at, **columns, "evicted": lost}
 

@@ -5,7 +5,7 @@ import { ask, heard, panes, stepped, inWords, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./address.js";
 import { operatorsTable } from "./hardware/operators.js";
-import { passesTable, tokenBars, verdictOf } from "./hardware/prices.js";
+import { errorOf, passesTable, tokenBars, verdictOf } from "./hardware/prices.js";
 import { drawn, marked } from "./hardware/roofline.js";
 import { surfaceTable } from "./hardware/surface.js";
 import { scrolling } from "./hardware/tables.js";
@@ -183,7 +183,7 @@ export function page(element) {
     verdict.textContent = verdictOf(home, there);
     assumed.replaceChildren(...((there || home)?.assumptions || []).map((x) => h("li", null, x)));
     priced.hidden = !groups.length;
-    surface.draw(there || home);
+    surface.draw(there || home, there && errorOf(home));
   }
 
   const update = () => (draw(), load(), look());

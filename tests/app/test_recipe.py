@@ -15,7 +15,7 @@ from decodescope.app.cli import main
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.presets import PRESETS, matching
-from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, recipe, recorded, smaller
+from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, opening, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.answers import COMPOSITIONS
 from decodescope.engine.bench.prompts import PROMPTS
@@ -179,3 +179,17 @@ def test_a_header_of_no_model_leaves_a_share_as_it_is_recorded() -> None:
     assert recorded(header).settings["policy"] == {"size": 20, "share": 0.5}
     header.method["policy"] = {"name": "no such policy"}
     assert smaller(header) == []
+
+
+def test_presets_that_evict_hold_less_than_a_cache_that_keeps_all_on_the_page_s_own_run() -> None:
+    """In whole pages: a budget of as many entries as a page has would need a second one for the row that is pending."""
+    begin, model, bounded = opening(), load("lab"), 0
+    whole = run(model, None, begin.prompt, max_new_tokens=begin.max_new).trace.steps[-1].cache[0]
+    for preset in PRESETS.values():
+        method = Method.named(preset.names, preset.settings)
+        if method.policy.budget is None or method.policy.share or method.lanes:
+            continue
+        last = run(model, method, begin.prompt, max_new_tokens=begin.max_new).trace.steps[-1].cache[0]
+        assert last.held_bytes < 0.6 * whole.held_bytes and last.held < whole.held / 2, preset.title
+        bounded += 1
+    assert bounded >= 2

@@ -40,7 +40,7 @@ export function mapView(shared, { drawn, enter }) {
     lead.replaceChildren();
     if (!fits) return;
     lead.append(h("b", null, `${grouped(map.held)} of ${grouped(map.length)}`), ` positions kept per head, `,
-      h("b", null, size(map.bytes)), map.bytes < map.full ? ` of ${size(map.full)}` : " held",
+      h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
       map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
     legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
       h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step");

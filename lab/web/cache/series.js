@@ -1,5 +1,5 @@
 /* series: the bytes of the cache and the entries per head over the steps. */
-import { grouped, h, plural, s, size, toggle } from "../scope.js";
+import { grouped, h, keptBytes, plural, s, size, toggle } from "../scope.js";
 import { section, share, table } from "./parts.js";
 import { question } from "./question.js";
 
@@ -25,23 +25,24 @@ export function seriesView(shared) {
     if (!series || !shared.looked()) return;
     const i = shared.now(), kv = shared.store().steps[i]?.kv.find((x) => x.lane === "target");
     said.replaceChildren(...(kv
-      ? [h("b", null, size(kv.bytes)),
-        kv.bytes <= kv.full ? ` held, ${share(kv.bytes / kv.full)} of the ${size(kv.full)} that keeping all takes`
-          : ` held, more than the ${size(kv.full)} that keeping all takes: memory comes in pages of 64 entries, `
-            + "and what a policy notes counts"] : []));
+      ? [h("b", null, size(keptBytes(kv))), ` of entries kept, ${share(keptBytes(kv) / Math.max(1, kv.full))} of the `
+        + `${size(kv.full)} of all; ${size(kv.bytes)} of memory, in whole pages of 64 entries and with what a policy `
+        + "notes"] : []));
     const wide = Math.max(240, Math.min(900, (charts.clientWidth || 600) / (charts.clientWidth > 760 ? 2 : 1) - 16));
     charts.append(
-      chart({ word: "bytes of the cache", wide, steps: series.step, i, unit: size, present: kv && [kv.bytes, kv.full],
-        lines: [["held", series.bytes, "full"], ["keeping all", series.full, "dashed"]], budget: null }),
+      chart({ word: "bytes of the entries", wide, steps: series.step, i, unit: size,
+        present: kv && [keptBytes(kv), kv.full],
+        lines: [["kept", series.kept, "full"], ["all", series.full, "dashed"]], budget: null }),
       chart({ word: "entries per head", wide, steps: series.step, i, unit: grouped, present: kv && [kv.held, kv.read],
         lines: [["held", series.held, "full"], ["read", series.length, "dashed"]], budget: shared.map?.budget ?? null })
     );
     const last = series.step.length - 1, every = series.every[0], thin = Math.ceil(series.step.length / ROWS);
     const shown = [...series.step.keys()].filter((k) => last < ROWS || k % thin === 0 || k === last);
     twin.replaceChildren(table("Budget and bytes over the steps",
-      ["after step", "read", "held", `evicted${every > 1 ? ` in ${every} steps` : ""}`, "bytes held", "bytes of all"],
+      ["after step", "read", "held", `evicted${every > 1 ? ` in ${every} steps` : ""}`, "bytes kept", "bytes of all",
+        "memory"],
       shown.map((k) => [String(series.step[k]), grouped(series.length[k]), grouped(series.held[k]),
-        grouped(series.evicted[k]), size(series.bytes[k]), size(series.full[k])])));
+        grouped(series.evicted[k]), size(series.kept[k]), size(series.full[k]), size(series.bytes[k])])));
   }
   return { element, question: asked, draw, reset: () => (series = null) };
 }

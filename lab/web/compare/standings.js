@@ -6,7 +6,7 @@ import { repeating } from "./repeats.js";
 
 const LETTERS = "ABCD";
 const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "trials accepted", "tokens/s, one run",
-  "against the baseline", "KV held", "text"];
+  "against the baseline", "KV kept", "text"];
 const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the same so far"],
   tied: ["≈", "parted at a numerical tie"], differs: ["✗", "differs and must not"],
   unknown: ["?", "parted where no distribution was recorded"], free: ["–", "need not be the same"] };
@@ -73,7 +73,7 @@ export function standings({ refuse, changed, apart }) {
           cells = begun
             ? [grouped(row.tokens), two(row.tau), accepted(row),
               row.share === null ? "–" : `${(100 * row.share).toFixed(0)} %`, two(row.rate), against(row, rows[at], k),
-              h("span", null, size(row.held), row.full > row.held ? h("small", null, `of ${size(row.full)}`) : null),
+              h("span", null, size(row.kept), row.full > row.kept ? h("small", null, `of ${size(row.full)}`) : null),
               k === at ? "baseline" : text(of(k))] : HEADS.slice(1).map((x, i) => (i ? "" : row.status));
         return h("tr", null,
           h("th", { scope: "row" }, h("b", null, LETTERS[k]), " ", row.method || "",

@@ -3,6 +3,17 @@ import { grouped, h, passWord, placedUnder, two } from "../scope.js";
 import { marked, time } from "./roofline.js";
 import { BOUNDS, row, table } from "./tables.js";
 
+const times = (x) => `× ${two(x)}`;
+const off = (x) => x.s / x.model; // of a kind of passes: by the clock, over the model
+/** How far the model is off on the run's own machine, for every price of another one. home: prices there, or null. */
+export function errorOf(home) {
+  const ratios = (home?.rows || []).map(off);
+  if (!ratios.length) return "How far the model is off on this run's own machine is not known.";
+  const [low, high] = [Math.min(...ratios), Math.max(...ratios)].map(two);
+  return `On this run's own machine the clock took ${low === high ? `× ${low}` : `× ${low} to × ${high}`} of the `
+    + "model's time, by kind of pass.";
+}
+
 /** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null. */
 export function passesTable(machine, home, there) {
   const rows = home?.rows || there?.rows || [],
@@ -20,7 +31,9 @@ export function passesTable(machine, home, there) {
       ...(home
         ? [each(x.model, x.n), two(x.s / x.model), at.roof ? `${(100 * at.share).toFixed(0)} %` : "–",
           BOUNDS[x.bound] ?? x.bound] : []),
-      ...(there ? [y ? each(y.model, y.n) : "–", y ? BOUNDS[y.bound] ?? y.bound : "–"] : []),
+      ...(there
+        ? [y ? [each(y.model, y.n), h("small", { class: "quiet error" }, home ? ` here ${times(off(x))}` : "")] : "–",
+          y ? BOUNDS[y.bound] ?? y.bound : "–"] : []),
     ]);
   }));
 }
@@ -39,16 +52,17 @@ export function tokenBars(home, there) {
   return groups.map(([name, one, list]) => {
     const most = Math.max(...list.map(([, x]) => x));
     return h("div", { class: "group" },
-      h("div", { class: "over" }, h("span", null, name), h("b", null, `× ${two(one.speedup)}`)),
+      h("div", { class: "over" }, h("span", null, name), one.speedup
+        && h("span", null, h("b", null, times(one.speedup)), h("small", { class: "quiet" }, " modelled / modelled"))),
       list.map(([word, x, measured]) =>
         h("div", { class: "bar" }, h("span", null, word),
           h("i", { class: measured ? "full" : "hollow", style: `--w: ${((100 * x) / most).toFixed(1)}%` }),
           h("span", { class: "n" }, time(x)))
-      ));
+      ), one === there && h("p", { class: "quiet error" }, errorOf(home)));
   });
 }
 
-/** What the other machine changes, in a sentence. */
+/** What the other machine changes, in a sentence; both gains are the model's. */
 export function verdictOf(home, there) {
   const bound = (one) => [...one.rows].filter((x) => x.phase !== "prefill").sort((a, b) => b.model - a.model)[0];
   const gain = home && there && home.speedup && there.speedup ? there.speedup / home.speedup : 0,

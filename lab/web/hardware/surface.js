@@ -4,8 +4,8 @@ import { scrolling, table } from "./tables.js";
 
 export function surfaceTable() {
   const element = scrolling("the speed-up"), note = h("p", { class: "quiet" });
-  /** one: a machine's prices, or none. */
-  function draw(one) {
+  /** one: a machine's prices, or none; error: how far the model is off, where they are those of another machine. */
+  function draw(one, error) {
     const speeds = one?.surface;
     element.parentElement.hidden = !speeds;
     if (!speeds) return;
@@ -17,18 +17,21 @@ export function surfaceTable() {
     note.textContent = (`On ${one.name}: a drafted token costs ${two(speeds.draft)} plain `
       + `steps${speeds.draft ? "" : " (this run has no draft passes)"}. `)
       + (point
-        ? `Ringed: this run, ${point.length.toFixed(1)} tokens deep; ${(100 * point.share).toFixed(0)} % of a `
-          + `chain's tokens accepted would emit as many per pass. At that share ${speeds.lengths[best]} would be the `
-          + "fastest length." : "This run drafts nothing, so it has no place here.");
+        ? `Ringed: this run with the trees that it drafted, × ${two(one.speedup)}, ${point.length.toFixed(1)} tokens `
+          + `deep. The other places price chains: ${(100 * point.share).toFixed(0)} % of a chain's tokens accepted `
+          + `would emit as many per pass (× ${two(speeds.grid[at[0]][at[1]])} there), and at that share `
+          + `${speeds.lengths[best]} would be the fastest length.`
+        : "This run drafts nothing, so it has no place here.")
+      + (error ? ` ${error}` : "");
     element.replaceChildren(
       table("Speed over plain decoding, by accepted share and length of the draft", ["accepted",
         ...speeds.lengths.map((x) => `${x}`)],
         speeds.shares.map((share, y) =>
-          h("tr", null, h("th", { scope: "row" }, `${Math.round(100 * share)} %`), speeds.grid[y].map((x, k) => {
-            const mine = at && at[0] === y && at[1] === k;
+          h("tr", null, h("th", { scope: "row" }, `${Math.round(100 * share)} %`), speeds.grid[y].map((chain, k) => {
+            const mine = at && at[0] === y && at[1] === k, x = mine ? one.speedup : chain;
             return h("td", { class: [x < 1 ? "slow" : "", mine ? "mine" : ""].join(" ").trim() || null,
-              style: x < 1 ? null : `--k: ${(6 + (34 * Math.log(x)) / Math.log(most)).toFixed(0)}%`,
-              "aria-label": `${two(x)} times${x < 1 ? ", slower" : ""}${mine ? ", this run" : ""}` },
+              style: x < 1 ? null : `--k: ${Math.min(40, 6 + (34 * Math.log(x)) / Math.log(most)).toFixed(0)}%`,
+              "aria-label": `${two(x)} times${x < 1 ? ", slower" : ""}${mine ? ", this run's trees" : ""}` },
               x.toFixed(x >= 9.95 ? 0 : 1));
           }))
         ), "surface"),

@@ -1,6 +1,6 @@
 /* The map of the target's cache. */
 import { button, figures, grid, h, inks, pool, rgb, say, see, set, sheet, toggle } from "./elements.js";
-import { grouped, percent, plural, size } from "./numbers.js";
+import { grouped, keptBytes, percent, plural, size } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
 /** The target's cache: rows = layer x KV head, columns = positions. Ticks above: the share of attention where it was
@@ -75,18 +75,17 @@ export function cacheView(context) {
       : "");
     const list = target
       ? [[`${grouped(target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [
-        target.bytes < target.full ? `${size(target.bytes)} of ${size(target.full)}` : size(target.bytes),
-        " held",
+        target.held < target.read ? `${size(keptBytes(target))} of ${size(target.full)}` : size(target.full), " kept",
       ]] : [];
     if (target?.evicted) list.push([grouped(target.evicted), " evicted now"]);
     sums.tell(list);
-    const most = Math.max(1, ...step.kv.map((x) => Math.max(x.full, x.bytes)));
+    const most = Math.max(1, ...step.kv.map((x) => x.full));
     step.kv.forEach((x, k) => {
       const [who, track, much] = bar.at(k).childNodes;
       say(who, x.lane);
       track.style.width = `calc((100% - 190px) * ${Math.max(x.full, 1) / most})`;
-      track.firstChild.style.width = percent(Math.min(1, x.bytes / Math.max(1, x.full)));
-      say(much, size(x.bytes));
+      track.firstChild.style.width = percent(Math.min(1, keptBytes(x) / Math.max(1, x.full)));
+      say(much, size(keptBytes(x)));
     });
     bar.trim(step.kv.length);
   }

@@ -1,6 +1,6 @@
 /* What stands over one of several runs: its name, its figures, and how fast it is against another. */
 import { figures, h, say, see } from "./elements.js";
-import { grouped, size, two } from "./numbers.js";
+import { grouped, keptBytes, size, two } from "./numbers.js";
 
 /** Tokens per second of decoding, 0 where none is known. */
 const rate = (store) => {
@@ -37,7 +37,7 @@ export function runHead(letter, tools) {
         [sum.passes ? two(sum.tokens / sum.passes) : "–", " tokens / pass"],
         [grouped(sum.tokens), " tokens"],
       ] : [];
-    if (target) list.push([size(target.bytes), " KV held"]);
+    if (target) list.push([size(keptBytes(target)), " KV kept"]);
     sums.tell(list);
   }
   return { element, draw };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ PROMPT = "abcdefghijklm the quick brown fox jumps over it"
 SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 20}}, max_new=24)
 ALL = Choice(PROMPT, max_new=24)
 H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
+
+OTHER = "another text, which no other test reads"
 
 
 def ran(play: Play, choice: Choice) -> Any:
@@ -101,6 +104,12 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: Tes
     assert rows[0]["position"] == p and rows[0]["kept"] == left.count(None)
     series = told(client, channel.run, "/series")
     assert series["held"] == lives.held and series["full"] == lives.full and series["step"][-1] == 23
+    assert all(
+        kept == full * held // read
+        for kept, full, held, read in zip(series["kept"], series["full"], series["held"], series["length"], strict=True)
+    )
+    last = told(client, channel.run, step=23)
+    assert last["kept_bytes"] == series["kept"][-1] < last["full"], "entries against entries, pages left out on both sides"
 
 
 def test_a_lost_text_is_found_and_two_runs_are_compared(play: Play, client: TestClient) -> None:
@@ -239,6 +248,16 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .map canvas:visible")
         page.wait_for_selector(f"{PAGE} .cell")
         return page
+
+    def test_keeping_all_saves_nothing_and_costs_nothing(self, lab: Lab) -> None:
+        """Entries are held against entries; the pages that they lie in are told beside them."""
+        page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run)
+        page.wait_for_selector(f"{PAGE} .bytes .lead b")
+        kept, rest = page.inner_text(f"{PAGE} .bytes .lead").split(" of entries kept, ")
+        assert rest.startswith(f"100 % of the {kept} of all;") and "in whole pages of 64 entries" in rest
+        page = self.opened(lab, ran(lab.play, replace(SINKS, prompt=OTHER)).run)
+        page.wait_for_selector(f"{PAGE} .bytes .lead b")
+        assert 0 < int(page.inner_text(f"{PAGE} .bytes .lead").split("kept, ")[1].split(" %")[0]) < 100
 
     def test_why_the_needle_was_lost_and_what_another_policy_keeps(self, lab: Lab) -> None:
         sinks, all_ = ran(lab.play, SINKS), ran(lab.play, ALL)

@@ -232,9 +232,29 @@ class TestThePage:
         page = self.opened(lab)
         mine = page.locator(f"{PAGE} .surface .mine")
         assert mine.count() == 1 and "this run" in mine.get_attribute("aria-label")
+        home = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"]
+        speeds, point = home["surface"], home["surface"]["point"]
+        near = [min(range(len(x)), key=lambda k: abs(x[k] - y)) for x, y in
+                ((speeds["shares"], point["share"]), (speeds["lengths"], point["length"]))]  # fmt: skip
+        assert abs(speeds["grid"][near[0]][near[1]] - home["speedup"]) > 0.1, "the test needs a tree that a chain is not"
+        assert float(mine.inner_text()) == pytest.approx(home["speedup"], abs=0.051), "the ring prices the tree that ran"
         assert page.locator(f"{PAGE} .surface tbody td").count() == len(LENGTHS) * len(SHARES)
         slow = page.locator(f"{PAGE} .surface .slow").evaluate_all("all => all.map((x) => Number(x.textContent))")
         assert slow and max(slow) <= 1
+
+    def test_a_price_elsewhere_stands_beside_the_error_of_the_model_here(self, lab: Lab) -> None:
+        page = self.opened(lab)
+        assert page.locator(f"{PAGE} .error").count() == 0, "no price of another machine stands here"
+        page.select_option(f"{PAGE} select >> nth=0", "a100-80g")
+        page.wait_for_selector(f"{PAGE} .bars .error")
+        rows = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"]["rows"]
+        off = [row["s"] / row["model"] for row in rows]
+        said = f"× {min(off):.2f} to × {max(off):.2f} of the model's time"
+        assert said in page.inner_text(f"{PAGE} .bars") and said in page.inner_text(PAGE).split("When drafting pays")[-1]
+        cells = page.locator(f"{PAGE} table").first.locator("td .error").all_inner_texts()
+        assert [x.strip() for x in cells] == [f"here × {x:.2f}" for x in off]
+        heads = page.locator(f"{PAGE} .bars .over").all_inner_texts()
+        assert len(heads) == 2 and all("modelled / modelled" in x for x in heads)
 
     def test_the_legend_and_the_menu_stay_in_one_row(self, lab: Lab) -> None:
         page = self.opened(lab, width=1280)
