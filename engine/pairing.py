@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from decodescope.engine.core.roles import TARGET
 
@@ -11,6 +11,7 @@ from .method import Method, MethodError
 
 if TYPE_CHECKING:
     from decodescope.engine.checkpoint.tokenizer import Tokenizer
+    from decodescope.engine.core.spec import ModelSpec
 
     from .load import Model
 
@@ -23,8 +24,15 @@ class Reader(Protocol):
         """What it is called."""
 
     @property
+    def spec(self) -> ModelSpec:
+        """Its shape."""
+
+    @property
     def tokenizer(self) -> Tokenizer | None:
         """What splits its text; None where it has none."""
+
+
+R = TypeVar("R", bound=Reader)
 
 
 def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[str, Model]:
@@ -33,11 +41,17 @@ def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[st
     Raises MethodError if its parts do not fit each other or their models, if one of these is missing, or if the models do
     not go together.
     """
+    used = fitting(method, model, models)
+    _same_device(used)
+    return used
+
+
+def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
+    """The same of models that need not be loaded yet; so nothing is said of the devices that they lie on."""
     method.check(model.spec, models)
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
     same_tokens(used)
-    _same_device(used)
     if method.drafter.reads_text and model.tokenizer is None:
         raise MethodError(
             f"{model.spec.name} has no tokenizer, so {method.drafter.name} cannot read its text; leave the text out."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -17,7 +17,9 @@ from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.server import app
 from decodescope.engine import Session
+from decodescope.engine.load import Model
 
+Make = Callable[[Mapping[str, Model]], Session]
 PORT = 7860
 HERE = f"http://127.0.0.1:{PORT}"
 HOSTILE = [
@@ -63,12 +65,12 @@ class ToyPlay(Play):
 
     pausing = False
 
-    def _launch(self, make: Callable[[], Session], visitor: str, paused: bool = False) -> Channel:
-        return super()._launch(make, visitor, paused or self.pausing)
+    def _launch(self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False) -> Channel:
+        return super()._launch(names, make, visitor, paused or self.pausing)
 
-    def launch(self, make: Callable[[], Session]) -> Channel:
+    def launch(self, names: Mapping[str, str], make: Make) -> Channel:
         with self._lock:
-            return super()._launch(make, "")
+            return super()._launch(names, make, "")
 
 
 def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
@@ -76,6 +78,7 @@ def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
     torch.set_num_threads(1)  # many threads that wait for each other are slower on such a small model
     target, draft = toys.target(), toys.draft()
     target.tokenizer = draft.tokenizer = Words(texts)
+    draft.fingerprint = "1" * 16  # its weights are others
     made = ToyPlay("toy", "toy-draft", folder)
     made.put(target=target, draft=draft)
     return made

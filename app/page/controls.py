@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, Component, registry
 from decodescope.engine.core.params import Param, ParamError
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import usual
 
 SLIDER = 2000  # positions of a slider; a longer range gets a number box
@@ -69,20 +70,22 @@ def _words(name: str, unit: str) -> str:
 
 @dataclass
 class Controls:
-    """The inputs of a method, and what they say.
+    """The inputs of a method and of its models, and what they say.
 
+    models: role -> the list that chooses its model
     parts: kind -> the dropdown that chooses its component;  groups: (kind, component) -> the column of its knobs
     knobs: (kind, component, knob) -> its input
     """
 
+    models: dict[str, gr.Dropdown] = field(default_factory=dict)
     parts: dict[str, gr.Dropdown] = field(default_factory=dict)
     groups: dict[tuple[str, str], gr.Column] = field(default_factory=dict)
     knobs: dict[tuple[str, str, str], gr.components.Component] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[gr.components.Component]:
-        """All inputs, parts first, in the order in which `read` takes their values."""
-        return [*self.parts.values(), *self.knobs.values()]
+        """All inputs: models, then parts and knobs in the order in which `read` takes their values."""
+        return [*self.models.values(), *self.parts.values(), *self.knobs.values()]
 
     @property
     def shown(self) -> list[Any]:
@@ -137,8 +140,18 @@ class Controls:
 
     def choice(self, prompt: Any, seed: Any, max_new: Any, *values: Any) -> Choice:
         """What all inputs together say; a prompt that is no text is none."""
-        names, settings = self.read(values)
-        return Choice(prompt if isinstance(prompt, str) else "", names, settings, _whole(seed), _whole(max_new))
+        many, text = len(self.models), prompt if isinstance(prompt, str) else ""
+        models = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
+        names, settings = self.read(values[many:])
+        return Choice(text, names, settings, _whole(seed), _whole(max_new), models=models)
+
+    def choose(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
+        """What the lists of `models` become for these models (role -> name); key(name): of one that there is, its key. One that
+        there is not is passed over; without a target they stay as they are."""
+        if TARGET not in models:
+            return [gr.skip()] * len(self.models)
+        keys = {role: key(models[role]) if role in models else "" for role in self.models}
+        return [gr.skip() if keys[role] is None else gr.update(value=keys[role]) for role in self.models]
 
 
 def build(*, draft: bool) -> Controls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +37,7 @@ window.decodescope((page) => page.setter((text) => {
   trigger('input');
 }));
 """
-MODELS = """
-const tell = () => window.decodescope((page) => page.models(element, props.value));
-tell();
-watch('value', tell);
-"""
+MODELS = "window.decodescope((page) => page.models(element));"
 ANSWER = """
 const tell = () => window.decodescope((page) => page.answer(element, props.value));
 tell();
@@ -106,18 +103,19 @@ def page(play: Play) -> gr.Blocks:
                         seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
                         new = gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
                     with gr.Row(elem_id="ds-choose"):
-                        named = [(x.label, x.key) for x in play.offers()]
-                        lists = {TARGET: _models(play.names[TARGET], named, "Model", f"ds-{TARGET}")}
+                        named = _rows(play)
+                        lists = {TARGET: _models(play.names[TARGET], named, title(TARGET), f"ds-{TARGET}")}
                         for role in dict.fromkeys((*SHOWN, *roles(), *play.names)):
                             shown, rows = role in SHOWN, [("none", ""), *named]
                             if role != TARGET:
                                 lists[role] = _models(play.names.get(role, ""), rows, title(role), f"ds-{role}", shown)
-                    models = gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
+                    gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
                     with gr.Row(elem_id="ds-copy"):
                         ways = [gr.Button(COPY[way], elem_id=f"ds-copy-{way}", min_width=40, scale=0) for way in WAYS]
                     copied = gr.HTML(None, elem_id="ds-copied", html_template=EMPTY, js_on_load=COPIED, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
+                    table.models = lists
         gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
@@ -128,15 +126,19 @@ def page(play: Play) -> gr.Blocks:
         _settings(play, table, demo, [answer, preset, *hidden.values()], [*hidden], started, kept, given, first)
         for way, button in zip(WAYS, ways, strict=True):
             _copy(play, table, button, way, copied, first)
-        _choosing(play, models, lists, [prompt, new])
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
 
 
-def _models(name: str, offered: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:
-    """A list of models; the present one stands in it even where it is not among the offered."""
-    known = any(key == name for _, key in offered)
-    rows = offered if known else [*offered, (name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name)]
+def _rows(play: Play) -> list[tuple[str, str]]:
+    """The rows of a list of models: those that are offered, and those of the command line even where they are not."""
+    rows = [(x.label, x.key) for x in play.offers()]
+    others = set(play.names.values()) - {key for _, key in rows}
+    return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
+
+
+def _models(name: str, rows: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:
+    """A list of models."""
     many = len(rows) > 8
     more: Any = dict(min_width=120, elem_id=place, visible=shown or bool(name))
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
@@ -188,12 +190,13 @@ def _settings(
         composed = play.compose(choice)
         refused = {"refused": composed.why} if composed.why else {}
         said_of = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **refused}
-        wanted = {*composed.wants, *play.names}
+        wanted = {*composed.wants, *play.names, *choice.models}
         shown = [gr.update(visible=role in wanted) for role in further]
         return [said_of, preset_of(composed.method) or OWN, *shown]
 
     def chosen(*values: Any) -> list[Any]:
-        return [*table.visibility(*values[3 : 3 + len(table.parts)]), *checked(*values)]
+        before = len(first) + len(table.models)
+        return [*table.visibility(*values[before : before + len(table.parts)]), *checked(*values)]
 
     def composed(name: str) -> list[Any]:
         wanted_preset = PRESETS.get(str(name))
@@ -203,31 +206,34 @@ def _settings(
 
     def restored(text: str, *values: Any) -> list[Any]:
         try:
-            choice = wanted(text[:MOST_KEPT], *values) if text else None
+            choice = _wanted(text[:MOST_KEPT], table, play, values) if text else None
         except Refused as no:
-            return [gr.skip()] * (len(first) + len(knobs)) + [{"refused": str(no), "at": time.monotonic()}]
+            return [gr.skip()] * (len(put) - 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
-            return [gr.skip()] * (len(first) + len(knobs) + 1)
+            return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
-        return [choice.prompt, *numbers, *table.put(choice), gr.skip()]
-
-    def wanted(text: str, *values: Any) -> Choice:
-        """The settings of a text, or the present ones with one part in the place of another: "use KIND NAME"."""
-        word, _, part = text.partition(" ")
-        if word != "use" or not values:
-            return from_json(text)
-        kind, _, name = part.partition(" ")
-        return using(table.choice(*values), kind, name, play.check)
+        return [choice.prompt, *numbers, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     knobs = [*table.shown, *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
     for part in table.parts.values():
         part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
-    for box in (*first, *table.knobs.values()):
+    put = [*first, *table.models.values(), *knobs, started]
+    for box in (*first, *table.models.values(), *table.knobs.values()):
         box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
     preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    demo.load(restored, kept, [*first, *knobs, started], js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    given.input(restored, [given, *everything], [*first, *knobs, started], **PRIVATE).then(checked, everything, said, **PRIVATE)
+    demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
+
+
+def _wanted(text: str, table: controls.Controls, play: Play, values: Sequence[Any]) -> Choice:
+    """The settings of a text, or the present ones (those of `values`) with one part in the place of another: "use KIND
+    NAME"."""
+    word, _, part = text.partition(" ")
+    if word != "use" or not values:
+        return from_json(text)
+    kind, _, name = part.partition(" ")
+    return using(table.choice(*values), kind, name, play.check)
 
 
 def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:
@@ -240,20 +246,3 @@ def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, cop
             return {"refused": told(error), "at": time.monotonic()}
 
     button.click(text, [*first, *table.inputs], copied, **PRIVATE)
-
-
-def _choosing(play: Play, models: gr.HTML, lists: dict[str, gr.Dropdown], asked: list[Any]) -> None:
-    """Other models. lists: by role, the target's first; asked: prompt and number of new tokens, for which there must be room
-    too."""
-
-    def choose(prompt: str, new: Any, *chosen: str | None) -> dict[str, Any]:
-        try:
-            names = {role: str(name) for role, name in zip(lists, chosen, strict=True) if name}
-            wanted = play.memory(Choice(str(prompt or ""), max_new=int(new or 0)), names)
-            play.choose(names, wanted.tokens)
-        except Exception as error:
-            return {"refused": told(error), "at": time.monotonic()}
-        return {"memory": wanted.sentence, "at": time.monotonic()}
-
-    for box in lists.values():
-        box.input(choose, [*asked, *lists.values()], models, trigger_mode="always_last", **PRIVATE)

@@ -20,7 +20,7 @@ from fastapi.responses import Response
 from decodescope.app.http.body import body_of
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.batch import MOST, Batch, Batches
-from decodescope.app.runs.lineup import choice_of
+from decodescope.app.runs.lineup import choice_of, models_of
 from decodescope.app.runs.play import RUN, Choice, Play
 from decodescope.app.runs.prompts import asked, offered
 from decodescope.app.runs.recipe import recorded
@@ -67,7 +67,8 @@ def _choice(play: Play, said: dict[str, Any]) -> Choice:
         raise Refused('Send {"method": ..., "seed": n, "new": n}: a preset, settings or a run, and two whole numbers.')
     given: dict[str, Any] = dict(zip(("seed", "max_new"), numbers, strict=True))
     if not RUN.fullmatch(method):
-        return replace(choice_of(method), **given)
+        choice = choice_of(method)
+        return replace(choice, **given, models=models_of(said) or choice.models)
     channel = play.find(method)
     if channel is None or channel.wire is None:
         raise Refused("The run whose method is wanted is not here any more: choose another method.")

@@ -7,9 +7,9 @@ import base64
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastapi import FastAPI, Request
@@ -19,8 +19,9 @@ from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.alike import Headers
 from decodescope.app.runs.channel import BATCH, Channel
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.play import GONE, MOST_NEW, Play
+from decodescope.app.runs.play import GONE, MOST_NEW, Play, further
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
@@ -28,6 +29,9 @@ from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
 from decodescope.lab.cache.needle import LONGEST, fate, places
 
 from .hardware import answer
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
 
 HELD = 8  # runs whose lives are in memory
 COLUMNS = 450  # of a map
@@ -337,22 +341,19 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
     from decodescope.engine.replay.fork import same_models
     from decodescope.engine.session import Session
 
-    header, models = lives.header, dict(play.models)
-    if "target" not in models:
-        raise Refused("The models are still being loaded; try again in a moment.")
+    header = lives.header
     if header.fork is not None:
         raise Refused("This run was forked off another one: record that one, or fork it with the command line or Python.")
     admit_files(play, header)
     method = Method.from_record(header.method)
-    others = {role: model for role, model in models.items() if role != "target"}
-    same_models(header, models, method.lanes)
 
-    def session() -> Session:
+    def session(models: Mapping[str, Model]) -> Session:
+        same_models(header, models, method.lanes)
         return Session(
-            models["target"],
+            models[TARGET],
             method,
             header.prompt.tolist(),
-            models=others,
+            models=further(models),
             max_new_tokens=min(header.max_new_tokens, MOST_NEW),
             seed=header.seed,
             stop_tokens=header.stop_tokens,
@@ -362,7 +363,7 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
             layers=sorted(set(layers)),
         )
 
-    return play.launch(session)
+    return play.launch(play.recorded_with(header), session)
 
 
 def _number(request: Request, name: str, default: int, low: int, high: int) -> int:

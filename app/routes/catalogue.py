@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.runs.parts import book, heads, parts
@@ -14,7 +15,7 @@ from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
-from decodescope.engine.core.roles import DRAFTS
+from decodescope.engine.core.roles import DRAFTS, TARGET
 from decodescope.engine.method import usual
 
 TITLES = {
@@ -32,16 +33,26 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the route to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/catalogue")
-    def catalogue() -> Response:
-        shown = {"parts": [told(x, play) for x in parts() if registry(x["kind"])[x["name"]].listed], "presets": presets(play)}
+    def catalogue(request: Request) -> Response:
+        chosen = models_of(request)
+        listed = [x for x in parts() if registry(x["kind"])[x["name"]].listed]
+        shown = {"parts": [told(x, play, chosen) for x in listed], "presets": presets(play, chosen)}
         return JSONResponse(shown | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
 
 
-def told(part: dict[str, Any], play: Play) -> dict[str, Any]:
-    """A part as the list shows it. why: what stands against it beside the present models, as it comes; empty: nothing."""
+def models_of(request: Request) -> dict[str, str]:
+    """Role -> model of the page that asks: ?target=lab&draft=lab-draft; without a target nothing, those that a page begins
+    with."""
+    asked = {role: name for role, name in request.query_params.items() if name}
+    return asked if TARGET in asked else {}
+
+
+def told(part: dict[str, Any], play: Play, chosen: Mapping[str, str]) -> dict[str, Any]:
+    """A part as the list shows it. why: what stands against it, as it comes, beside the page's models (role -> model); empty:
+    nothing."""
     names = ("kind", "name", "title", "idea", "source", "lossless", "headline", "measured")
     kind, name = part["kind"], part["name"]
-    fits = using(Choice("x"), kind, name, play.check)
+    fits = using(Choice("x", models=chosen), kind, name, play.check)
     shown = {x: part[x] for x in names} | {"headline": part["headline"].replace("`", "")}
     return shown | {"family": TITLES.get(kind, kind.capitalize()), "needs": needs(part), "why": play.check(fits)}
 
@@ -59,8 +70,9 @@ def models(roles: Iterable[str]) -> list[str]:
     return list(dict.fromkeys("draft model" if role in DRAFTS else title(role).lower() for role in roles))
 
 
-def presets(play: Play) -> list[dict[str, Any]]:
-    """The compositions with a name: what they are made of, and the part of a link behind the address."""
+def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The compositions with a name, beside the page's models (role -> model): what they are made of, and the part of a link
+    behind the address."""
     begin, nothing, rows = opening(), usual("drafter").name, []
     for name, x in PRESETS.items():
         choice = Choice(begin.prompt, x.names, x.settings, begin.seed, begin.max_new)
@@ -70,7 +82,7 @@ def presets(play: Play) -> list[dict[str, Any]]:
             for one in [chosen] if isinstance(chosen, str) else chosen:
                 more, word = knobs.get(one if kind == "sampler" else kind, ""), registry(kind)[str(one)].title or str(one)
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
-        composed = play.compose(choice)
+        composed = play.compose(replace(choice, models=beside))
         method = composed.method
         assert method is not None, "a preset makes a method"
         trained = sorted({word for part in method.parts().values() for word in heads(part)})

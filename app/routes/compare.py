@@ -20,6 +20,7 @@ from decodescope.app.runs.recipe import opening
 from decodescope.app.runs.repeats import MOST, Repeats
 from decodescope.app.runs.standings import Figures, as_csv
 
+from .catalogue import models_of
 from .hardware import answer
 from .library import FRESH
 
@@ -32,13 +33,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/compare")
-    def choices() -> Response:
-        begin = opening()
+    def choices(request: Request) -> Response:
+        begin = replace(opening(), models=models_of(request))
         rows = [
             {"key": key, "title": x.title, "why": play.check(replace(begin, names=x.names, settings=x.settings))}
             for key, x in PRESETS.items()
         ]
-        return answer({"presets": rows, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new})
+        of = play.state(models_of(request))["models"]
+        return answer({"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new})
 
     @api.post("/ds/compare/start")
     async def start(request: Request) -> Response:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
 from decodescope.app.runs.play import Play
 from decodescope.lab.views.bundle import bundle
 
+from .catalogue import models_of
 from .hardware import answer
 
 WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
@@ -33,8 +34,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
 
     @api.get("/ds/state")
-    def state() -> Response:
-        return answer(play.state())
+    def state(request: Request) -> Response:
+        return answer(play.state(models_of(request)))
 
     @api.get("/ds/limits")
     def limits() -> Response:

@@ -51,6 +51,8 @@ class Channel:
         self.job: Job | None = None
         self.readers = 0
         self.estimate = ""  # of its memory, before it began
+        self.models: dict[str, str] = {}  # role -> key of the models that a live run reads
+        self._settled = ""  # the status of a run that is over, whose job was let go
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
         self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
         self.total = 0  # steps of a recorded run; 0: not known
@@ -137,7 +139,14 @@ class Channel:
         """queued, running, paused, done, cancelled or failed."""
         if self.job is not None:
             return self.job.status
+        if self._settled:
+            return self._settled
         return "failed" if self.end is None or self.end.reason == "interrupted" else "done"
+
+    def settle(self) -> None:
+        """Let go of the job, which is over, and of what it holds."""
+        if self.job is not None:
+            self._settled, self.job = self.job.status, None
 
     @property
     def going(self) -> bool:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Choice:
-    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes.
-    chat: whether the prompt is a user's turn, put into the target's chat template where it has one."""
+    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes;
+    chat: whether the prompt is a user's turn, put into the target's chat template where it has one;
+    models: role -> model, those that a page begins with where none are named."""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -21,6 +22,7 @@ class Choice:
     seed: int = 0
     max_new: int = 64
     chat: bool = False
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import TraceError, read_header
 from decodescope.engine.trace.events import Header, Step
+from decodescope.engine.trace.forks import forked as story
 from decodescope.engine.trace.forks import legs, method_at
 from decodescope.lab.wire.wire import drafted
 
 from .channel import Channel
-from .play import MOST_NEW, Choice, Play
+from .play import MOST_NEW, Choice, Play, further
 from .presets import GREEDY, WARMED, at
 from .recipe import recorded
 
 if TYPE_CHECKING:
+    from decodescope.engine.load import Model
     from decodescope.engine.method import Method
 
 LONGEST = 80  # characters of a name
@@ -34,8 +37,6 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
         raise Refused(f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them.")
     if not isinstance(name, str) or len(name := " ".join(name.split())) > LONGEST or not (name or "x").isprintable():
         raise Refused(f"The name of a fork has at most {LONGEST} characters that can be shown.")
-    if not play.models:
-        raise Refused(play.trouble or "The models are still being loaded; try again in a moment.")
     steps, wire = channel.steps(0, number + 1), channel.wire
     if wire is None or len(steps) != number + 1:
         raise Refused("The steps before this one are not in the record any more: nothing can be forked off it.")
@@ -43,18 +44,15 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
     admit_files(play, header)
     asked = {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
     method, numbers = changed(play, header, number, change), _numbers(change)
-    target, others = play.models["target"], {role: x for role, x in play.models.items() if role != "target"}
     from decodescope.engine.replay.fork import Fork
 
-    forks: list[Fork] = []
-
-    def session() -> Fork:
+    def session(models: Mapping[str, Model]) -> Fork:
         more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": asked, **numbers}
-        forks.append(Fork(target, header, steps, number, models=others, **more))
-        return forks[0]
+        return Fork(models[TARGET], header, steps, number, models=further(models), **more)
 
-    channel_forked = play.launch(session)
-    channel_forked.fork = forks[0].story
+    roles = () if method is None else method.lanes
+    channel_forked = play.launch(play.recorded_with(header, roles), session)
+    channel_forked.fork = story(header, number, name, asked, forced)
     return channel_forked
 
 
@@ -95,7 +93,7 @@ def changed(play: Play, header: Header, step: int, change: Any) -> Method | None
         )
     before = recorded(replace(header, method=method_at(header, step)))
     after = merged(before, change)
-    return None if after == before else play.method(after)
+    return None if after == before else play.method(replace(after, models={**play.names, **before.models}))
 
 
 def merged(before: Choice, change: Mapping[str, Any]) -> Choice:

@@ -20,8 +20,8 @@ HOTTEST = 5.0
 
 
 def choices_of(said: dict[str, Any]) -> list[Choice]:
-    """The runs of a question: {"prompt", "seed", "new", "methods": [preset or settings as text, ...], "sampler",
-    "temperature"}. Raises Refused."""
+    """The runs of a question: {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...],
+    "sampler", "temperature"}. Raises Refused."""
     methods, sampler, warm = said.get("methods"), said.get("sampler", ""), said.get("temperature", WARMTH)
     if not isinstance(methods, list) or not FEWEST_RUNS <= len(methods) <= MOST_RUNS:
         raise Refused(f"Choose {FEWEST_RUNS} to {MOST_RUNS} methods to run on one prompt.")
@@ -36,7 +36,17 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
     if not isinstance(prompt, str) or not all(isinstance(x, str) for x in methods):
         raise Refused("The prompt must be a text, and each method the name of a preset or settings as text.")
     common: dict[str, Any] = {"prompt": prompt, "seed": said["seed"], "max_new": said["new"]}
+    common["models"] = models_of(said)
     return [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in methods]
+
+
+def models_of(said: dict[str, Any]) -> dict[str, str]:
+    """The models of a question, role -> model: {"models": {"target": "lab", ...}}; none: those that a page begins with. Raises
+    Refused."""
+    models = said.get("models") or {}
+    if not isinstance(models, dict) or not all(isinstance(x, str) for x in models.values()):
+        raise Refused('The models are named by role: {"target": ..., "draft": ...}.')
+    return models
 
 
 def choice_of(text: str) -> Choice:

@@ -32,7 +32,11 @@ class Estimate:
     @property
     def fits(self) -> bool:
         """Whether that is free; where nobody knows, it is tried."""
-        return self.free is None or self.needed <= FREE_FOR_REST * self.free
+        return self.fits_beside(0)
+
+    def fits_beside(self, spare: int) -> bool:
+        """Whether it is free once `spare` more bytes are."""
+        return self.free is None or self.needed <= FREE_FOR_REST * (self.free + spare)
 
     @property
     def parts(self) -> str:

@@ -6,14 +6,14 @@ import re
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from decodescope.app.limits import SEEDS, Limits
 from decodescope.app.places import tidy
 from decodescope.app.refusal import Refused, sentence, told
-from decodescope.engine.core.roles import DRAFTS, TARGET, words
+from decodescope.engine.core.roles import DRAFTS, TARGET
 from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.pieces import join
 
@@ -21,14 +21,19 @@ from .channel import Channel
 from .composed import Choice, Composed
 from .examples import examples
 from .files import Files
+from .later import Later
 from .memory import BYTES_A_TOKEN, Estimate, short
 from .shelf import Shelf, title
 
 if TYPE_CHECKING:
+    from decodescope.engine.load import Model
     from decodescope.engine.method import Method
+    from decodescope.engine.run import LazyWriter
     from decodescope.engine.runner import Job, Runner
     from decodescope.engine.session import Session
-    from decodescope.engine.trace.events import Step
+    from decodescope.engine.trace.events import Header, Step
+
+    Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
 
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 MOST_NEW = 4096  # new tokens of one run on the page
@@ -71,29 +76,46 @@ class Play(Shelf):
     def compose(self, choice: Choice) -> Composed:
         """The method of a choice, and why it cannot run, if it cannot and there are models to ask."""
         from decodescope.engine.method import Method
-        from decodescope.engine.pairing import paired
+        from decodescope.engine.pairing import fitting
 
         method = None
         try:
             method = Method.named(choice.names, choice.settings)
-            self._allow(method)
-            if self.models:
-                paired(method, self.models[TARGET], self.models)
+            names = self.lanes(choice, method)
+            self.admit(names, self.memory(choice, names).tokens)
+            readers = self.readers(names)
+            if len(readers) == len(names):
+                fitting(method, readers.pop(TARGET), readers)
         except ValueError as error:
             return Composed(choice, method, told(error))
         return Composed(choice, method, "")
 
     def check(self, choice: Choice) -> str:
-        """Why this combination cannot run, as a sentence; empty if it can, or if no model is there to ask."""
+        """Why this combination cannot run, as a sentence; empty if it can, or if nothing is known of its models yet."""
         return self.compose(choice).why
 
-    def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
-        """What a run of this choice will take, with these models (role -> key) or the present ones."""
-        return self.estimate(names or self.names, self._tokens(choice.prompt) + min(MOST_NEW, max(0, choice.max_new)))
+    def named(self, choice: Choice) -> dict[str, str]:
+        """Role -> key of the models of a choice: those that it names, or those that a page begins with."""
+        return {role: self.key(name) or name for role, name in (choice.models or self.names).items() if name}
 
-    def _tokens(self, prompt: str) -> int:
-        """Tokens of a prompt; about as many, where no model is there to count them."""
-        tokenizer = self.models[TARGET].tokenizer if self.models else None
+    def lanes(self, choice: Choice, method: Method) -> dict[str, str]:
+        """Role -> key of the models that a run of this choice reads. Raises Refused where a role has none, or the method opens
+        a file that was not brought here."""
+        names = self.named(choice)
+        self.files.admit(method.parts().values())
+        _has_roles(method, names)
+        return {role: names[role] for role in (TARGET, *method.lanes)}
+
+    def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
+        """What a run of this choice will take, with these models (role -> key) or those that it names."""
+        names = names or self.named(choice)
+        tokens = self._tokens(choice.prompt, names) + min(MOST_NEW, max(0, choice.max_new))
+        return self.estimate(names, tokens)
+
+    def _tokens(self, prompt: str, names: Mapping[str, str]) -> int:
+        """Tokens of a prompt; about as many, where nothing is known of the target yet."""
+        reader = self.readers({TARGET: names[TARGET]}).get(TARGET) if TARGET in names else None
+        tokenizer = None if reader is None else reader.tokenizer
         if tokenizer is None or len(prompt) > COUNTED:
             return -(-len(prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
         return len(tokenizer.encode(prompt))
@@ -103,31 +125,8 @@ class Play(Shelf):
         from decodescope.engine.method import Method
 
         method = Method.named(choice.names, choice.settings)
-        self._allow(method)
+        self.lanes(choice, method)
         return method
-
-    def _allow(self, method: Method) -> None:
-        """Raise Refused for a method that opens a file which was not brought here, or that reads more models than the page
-        has."""
-        self.files.admit(method.parts().values())
-        self._has_roles(method)
-
-    def _has_roles(self, method: Method) -> None:
-        """Raise Refused where the page has too few models for a method; without any, `Method.check` says what is needed."""
-        lacking = [role for role in method.lanes if role not in self.names]
-        if not lacking or method.lanes == ("draft",):
-            return
-        role, way = lacking[0], " ".join(words(lacking[0]))
-        part = next(x for x in method.used.values() if role in x.lanes)
-        if role not in DRAFTS:
-            raise Refused(
-                f"{part.name} needs a model in the role {role!r}: choose one under {title(role)}. (On the command line: {way}.)"
-            )
-        needed, there = ([x for x in names if x in DRAFTS] for names in (part.lanes, self.names))
-        raise Refused(
-            f"{part.name}, as set, needs {len(needed)} draft models and the page has {len(there)}: choose more under "
-            f"{title(DRAFTS[0])}, or fewer in its settings. (On the command line: {way}.)"
-        )
 
     def wants(self, choice: Choice) -> tuple[str, ...]:
         """The roles of further models that a choice asks for; none, where it makes no method."""
@@ -145,14 +144,14 @@ class Play(Shelf):
         if not 0 <= choice.seed <= SEEDS:
             given = "a box without a whole number" if choice.seed == -1 else choice.seed
             raise Refused(f"Seed = {given}: must lie in [0, {SEEDS}].")
-        self._ready.wait(120)
-        if not self.models:
-            raise Refused(self.trouble or "The models are still being loaded; try again in a moment.")
+        composed = self.compose(choice) if method is None else Composed(choice, method, "")
+        if composed.method is None or composed.why:
+            raise Refused(composed.why)
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
             if going is not None and going.going:
                 raise Refused(f"Your run is still going (step {going.count}): stop it first.")
-            return self._start(choice, visitor, method)
+            return self._start(choice, visitor, composed.method)
 
     def start_two(self, choice: Choice, other: Choice, visitor: str = "") -> tuple[Channel, Channel]:
         """Queue two runs, one behind the other; raises Refused, and then neither is queued."""
@@ -170,57 +169,78 @@ class Play(Shelf):
             self.act(first, "stop")
             raise
 
-    def _start(self, choice: Choice, visitor: str, method: Method | None) -> Channel:
+    def _start(self, choice: Choice, visitor: str, method: Method) -> Channel:
         from decodescope.engine.run import encode
         from decodescope.engine.session import Session
 
-        target = self.models[TARGET]
-        others = {role: model for role, model in self.models.items() if role != TARGET}
-
-        def session() -> Session:
+        def session(models: Mapping[str, Model]) -> Session:
+            target = models[TARGET]
             return Session(
                 target,
-                method or self.method(choice),
+                method,
                 encode(target, choice.prompt, choice.chat and target.tokenizer is not None and target.tokenizer.has_chat),
-                models=others,
+                models=further(models),
                 max_new_tokens=choice.max_new,
                 seed=choice.seed,
             )
 
-        return self._launch(session, visitor)
+        return self._launch(self.lanes(choice, method), session, visitor)
 
-    def launch(self, make: Callable[[], Session]) -> Channel:
-        """Queue the session that `make` makes, as nobody's own run. Raises Refused."""
+    def launch(self, names: Mapping[str, str], make: Make) -> Channel:
+        """Queue the session that `make` makes of these models (role -> key), as nobody's own run. Raises Refused."""
         with self._lock:
-            return self._launch(make, "")
+            return self._launch(names, make, "")
 
-    def _launch(self, make: Callable[[], Session], visitor: str, paused: bool = False) -> Channel:
-        from decodescope.engine.run import LazyWriter, Tee
-
+    def _launch(self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False) -> Channel:
+        """Queue a session: made now, where its models are loaded, else when its turn comes."""
         try:
             self.has_disk()
-            session = make()
-            room = self.has_room(session)
-            channel = Channel(session.run_id, self.folder / f"{session.run_id}.dstrace")
-            writer = LazyWriter(channel.path)
-            session.sink = Tee(writer, channel, _Tidy(self.folder, self.limits.keep))
-            if any(x.going for x in self._channels.values()):
-                writer.announce(session.outline)
+            models, writer = self.wanted(names), None
+            if models is not None:
+                session = make(models)
+                channel = self._channel(session.run_id)
+                writer = self._watch(session, channel, names)
+                if any(x.going for x in self._channels.values()):
+                    writer.announce(session.outline)
+            else:
+                self.admit(names)
+                later = Later(lambda: self._brought(names, make, channel), lambda end: channel.seal(end))
+                channel, session = self._channel(later.run_id), cast("Session", later)  # the worker asks no more of one
             try:
                 job = self._submit(session, paused)
             except Refused:
-                writer.withdraw()
+                if writer is not None:
+                    writer.withdraw()
                 raise
         except Refused:
             raise
         except (ValueError, OSError) as error:
             raise Refused(told(error)) from None
-        channel.job, channel.estimate = job, room.sentence
+        channel.job, channel.models = job, dict(names)
         self._channels[job.id], self._jobs[job.id] = channel, job
         if visitor:
             self._own[visitor] = job.id
         self._forget()
         return channel
+
+    def _channel(self, run: str) -> Channel:
+        return Channel(run, self.folder / f"{run}.dstrace")
+
+    def _brought(self, names: Mapping[str, str], make: Make, channel: Channel) -> Session:
+        """The session of a run whose turn has come, once its models are loaded. Raises Refused, LoadError, MethodError."""
+        session = make(self.bring(names))
+        self._watch(session, channel, names)
+        return session
+
+    def _watch(self, session: Session, channel: Channel, names: Mapping[str, str]) -> LazyWriter:
+        """Let the channel and a file, whose writer is returned, have the records of the session. Raises Refused if its caches
+        do not fit."""
+        from decodescope.engine.run import LazyWriter, Tee
+
+        channel.estimate = self.has_room(session, names).sentence
+        writer = LazyWriter(channel.path)
+        session.sink = Tee(writer, channel, _Tidy(self.folder, self.limits.keep))
+        return writer
 
     def work(self, session: Session) -> Job:
         """Queue what the worker may treat as a session. Raises Refused if too many wait."""
@@ -253,16 +273,28 @@ class Play(Shelf):
                 "limit."
             )
 
-    def has_room(self, session: Session) -> Estimate:
-        """What the run will take. Raises Refused if its caches do not fit; a policy with a budget counts with that, or with the
-        prompt."""
-        tokens = session.method.policy.most(session.prompt, session.max_new)
-        lanes = {role: self.names[role] for role in (TARGET, *session.lanes) if role in self.names}
-        wanted = self.estimate(lanes, tokens)
+    def in_use(self) -> set[str]:
+        """The keys of the models that runs need which are not over."""
+        return {key for channel in self.channels().values() if channel.going for key in channel.models.values()}
+
+    def let_go_of(self, key: str) -> None:
+        """Nothing is to hold the model of that key any more: the runs that are over neither."""
+        super().let_go_of(key)
+        for run, channel in self.channels().items():
+            if key in channel.models.values() and not channel.going:
+                channel.settle()
+                self._jobs.pop(run, None)
+                if self._runner is not None:
+                    self._runner.jobs.pop(run, None)
+
+    def has_room(self, session: Session, names: Mapping[str, str]) -> Estimate:
+        """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
+        counts with that, or with the prompt."""
+        wanted = self.estimate(names, session.method.policy.most(session.prompt, session.max_new))
         if not wanted.fits:
             raise Refused(
-                f"The cache of {tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are free: ask "
-                "for fewer new tokens, or choose a cache policy that evicts."
+                f"The cache of {wanted.tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are "
+                "free: ask for fewer new tokens, or choose a cache policy that evicts."
             )
         return wanted
 
@@ -312,8 +344,22 @@ class Play(Shelf):
 
     def channels(self) -> dict[str, Channel]:
         """The runs in memory."""
-        with self._lock:
-            return dict(self._channels)
+        return dict(self._channels)  # one operation of the interpreter, so no lock is needed
+
+    def recorded_with(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
+        """Role -> key of the models here that a recorded run was made with: the same weights where they are loaded, else those
+        of the same name. roles: further ones that are asked for, with what a page begins with. Raises Refused."""
+        names = {}
+        for role, recorded in {TARGET: header.model, **header.lanes}.items():
+            mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
+            key = next((key for key, x in self.present.items() if x.fingerprint == mark), None) or self.key(name)
+            if key is None:
+                raise Refused(
+                    f"The run was made with {name[:80]} as its {title(role).lower()}, which is not offered here: start the lab "
+                    "with --models and the folder that holds it."
+                )
+            names[role] = key
+        return {role: self.names[role] for role in roles if role in self.names} | names
 
     def going(self) -> list[dict[str, Any]]:
         """The runs that are not over, whoever began them, the oldest first: number, state, steps, runs before it, and once its
@@ -362,6 +408,27 @@ class Play(Shelf):
             self._runner.close()
         if self._loading is not None:  # a thread that is cut off inside a library's import ends the process with a fault
             self._loading.join(15)
+
+
+def further(models: Mapping[str, Model]) -> dict[str, Model]:
+    """All but the target."""
+    return {role: model for role, model in models.items() if role != TARGET}
+
+
+def _has_roles(method: Method, names: Mapping[str, str]) -> None:
+    """Raise Refused where a method reads a model in a role that has none."""
+    lacking = [role for role in method.lanes if role not in names]
+    if not lacking:
+        return
+    part = next(x for x in method.used.values() if lacking[0] in x.lanes)
+    needed, there = ([x for x in roles if x in DRAFTS] for roles in (part.lanes, names))
+    if len(needed) > 1 and lacking[0] in DRAFTS:
+        raise Refused(
+            f"{part.title or part.name}, as set, needs {len(needed)} draft models and the page has {len(there)}: choose more "
+            f"under {title(DRAFTS[0])}, or fewer in its settings."
+        )
+    word = title(lacking[0])
+    raise Refused(f"{part.title or part.name} needs a {word.lower()}: choose one under {word}.")
 
 
 class _Tidy:

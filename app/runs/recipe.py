@@ -6,7 +6,7 @@ import json
 import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decodescope.app.refusal import Refused
@@ -14,6 +14,7 @@ from decodescope.engine.core import roles
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import Param
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.method import Method, usual
 from decodescope.engine.trace import open_trace
@@ -33,8 +34,10 @@ LONGEST_LINK = 8000  # characters; browsers take more, what people paste them in
 def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     """The run that `choice` describes, as a command line, as Python, or as the part of a link behind the address.
 
-    names: role -> model. Raises Refused, ParamError or MethodError for settings that make no method.
+    names: role -> model, where the choice names none. Raises Refused, ParamError or MethodError for settings that make no
+    method.
     """
+    names = choice.models or names
     if way == "link":
         text = "#set=" + urlsafe_b64encode(as_json(choice).encode("utf-8", "replace")).decode().rstrip("=")
         if len(text) > LONGEST_LINK:
@@ -177,7 +180,9 @@ def recorded(header: Header) -> Choice:
         settings["policy"] = _asked(method.policy, header)
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
     prompt = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
-    return Choice(prompt.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens)
+    models = {TARGET: header.model, **header.lanes}
+    called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
+    return Choice(prompt.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens, models=called)
 
 
 def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
@@ -213,6 +218,8 @@ def as_json(choice: Choice) -> str:
     """The settings as text that `from_json` reads."""
     names = {kind: name if isinstance(name, str) else list(name) for kind, name in choice.names.items()}
     said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
+    if choice.models:
+        said["models"] = choice.models
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
@@ -225,6 +232,7 @@ class _Said:
     settings: dict[str, dict[str, Any]]
     seed: int
     new: int
+    models: dict[str, str] = field(default_factory=dict)
 
 
 def from_json(text: str) -> Choice:
@@ -238,4 +246,4 @@ def from_json(text: str) -> Choice:
             raise TraceError("a part has no name")
     except (ValueError, RecursionError):
         raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None
-    return Choice(said.prompt, said.names, said.settings, said.seed, said.new)
+    return Choice(said.prompt, said.names, said.settings, said.seed, said.new, models=said.models)

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from decodescope.app.refusal import Refused, told
+from decodescope.engine.core.roles import TARGET
 from decodescope.lab.views.contrast import prompts_equal
 
 from .channel import Channel
 from .kept import Kept
-from .play import MOST_NEW, Play
+from .play import MOST_NEW, Play, further
 from .recipe import recorded
 
 if TYPE_CHECKING:
     from decodescope.engine.bench.contest import Contestant, Written
+    from decodescope.engine.load import Model
     from decodescope.engine.runner import Job
     from decodescope.engine.session import Session
     from decodescope.engine.trace.events import End, EndReason, Header
@@ -46,8 +48,8 @@ class Repeat:
     """Work for the runner's worker, which steps it like a session: a step is a round, in which every run is decoded once as
     its header says, with its own seed, and nothing is kept but the time of its steps.
 
-    play: has the models;  channels: the runs, of one prompt;  times: rounds;  kept: where the record goes when they are over.
-    Raises Refused for what cannot be repeated.
+    play: has the models, which are loaded where they are not;  channels: the runs, of one prompt;  times: rounds
+    kept: where the record goes when they are over. Raises Refused for what cannot be repeated.
     """
 
     def __init__(self, play: Play, channels: Sequence[Channel], times: int, kept: Kept | None = None):
@@ -64,11 +66,12 @@ class Repeat:
         self._kept = kept
         self._prompt: list[int] = headers[0].prompt.tolist()
         self._first = [_first(channel) for channel in channels]
-        pairs = [_contestants(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
+        models = [_models(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
+        pairs = [_contestants(play, *one) for one in zip(headers, "ABCD", models, strict=False)]
         self._warm, self._field = [warm for warm, _ in pairs], [one for _, one in pairs]
         for one in (*self._warm, *self._field):
             one.write = self._until_stopped(one.write)
-        self._device = play.models["target"].decoder.device
+        self._device = models[0][TARGET].decoder.device
         self._began = 0.0
         self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
         self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
@@ -194,28 +197,32 @@ def _header(channel: Channel) -> Header:
     return header
 
 
-def _contestants(play: Play, header: Header, name: str) -> tuple[Contestant, Contestant]:
-    """Who repeats a run: for the warm-up, and for the rounds. Raises Refused where the present models are others."""
+def _models(play: Play, header: Header, name: str) -> dict[str, Model]:
+    """Role -> model of a run, with the very weights that it had. Raises Refused."""
+    try:
+        models = play.bring(play.recorded_with(header))
+    except ValueError as error:
+        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+    for role, recorded_as in {TARGET: header.model, **header.lanes}.items():
+        if models[role].fingerprint != recorded_as.get("fingerprint"):
+            raise Refused(
+                f"Run {name} was made with the {role} model {str(recorded_as.get('name', '?'))[:80]}, and the one of that name "
+                "here has other weights: run the methods on one prompt anew."
+            )
+    return models
+
+
+def _contestants(play: Play, header: Header, name: str, models: dict[str, Model]) -> tuple[Contestant, Contestant]:
+    """Who repeats a run: for the warm-up, and for the rounds. Raises Refused."""
     from decodescope.engine.bench.contest import ours
     from decodescope.engine.session import Session
 
-    if not play.models:
-        raise Refused(play.trouble or "The models are still being loaded; try again in a moment.")
     try:
-        method = play.method(recorded(header))
-        wanted = {"target": header.model} | {role: header.lanes.get(role, {}) for role in method.lanes}
-        for role, spec in wanted.items():
-            here = play.models.get(role)
-            if here is None or here.fingerprint != spec.get("fingerprint"):
-                now = f"{here.name} is loaded now" if here is not None else "none is loaded"
-                raise Refused(
-                    f"Run {name} was made with the {role} model {str(spec.get('name', '?'))[:80]} and {now}: choose that model "
-                    "in the Lab, or run the methods on one prompt anew."
-                )
-        models = {role: play.models[role] for role in wanted if role != "target"}
-        target, prompt = play.models["target"], header.prompt.tolist()
-        play.has_room(Session(target, method, prompt, models=models, max_new_tokens=header.max_new_tokens, seed=header.seed))
-        given: dict[str, Any] = {"models": models, "stop": header.stop_tokens, "seed": header.seed}
+        method, target, others = play.method(recorded(header)), models[TARGET], further(models)
+        prompt, names = header.prompt.tolist(), play.recorded_with(header)
+        session = Session(target, method, prompt, models=others, max_new_tokens=header.max_new_tokens, seed=header.seed)
+        play.has_room(session, names)
+        given: dict[str, Any] = {"models": others, "stop": header.stop_tokens, "seed": header.seed}
         return ours(name, target, method, WARM, **given), ours(name, target, method, header.max_new_tokens, **given)
     except Refused:
         raise

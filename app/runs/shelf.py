@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from decodescope.engine.load import Model
 
 MOST_OFFERED = 200  # models in a list
-TITLES = {"draft": "Draft model", "draft2": "Second draft model", "draft3": "Third draft model"}  # role -> what a page says
+# role -> what a page says
+TITLES = {TARGET: "Model", "draft": "Draft model", "draft2": "Second draft model", "draft3": "Third draft model"}
 
 
 @dataclass(frozen=True)
@@ -51,73 +54,103 @@ class Offer:
 
 
 class Shelf:
-    """The models behind the page: offered, loading, loaded.
+    """The models behind the page: offered, loading, loaded. Every run names its own, by role; those that are not loaded are
+    when its turn comes.
 
-    target, draft: names or folders of the first ones, `further`: of more, by role; `load` reads them in the background
+    target, draft: names or folders of those that a page begins with, `further`: of more, by role; `load` reads them in the
+    background
     more: a folder whose subfolders are offered too
     """
 
     def __init__(self, target: str, draft: str | None, more: Path | None = None, further: Mapping[str, str] | None = None):
         self.names = {TARGET: target, **({"draft": draft} if draft else {}), **(further or {})}
         self.more = more
-        self.models: dict[str, Model] = {}
-        self.trouble = ""
+        self.present: OrderedDict[str, Model] = OrderedDict()  # key -> a loaded model, the one that was wanted last at the end
+        self.trouble = ""  # why those that a page begins with could not be loaded
         self._phase, self._since = "", time.monotonic()
-        self._ready = threading.Event()
         self._loading: threading.Thread | None = None
-        self._choosing = threading.Lock()
-        self._titles: dict[str, str] = {}  # key -> what a model is called, where its folder says less
+        self._bringing = threading.Lock()
         self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
 
-    def load(self, names: dict[str, str] | None = None) -> None:
-        """Begin to read the models, in the background: role -> name. The present ones stay until all are there."""
-        work = (names or self.names,)
-        self._loading = threading.Thread(target=self._load, args=work, name="decodescope-load", daemon=True)
-        self._loading.start()
+    @property
+    def models(self) -> dict[str, Model]:
+        """Role -> model of those that a page begins with, as far as they are loaded."""
+        return self.loaded(self.names)
+
+    def loaded(self, names: Mapping[str, str]) -> dict[str, Model]:
+        """Role -> model of these (role -> key) that are loaded."""
+        return {role: model for role, key in names.items() if (model := self.present.get(key)) is not None}
+
+    def wanted(self, names: Mapping[str, str]) -> dict[str, Model] | None:
+        """Role -> model of these (role -> key) for a run; None where some are not loaded."""
+        models = self.loaded(names)
+        if len(models) < len(names):
+            return None
+        for key in names.values():
+            self.present.move_to_end(key)
+        return models
 
     def put(self, **models: Model) -> Any:
-        """Take models that are loaded already."""
-        self.models = dict(models)
-        self._ready.set()
+        """Take models that are loaded already, by the roles in which a page begins with them."""
+        self.present |= {self.names[role]: model for role, model in models.items()}
         return self
 
-    def _load(self, names: dict[str, str]) -> None:
-        try:
-            self._phase, self._since = "starting the engine", time.monotonic()
-            from decodescope.engine.load import load
+    def load(self) -> None:
+        """Begin to read those that a page begins with, in the background."""
+        self._loading = threading.Thread(target=self._load, name="decodescope-load", daemon=True)
+        self._loading.start()
 
-            models: dict[str, Model] = {}
-            for role, name in names.items():
-                there = [*self.models.values(), *models.values()]
-                same = next((x for x in there if name in (x.name, str(x.path))), None)
-                self._phase, self._since = f"loading {role} {Path(name).name}", time.monotonic()
-                models[role] = same or load(name)
-                models[role].name = self._titles.get(name, models[role].name)
-            self._phase, self._since = "measuring this machine", time.monotonic()
-            _measure(models[TARGET])
-            self.models, self.names = models, names
+    def _load(self) -> None:
+        try:
+            self.bring(self.names)
         except Exception as error:  # whatever it is, the page says it
             self.trouble = told(error)
-        finally:
-            self._phase = ""
-            self._ready.set()
 
-    def state(self) -> dict[str, Any]:
-        """What of the models is there: phase and seconds while loading, then their shapes."""
-        state: dict[str, Any] = {"ready": bool(self.models) and self._ready.is_set(), "error": self.trouble}
+    def bring(self, names: Mapping[str, str]) -> dict[str, Model]:
+        """These models (role -> key), loaded where they are not. Where there is no room beside the others, those that no run
+        needs go first. Raises Refused and LoadError."""
+        with self._bringing:
+            try:
+                self._phase, self._since = "starting the engine", time.monotonic()
+                from decodescope.engine.load import load
+
+                self._make_room(names)
+                for role, key in names.items():
+                    if key not in self.present:
+                        offer = self.offer(key)
+                        self._phase = f"loading the {title(role).lower()} {Path(key).name if offer is None else offer.name}"
+                        same = next((x for x in self.present.values() if key in (x.name, str(x.path))), None)
+                        model = same or load(key)
+                        model.name = model.name if offer is None else offer.name
+                        self.present[key] = model
+                    self.present.move_to_end(key)
+                self._phase = "measuring this machine"
+                _measure(self.present[names[TARGET]])
+                return self.loaded(names)
+            finally:
+                self._phase = ""
+
+    @property
+    def phase(self) -> str:
+        """What is being done to load models; empty while nothing is."""
+        return self._phase
+
+    def state(self, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What of these models (role -> key), or of those that a page begins with, is there: phase and seconds while some are
+        being loaded, then name and size of each, and whether it is loaded."""
+        names = names or self.names
+        loaded = self.loaded(names)
+        state: dict[str, Any] = {"ready": len(loaded) == len(names), "error": self.trouble}
         if self._phase:
             state |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
-        state["models"] = [
-            {
-                "role": role,
-                "name": model.name,
-                "params": model.spec.params,
-                "context": model.spec.max_positions,
-                "bytes": _held(model),
-            }
-            for role, model in self.models.items()
-        ]
-        return state
+        rows: list[dict[str, Any]] = []
+        for role, key in names.items():
+            model, offer = loaded.get(role), self.offer(key)
+            if model is not None:
+                rows.append(_row(role, model.name, model.spec, _held(model), True))
+            elif offer is not None:
+                rows.append(_row(role, offer.name, offer.spec, offer.size, False))
+        return state | {"models": rows}
 
     # ---- choosing others
 
@@ -131,22 +164,48 @@ class Shelf:
             inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]  # no link that leads out
             offered += [_offer(str(x.resolve()), x.name, "folder", x) for x in inside]
         offered += [_offer(str(x), name, "hub", x) for name, x in _cached()]
-        offers = [x for x in offered if x is not None][:MOST_OFFERED]
+        before = self._offered  # what is the same keeps its tokenizer
+        offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][:MOST_OFFERED]
         self._offered = {x.key: x for x in offers}
         return offers
 
-    def estimate(self, names: Mapping[str, str], tokens: int) -> Estimate:
-        """What these models (role -> key) and the caches of a run of `tokens` tokens will take. The present models stay
-        until others are there, so their memory does not count as free."""
-        if not self._offered:
+    def offer(self, key: str) -> Offer | None:
+        """The offer of that key, if there is one."""
+        if key not in self._offered:
             self.offers()
-        present = {key: model for model in self.models.values() for key in (model.name, str(model.path))}
+        return self._offered.get(key)
+
+    def key(self, name: str) -> str | None:
+        """The key of a model by its key or its name; None: there is no such model here."""
+        if name in self.present or name in self.names.values() or self.offer(name) is not None:
+            return name
+        known: dict[str, Model | Offer] = {**self._offered, **self.present}
+        return next((key for key, x in known.items() if x.name == name), None)
+
+    def nearest(self, name: str) -> str | None:
+        """The same, for what comes from another machine: there the folder of that name may have stood elsewhere."""
+        return self.key(name) or self.key(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+
+    def readers(self, names: Mapping[str, str]) -> dict[str, Model | Offer]:
+        """Role -> what is known of each of these models (role -> key), loaded or not; one of which nothing is known is left
+        out. Raises Refused for one that is not offered."""
+        readers: dict[str, Model | Offer] = {}
+        for role, key in names.items():
+            reader = self.present.get(key) or self.offer(key)
+            if reader is not None:
+                readers[role] = reader
+            elif key not in self.names.values():  # a name of the command line may have to be fetched
+                raise Refused(f"The model {key[:200]!r} is not offered here: choose one of the list.")
+        return readers
+
+    def estimate(self, names: Mapping[str, str], tokens: int) -> Estimate:
+        """What these models (role -> key) and the caches of a run of `tokens` tokens will take. Models that are loaded count
+        as taken, those of others too."""
         weights, held, cache = {}, 0, 0
         counted: set[str] = set()  # a model that plays two roles has one copy of its weights, and a cache for each
-        for role, name in names.items():
-            model = self.models.get(role) if self.names.get(role) == name else present.get(name)
-            offer, again = self._offered.get(name), name in counted
-            counted.add(name)
+        for key in names.values():
+            model, offer, again = self.present.get(key), self.offer(key), key in counted
+            counted.add(key)
             if model is not None:
                 held += 0 if again else _held(model)
                 cache += cache_bytes(model.spec, tokens, model.decoder.dtype.itemsize)
@@ -155,36 +214,61 @@ class Shelf:
                 cache += cache_bytes(offer.spec, tokens, bytes_each())
         return Estimate(weights, held, cache, tokens, free())
 
-    def choose(self, names: Mapping[str, str], tokens: int = 0) -> None:
-        """Load these in the place of the present ones: role -> key, the target among them; an empty key leaves the role out.
-        Raises Refused in one sentence if that cannot be, also where there is no room for the caches of a run of `tokens`
-        tokens, and MethodError for models that do not go together."""
-        from decodescope.engine.pairing import same_tokens
+    def admit(self, names: Mapping[str, str], tokens: int = 0) -> None:
+        """Raise Refused where some of these models (role -> key) are still to be loaded and there is no room for them and the
+        caches of a run of `tokens` tokens, even without the models that no run needs."""
+        if len(self.loaded(names)) == len(names):
+            return
+        wanted = self.estimate(names, tokens)
+        spare = sum(_held(x) for x in self._spare(names).values())
+        if not wanted.fits_beside(spare):
+            called = " and ".join(dict.fromkeys(x.name for x in self.readers(names).values()))
+            raise Refused(
+                f"{called} would take {wanted.parts}, and {short((wanted.free or 0) + spare)}B are free: choose a smaller "
+                f"model{', or fewer new tokens' if tokens else ''}."
+            )
 
-        offers = {x.key: x for x in self.offers()}
-        names = {role: name for role, name in names.items() if name or role == TARGET}
-        for name in names.values():
-            if name not in offers:
-                raise Refused(f"The model {name[:200]!r} is not offered here: choose one of the list.")
-        with self._choosing:
-            if self._phase:
-                raise Refused("A model is being loaded: choose another one when it is there.")
-            wanted = self.estimate(names, tokens)
-            if not wanted.fits:
-                raise Refused(
-                    f"{' and '.join(offers[x].name for x in dict.fromkeys(names.values()))} would take {wanted.parts}, and "
-                    f"{short(wanted.free or 0)}B are free: choose a smaller model{', or fewer new tokens' if tokens else ''}."
-                )
-            same_tokens({role: offers[name] for role, name in names.items()})
-            self._titles = {x.key: x.name for x in offers.values()}
-            self.trouble, self._phase = "", "waiting"
-            self._ready.clear()
-            self.load(names)
+    def in_use(self) -> set[str]:
+        """The keys of the models that runs need which are not over."""
+        return set()
+
+    def let_go_of(self, key: str) -> None:
+        """Nothing is to hold the model of that key any more."""
+        self.present.pop(key)
+
+    def _spare(self, names: Mapping[str, str]) -> dict[str, Model]:
+        """The models that could go so that these have room."""
+        needed = {*names.values(), *self.in_use()}
+        return {key: model for key, model in self.present.items() if key not in needed}
+
+    def _make_room(self, names: Mapping[str, str]) -> None:
+        """Let models go, the one that was wanted longest ago first, until these fit. Raises Refused where they cannot."""
+        self.admit(names)
+        for key in self._spare(names):
+            if self.estimate(names, 0).fits:
+                return
+            self.let_go_of(key)
+            gc.collect()
+            _give_back()
 
 
 def title(role: str) -> str:
     """What a page calls the model in this role."""
     return TITLES.get(role, f"{role.replace('_', ' ').capitalize()} model")
+
+
+def _row(role: str, name: str, spec: ModelSpec, size: int, loaded: bool) -> dict[str, Any]:
+    """What the page shows of a model; size: bytes of its weights."""
+    shape = {"params": spec.params, "context": spec.max_positions}
+    return {"role": role, "name": name, **shape, "bytes": size, "loaded": loaded}
+
+
+def _give_back() -> None:
+    """Let the device have the memory that nothing holds any more."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _measure(model: Model) -> None:

@@ -1,7 +1,7 @@
 /* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
  * method. */
 import { describe } from "./catalogue/about.js";
-import { ask } from "./runs.js";
+import { ask, ofModels } from "./runs.js";
 import { button, h, two } from "./scope.js";
 
 const NEEDS = [
@@ -50,7 +50,7 @@ function built(use, said) {
   dialog.read = async () => {
     search.focus();
     try {
-      const catalogue = await ask("/ds/catalogue"); // anew each time: other models may be there now
+      const catalogue = await ask(ofModels("/ds/catalogue")); // anew each time: other models may be chosen now
       all = [...catalogue.presets, ...catalogue.parts];
       command = catalogue.command;
       trouble.className = "";

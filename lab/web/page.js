@@ -5,7 +5,8 @@ import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
 import { copying, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
-import { active, ask, begin, ended, example, failed, heard, open, over, panes, player, shown, tell } from "./runs.js";
+import { active, ask, begin, ended, example, failed, heard, ofModels, open, over, panes, player, shown,
+  tell } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
 import { going } from "./going.js";
@@ -190,7 +191,7 @@ export function answer(element, value) {
   host.setAttribute("role", "alert");
   if (!refusal.host) document.getElementById("ds-right").addEventListener("input", () => refuse({ run: "" }));
   refuse({ host, settings: value?.refused || "" });
-  if (value?.keep) keep(KEPT, value.keep);
+  if (value?.keep) keep(KEPT, shown.settings = value.keep), chosen(JSON.parse(value.keep).models || {});
   if (value?.memory) needs(value.memory);
 }
 
@@ -293,33 +294,40 @@ function needs(sentence) {
 const short = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G"
   : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(0) + " k" : String(n));
 
-/** Which models are there, or how far the loading has come; `value` is what choosing others was answered. */
-export async function models(element, value) {
-  const host = place(element);
-  const mine = (models.turn = (models.turn || 0) + 1);
-  while (mine === models.turn) {
-    let state;
-    try {
-      state = await ask("/ds/state");
-    } catch {
-      await new Promise((done) => setTimeout(done, 2000));
-      continue;
-    }
-    const rows = state.models.map((m) =>
-      h("span", null, h("small", null, m.role), h("b", null, m.name),
-        `${short(m.params)} parameters, ${short(m.bytes)}B`)
-    );
-    if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
-    else if (!state.ready && !state.error) rows.push(h("span", { class: "quiet" }, "waiting"));
-    if (value?.memory) room = value.memory;
-    const trouble = value?.refused || state.error;
-    if (trouble && !state.phase) rows.push(h("span", { class: "ds-refusal" }, trouble));
-    host.className = "ds-models";
-    host.replaceChildren(...rows);
-    if (room) needs(room);
-    if (!state.phase && (state.ready || state.error)) return;
-    await new Promise((done) => setTimeout(done, 400));
+const SOON = 400, LATE = 3000; // ms between two looks at the models: while some are being loaded, and while none are
+const rack = { host: null, turn: 0 };
+/** Where the models of this page are told. */
+export function models(element) {
+  rack.host = place(element);
+  look();
+}
+/** Other models were chosen on this page: role -> model. */
+function chosen(names) {
+  if (JSON.stringify(names) === JSON.stringify(shown.models)) return;
+  shown.models = names;
+  look();
+}
+/** Tell which models a run of this page reads, and how far the loading has come, until all of them are there. */
+async function look() {
+  const mine = ++rack.turn;
+  while (rack.host && mine === rack.turn) {
+    const state = await ask(ofModels("/ds/state")).catch(() => null);
+    if (mine !== rack.turn) return;
+    if (state) racked(state);
+    if (state?.ready && !state.phase) return;
+    await new Promise((done) => setTimeout(done, state?.phase ? SOON : LATE));
   }
+}
+function racked(state) {
+  const rows = state.models.map((m) =>
+    h("span", null, h("small", null, m.role), h("b", null, m.name),
+      `${short(m.params)} parameters, ${short(m.bytes)}B`, m.loaded ? "" : ", loaded by the run that needs it")
+  );
+  if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
+  else if (state.error) rows.push(h("span", { class: "ds-refusal" }, state.error));
+  rack.host.className = "ds-models";
+  rack.host.replaceChildren(...rows);
+  if (room) needs(room);
 }
 
 /** Light or dark, as it was chosen, or as the system has it; and the size of the type. */

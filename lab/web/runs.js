@@ -4,8 +4,10 @@ import { button, h, mount, pair } from "./scope.js";
 import { current, fragment } from "./address.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
-// the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there
-export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null };
+// the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there; what
+// the controls of this page say, as text, and the models that they name: role -> model
+export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null, settings: "",
+  models: null };
 const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
 const ALONE = ["strip", "tree", "card", "text", "cache", "notes", "time", "roof"];
@@ -46,6 +48,9 @@ export async function ask(path, options) {
     throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
   return body;
 }
+
+/** An address that asks for the models of this page. */
+export const ofModels = (path) => (shown.models ? `${path}?${new URLSearchParams(shown.models)}` : path);
 
 /** Whether a question went wrong because no server is there, or it is still starting. */
 export const away = (error) => error instanceof TypeError || error.status === 503;

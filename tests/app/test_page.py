@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from browser import STEP, Lab, seek, served
+from browser import STEP, Lab, option, seek, served
 from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
@@ -118,10 +118,11 @@ def test_a_hostile_prompt_and_refusal_stay_text(hostile: Lab) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="no folder can be called so")
 def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
     page = hostile.open()
+    option(page, "#ds-preset", "Plain greedy")  # the toy's draft model does not go with it
     page.click("#ds-target input")
     page.get_by_role("option").filter(has_text=EVIL).click()
     page.wait_for_function(f"document.querySelector('#ds-target input').value.startsWith({json.dumps(EVIL)})")
-    page.wait_for_selector("#ds-models .ds-refusal >> text=not offered here")  # the toy beside it
+    page.wait_for_function(f"document.querySelector('#ds-models b').textContent.includes({json.dumps(EVIL)})")
     assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +60,14 @@ def test_the_command_line_says_what_is_missing_too_much_or_given_twice(said: Any
 def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_path: Path) -> None:
     play = Play("lab-draft", None, tmp_path / "traces")
     asked = play.check(CHOICE)
-    assert asked == (
-        "second_opinion needs a model in the role 'large': choose one under Large model. (On the command line: --role "
-        "large=NAME.)"
-    )
+    assert asked == "Second opinion needs a large model: choose one under Large model."
     assert play.wants(CHOICE) == ("large",)
     names = {"target": "lab-draft", "large": "lab"}
-    before, plain = play.memory(CHOICE, names), play.memory(CHOICE)
+    chosen = replace(CHOICE, models=names)
+    before, plain = play.memory(chosen), play.memory(CHOICE)
     assert [*before.weights] == ["lab-draft", "lab"] and before.cache > plain.cache
-    play.choose(names, before.tokens)
-    assert play._loading is not None
-    play._loading.join(120)
-    assert play.check(CHOICE) == "" and {x["role"] for x in play.state()["models"]} == {"target", "large"}
-    channel = play.start(CHOICE)
+    assert play.check(chosen) == "" and {x["role"] for x in play.state(names)["models"]} == {"target", "large"}
+    channel = play.start(chosen)
     assert play._jobs[channel.run].wait(300) and channel.status == "done"
     assert [*channel.wire.header.lanes] == ["large"]  # type: ignore[union-attr] # it has begun
     branch = fork(play, channel, {"step": 2, "change": {"settings": {"strategy": {"share": 0.0}}}})

@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import sys
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,16 +21,9 @@ from decodescope.app.runs import examples as shown
 from decodescope.app.runs import memory
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
-from decodescope.engine import MethodError
+from decodescope.app.runs.presets import PRESETS
 from decodescope.engine.load import SHIPPED
 from decodescope.engine.trace import check, open_trace
-
-
-def loaded(play: Play) -> dict[str, str]:
-    """Wait for the models."""
-    assert play._loading is not None
-    play._loading.join(120)
-    return {role: model.name for role, model in play.models.items()}
 
 
 def test_shipped_models_and_those_of_the_folder_are_offered(tmp_path: Path) -> None:
@@ -54,19 +49,44 @@ def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> N
     play = Play("lab", None, tmp_path, more=root)
     assert {x.name for x in play.offers() if x.source == "folder"} == {"mine", "in"}
     with pytest.raises(Refused, match="not offered here"):
-        play.choose({"target": str(other)})
+        play.start(Choice("Once", models={"target": str(other)}))
 
 
-def test_another_model_is_loaded_in_the_place_of_the_present_one(tmp_path: Path) -> None:
+def named(play: Play) -> list[str]:
+    """The names of the models that are loaded, the one that was wanted last at the end."""
+    return [model.name for model in play.present.values()]
+
+
+def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "mine")
+    mine = str((tmp_path / "mine").resolve())
     play = Play("lab-draft", None, tmp_path / "traces", more=tmp_path)
-    play.choose({"target": "lab", "draft": str((tmp_path / "mine").resolve())})
-    with pytest.raises(Refused, match="being loaded"):
-        play.choose({"target": "lab-draft"})
-    assert loaded(play) == {"target": "lab", "draft": "mine"} and play.state()["ready"]
-    before = play.models["target"]
-    play.choose({"target": "lab"})
-    assert loaded(play) == {"target": "lab"} and play.models["target"] is before, "what is loaded is not read again"
+    usual = play.start(Choice("Once", max_new=4))
+    other = play.start(Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": mine}, max_new=4))
+    again = play.start(Choice("Once", max_new=4))
+    headers = []
+    for channel in (usual, other, again):
+        assert play._jobs[channel.run].wait(300) and channel.status == "done" and channel.wire is not None
+        headers.append(channel.wire.header)
+        assert headers[-1].run == channel.run, "it keeps the number that it had while it waited"
+    assert [x.model["name"] for x in headers] == ["lab-draft", "lab", "lab-draft"]
+    assert headers[1].lanes["draft"]["name"] == "mine"
+    assert sorted(named(play)) == ["lab", "lab-draft", "mine"], "they stay while there is room, and are read once"
+    assert play.state()["ready"] and [x["name"] for x in play.state({"target": "lab"})["models"]] == ["lab"]
+    play.close()
+
+
+def test_models_that_no_run_needs_go_where_others_have_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play("lab-draft", None, tmp_path)
+    first = play.start(Choice("Once", max_new=2))
+    assert play._jobs[first.run].wait(300)
+    size = {x.key: x.size for x in play.offers()}
+    gone = weakref.ref(play.present["lab-draft"])
+    room = size["lab"] * 1.15  # for one of them
+    monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: int(room - sum(size[key] for key in play.present)))
+    second = play.start(Choice("Once", max_new=2, models={"target": "lab"}))
+    assert play._jobs[second.run].wait(300) and second.status == "done", second.state()
+    assert named(play) == ["lab"] and first.status == "done" and gone() is None, "nothing holds its weights"
     play.close()
 
 
@@ -75,30 +95,31 @@ def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_pat
     several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
     assert play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
     assert re.search(r"needs 2 draft models and the page has 0: choose more under Draft model", play.check(several))
-    play.choose(dict.fromkeys(("target", "draft", "draft2"), "lab-draft"), 100)
-    assert loaded(play) == {"target": "lab-draft", "draft": "lab-draft", "draft2": "lab-draft"}
-    assert len({id(x) for x in play.models.values()}) == 1, "a model that plays several parts is read once"
-    one, three = play.estimate({"target": "lab-draft"}, 100), play.estimate(play.names, 100)
-    assert three.held == one.held and three.cache == 3 * one.cache, "its weights count once, its caches as often as it plays"
+    names = dict.fromkeys(("target", "draft", "draft2"), "lab-draft")
+    several = replace(several, models=names)
     assert play.check(several) == ""
     channel = play.start(several)
     assert play._jobs[channel.run].wait(300) and channel.status == "done"
     assert set(channel.wire.header.lanes) == {"draft", "draft2"}  # type: ignore[union-attr] # it has begun
+    assert named(play) == ["lab-draft"], "a model that plays several parts is read once"
+    one, three = play.estimate({"target": "lab-draft"}, 100), play.estimate(names, 100)
+    assert three.held == one.held and three.cache == 3 * one.cache, "its weights count once, its caches as often as it plays"
     play.close()
 
 
 def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play("lab", None, tmp_path)
-    for wrong in ("/etc", "../lab", "nobody/nothing", ""):
+    for wrong in ("/etc", "../lab", "nobody/nothing"):
         with pytest.raises(Refused, match="not offered here"):
-            play.choose({"target": wrong})
+            play.start(Choice("Once", models={"target": wrong}))
     monkeypatch.setattr(sys.modules["decodescope.engine.load"], "free_bytes", lambda device: 1000)
+    both = Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": "lab-draft"}, max_new=99)
     with pytest.raises(
         Refused, match=r"^lab and lab-draft would take .*weights .*, and 1\.0 kB are free: choose a smaller"
     ) as no:
-        play.choose({"target": "lab", "draft": "lab-draft"}, tokens=100)
+        play.start(both)
     assert "cache of 100 tokens" in str(no.value) and str(no.value).endswith(", or fewer new tokens.")
-    assert play.models == {} and not play.trouble and play._loading is None
+    assert play.models == {} and not play.trouble and not play.channels()
 
 
 def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) -> None:
@@ -108,8 +129,7 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
     assert before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
     assert before.cache == sum(x.kv_bytes(128, 4) for x in specs.values()) and before.needed > before.cache
     assert play.estimate(play.names, 10**9).cache == sum(x.kv_bytes(x.max_positions, 4) for x in specs.values())
-    play.choose({"target": "lab", "draft": "lab-draft"}, tokens=100)
-    loaded(play)
+    play.bring(play.names)
     after = play.estimate(play.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
     # what is told is what the engine then holds
@@ -127,9 +147,10 @@ def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path
     table["model"]["vocab"] |= {words[300]: 301, words[301]: 300}
     (other / "tokenizer.json").write_text(json.dumps(table))
     play = Play("lab", None, tmp_path, more=tmp_path)
-    with pytest.raises(MethodError, match=r"^other cannot be the draft model of lab: their tokenizers differ at id 300 "):
-        play.choose({"target": "lab", "draft": str(other.resolve())})
-    assert play._loading is None
+    names = {"target": "lab", "draft": str(other.resolve())}
+    why = play.check(Choice("Once", PRESETS["chain"].names, models=names))
+    assert why.startswith("other cannot be the draft model of lab: their tokenizers differ at id 300 ")
+    assert not play.present
 
 
 def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> None:
@@ -137,11 +158,13 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
     shutil.copytree(SHIPPED / "lab-draft", bad)
     (bad / "model.safetensors").write_bytes(b"\0" * 64)
     play = Play("lab-draft", None, tmp_path, more=tmp_path)
-    play.choose({"target": "lab-draft"})
-    assert loaded(play) == {"target": "lab-draft"}
-    play.choose({"target": str(bad.resolve())})
-    assert loaded(play) == {"target": "lab-draft"} and play.names == {"target": "lab-draft"}
-    assert play.trouble and "\n" not in play.trouble and "Traceback" not in play.trouble
+    play.load()
+    channel = play.start(Choice("Once", max_new=2, models={"target": str(bad.resolve())}))
+    assert play._jobs[channel.run].wait(300) and channel.over and channel.end is not None
+    assert channel.end.reason == "bad_input" and "model.safetensors" in channel.end.message and "\n" not in channel.end.message
+    assert named(play) == ["lab-draft"] and not play.trouble
+    assert play.start(Choice("Once", max_new=2)).going
+    play.close()
 
 
 def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +174,8 @@ def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.Monke
     play = Play("lab", None, tmp_path)
     (offer,) = [x for x in play.offers() if x.source == "hub"]
     assert offer.name == "some/tiny"
-    play.choose({"target": offer.key})
-    assert loaded(play) == {"target": "some/tiny"}
+    play.bring({"target": offer.key})
+    assert named(play) == ["some/tiny"]
 
 
 # ---- examples

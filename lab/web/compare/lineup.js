@@ -1,16 +1,8 @@
 /* lineup: two to four methods that are to run on one prompt, and their start. */
 import { h } from "../scope.js";
-import { ask } from "../runs.js";
+import { ask, ofModels, shown as lab } from "../runs.js";
 
-const KEPT = "decodescope-settings"; // what the Lab's controls say, as page.js keeps it
 const FIRST = ["plain", "chain", "lookup", ""];
-const kept = () => {
-  try {
-    return localStorage.getItem(KEPT) || "";
-  } catch {
-    return ""; // forbidden
-  }
-};
 
 /** options: begin(ids) when the runs are queued, refuse(error). */
 export function lineup({ begin, refuse }) {
@@ -33,6 +25,8 @@ export function lineup({ begin, refuse }) {
       "They are queued one behind the other and recorded like any run. One sampling for all makes lossless methods "
         + "comparable: greedy, they must write the same text; drawn with one seed, they share the target's own "
         + "draws."));
+  const models = h("p", { class: "quiet models" });
+  form.append(models);
   const heated = () => (heat.hidden = sampler.value !== "temperature");
   sampler.addEventListener("change", heated);
   heated();
@@ -40,14 +34,8 @@ export function lineup({ begin, refuse }) {
   async function shown(focus) {
     if (focus) prompt.focus();
     try {
-      const offered = await ask("/ds/compare");
-      const mine = kept(), own = (() => {
-        try {
-          return JSON.parse(mine);
-        } catch {
-          return null;
-        }
-      })();
+      const offered = await ask(ofModels("/ds/compare")), own = lab.settings ? JSON.parse(lab.settings) : null;
+      models.textContent = `Models, as the Lab has them: ${offered.models.map((x) => x.name).join(", ")}.`;
       boxes.forEach((box, k) => {
         const was = asked ? box.value : FIRST[k];
         box.replaceChildren(...(k > 1 ? [h("option", { value: "" }, "none")] : []), ...offered.presets.map((x) =>
@@ -74,11 +62,11 @@ export function lineup({ begin, refuse }) {
     event.preventDefault();
     if (start.getAttribute("aria-disabled") === "true") return;
     start.setAttribute("aria-disabled", "true");
-    const methods = boxes.map((box) => (box.value === "own" ? kept() : box.value)).filter(Boolean);
+    const methods = boxes.map((box) => (box.value === "own" ? lab.settings : box.value)).filter(Boolean);
     try {
       const said = { prompt: prompt.value, seed: seed.value === "" ? null : Number(seed.value),
         new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
-        temperature: Number(warm.value) };
+        temperature: Number(warm.value), models: lab.models };
       begin((await ask("/ds/compare/start", { method: "POST", body: JSON.stringify(said) })).runs);
     } catch (error) {
       refuse(error);

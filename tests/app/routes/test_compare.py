@@ -118,7 +118,7 @@ def test_requests_that_are_no_object_or_too_large_are_refused(client: TestClient
 
 
 def test_the_choices_say_which_presets_cannot_run_here_and_why(play: Play, client: TestClient) -> None:
-    del play.models["draft"]
+    del play.names["draft"]
     rows = {x["key"]: x for x in client.get("/ds/compare").json()["presets"]}
     assert rows["plain"]["why"] == "" and "draft" in rows["chain"]["why"]
 
@@ -317,7 +317,7 @@ def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: Tes
     play._jobs[going.run].cancel()
     play._jobs[going.run].wait(60)
     play.models["target"].fingerprint = "another"
-    assert refusal(a, b).startswith("Run A was made with the target model toy and toy is loaded now")
+    assert refusal(a, b).startswith("Run A was made with the target model toy, and the one of that name here has other weights")
     assert client.get("/ds/compare/repeat/0000").status_code == 422
     assert client.post("/ds/compare/repeat/0000/stop").status_code == 422
 

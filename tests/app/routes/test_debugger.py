@@ -304,7 +304,7 @@ def test_what_cannot_be_forked_is_refused(play: Play, client: TestClient, monkey
         assert says in refusal(client, path, **body), body
     from dataclasses import replace
 
-    monkeypatch.setitem(play.models, "target", replace(play.models["target"], fingerprint="f" * 16))
+    monkeypatch.setitem(play.present, "toy", replace(play.models["target"], fingerprint="f" * 16))
     assert "whose weights are others" in refusal(client, path, step=1)
     assert not [x for x in play._channels if x != channel.run], "nothing was queued"
 

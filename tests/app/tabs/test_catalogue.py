@@ -34,7 +34,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and not x["lossless"]}
     assert lossy >= {"typical", "leniency"} and "block" not in lossy
     assert not [x["name"] for x in told.values() if x["why"]], "the toy has all heads and a draft model"
-    del play.models["draft"]
+    del play.names["draft"]
     why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
 

@@ -1,0 +1,73 @@
+"""Later: a run whose models are still to be loaded, which they are when its turn comes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import told
+
+if TYPE_CHECKING:
+    from decodescope.engine.session import Session
+    from decodescope.engine.trace.events import End, EndReason, Step
+
+
+class Later:
+    """Work for the runner's worker, which takes it for a session: the first step makes that, and all steps are its own.
+
+    session: once it is made;  halted: as a session's
+    make: loads the models and makes the session; a refusal of it ends the run
+    ended: told the end of a run that never became a session
+    """
+
+    def __init__(self, make: Callable[[], Session], ended: Callable[[End], None]):
+        self.run_id = secrets.token_hex(8)
+        self.session: Session | None = None
+        self.halted: Callable[[], bool] | None = None
+        self._make, self._ended = make, ended
+        self._end: End | None = None
+
+    @property
+    def end(self) -> End | None:
+        """The last record, once there is one."""
+        return self._end if self.session is None else self.session.end
+
+    @property
+    def reading(self) -> Any:
+        """How far the prompt is read, as a session has it."""
+        return None if self.session is None else self.session.reading
+
+    def step(self) -> Step:
+        """One step. Raises Stopped where the models cannot be loaded, or the run was stopped meanwhile."""
+        from decodescope.engine.session import Stopped
+
+        if self.session is None:
+            try:
+                session = self._make()
+            except (ValueError, OSError) as error:
+                self.finish("bad_input", told(error))
+                raise Stopped from None
+            session.run_id, session.halted = self.run_id, self.halted
+            self.session = session
+            if self.halted is not None and self.halted():
+                self.finish("stopped_by_user")
+                raise Stopped
+        return self.session.step()
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the run."""
+        from decodescope.engine.trace.events import End
+
+        if self.session is not None:
+            return self.session.finish(reason, message)
+        if self._end is None:
+            self._end = End(reason, [], 0, message)
+            self._ended(self._end)
+        return self._end
+
+    def branch(self) -> Session:
+        """As a session's. Raises RuntimeError before there is one."""
+        if self.session is None:
+            raise RuntimeError("the run has not begun, so it has no branches.")
+        return self.session.branch()

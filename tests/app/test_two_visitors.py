@@ -1,0 +1,81 @@
+"""Two visitors who chose different models: each run reads its own, and each page says which."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser import Lab, option, served
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.play import Play
+from decodescope.app.server import app
+from decodescope.engine.load import SHIPPED
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+MODELS = "[...document.querySelectorAll('#ds-models b')].map((x) => x.textContent).join()"
+
+
+@pytest.fixture(scope="module")
+def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab over the shipped models, one of them again in a folder, without heads."""
+    more = tmp_path_factory.mktemp("models")
+    shutil.copytree(SHIPPED / "lab", more / "bare", ignore=shutil.ignore_patterns("heads"))
+    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
+    with served(lambda port: Guard(app(play), port)) as address:
+        yield Lab(driver, address, play)
+        play.close()
+
+
+def ran(page: Any) -> str:
+    """The number of the run that this page begins, once it is over."""
+    page.click("#ds-run")
+    page.wait_for_function("location.hash.startsWith('#run=')")
+    page.wait_for_selector(".ds .outcome >> visible=true")
+    return str(page.evaluate("location.hash")).removeprefix("#run=")[:16]
+
+
+def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: Lab) -> None:
+    first, second = lab.open(), lab.open()
+    for page in (first, second):
+        page.get_by_label("New tokens").fill("4")
+        option(page, "#ds-preset", "Plain greedy")
+    second.click("#ds-target input")
+    second.get_by_role("option", name=re.compile("^lab-draft,")).click()
+    second.wait_for_function(f"{MODELS} == 'lab-draft,lab-draft'")
+    assert first.evaluate(MODELS) == "lab,lab-draft"
+    names = [lab.play.find(ran(page)).wire.header.model["name"] for page in (first, second, first)]
+    assert names == ["lab", "lab-draft", "lab"]
+    third = lab.open()
+    third.wait_for_function(f"{MODELS} == 'lab,lab-draft'")
+    assert third.input_value("#ds-target input").startswith("lab,")
+    # what can run is told of the page's own model, in the catalogue and beside the methods to compare
+    second.click("#ds-target input")
+    second.get_by_role("option").filter(has_text="bare").click()
+    second.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
+    for page, why in ((second, True), (first, False)):
+        page.click(".browse")
+        page.locator("dialog[open] [data-name='drafter eagle2']").click()
+        page.wait_for_selector("dialog[open] .about h2")
+        assert page.locator("dialog[open] .about .ds-refusal").count() == why
+        page.keyboard.press("Escape")
+        page.click("#ds-tab-compare")
+        page.get_by_role("button", name="Run methods on one prompt").click()
+        page.wait_for_function(f"document.querySelector('.lineup .models').textContent.includes('{'bare' if why else 'lab,'}')")
+
+
+def test_the_models_of_a_page_are_kept_and_go_with_its_link(lab: Lab) -> None:
+    page = lab.open()
+    page.click("#ds-target input")
+    page.get_by_role("option").filter(has_text="bare").click()
+    page.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
+    page.click("#ds-copy-link")
+    link = page.input_value("#ds-copied textarea")
+    page.reload()
+    lab.ready(page)
+    page.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
+    other = lab.open(link.removeprefix(lab.address))
+    other.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
