@@ -17,6 +17,7 @@ from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.checkpoint.weights import Weights, files
 from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
@@ -64,10 +65,10 @@ def load(
     name, folder = find(name_or_path)
     spec = describe(folder, name, heads)
     _fits(spec, kind, place)
-    with Weights(folder) as weights:
+    with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as weights:
         weights.check(spec)
         try:
-            decoder = guarded(lambda: weights.decoder(spec, kind, place), place)
+            decoder = guarded(lambda: weights.decoder(spec, kind, place, progress.add), place)
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None

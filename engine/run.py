@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decodescope.engine.core.arguments import ids, shown, texts
+from decodescope.engine.core.arguments import SEEDS, choice, ids, shown, texts, whole
+from decodescope.engine.core.progress import Progress
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
-from decodescope.engine.trace.events import Header, Level, Step
+from decodescope.engine.trace.events import LEVELS, Header, Level, Step
 from decodescope.engine.trace.summary import Summary, summarise
 
 from .load import Model, loaded
@@ -97,13 +99,16 @@ def run(
 
     A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
     short for models={"draft": draft}; `stop` is one text or several. With a `path` the trace is also written there while the
-    run goes. Raises LoadError, MethodError or ParamError for what cannot be run; what fails on the way ends the run with a
-    reason in its trace and raises EngineFault.
+    run goes. What takes longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or
+    ParamError for what cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
     given = {**(models or {}), **({} if draft is None else {"draft": draft})}
     composed, stops = Method.of(method), texts(stop, "stop")
     if path is not None and not isinstance(path, str | Path):
         raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")
+    whole(max_new_tokens, "max_new_tokens")  # before a model is loaded
+    whole(seed, "seed", 0, SEEDS)
+    choice(level, "level", LEVELS)
     model, roles = loaded(model), {role: loaded(x, role) for role, x in given.items()}
     session = Session(
         model,
@@ -119,10 +124,28 @@ def run(
     )
     trace = Trace()
     session.sink = trace if path is None else Tee(LazyWriter(path), trace)
-    for step in session.stream():
-        if on_step is not None:
-            on_step(step)
+    read_prompt(session)
+    with Progress("decoding", session.left, "tokens") as progress:
+        for step in session.stream():
+            progress.add(len(step.emitted))
+            if on_step is not None:
+                on_step(step)
     return Run(model, session, trace)
+
+
+def read_prompt(session: Session) -> None:
+    """Read the prompt, and show how far that is. Raises what `session.start` does."""
+    with Progress("reading the prompt", unit="tokens") as progress:
+
+        def watched(role: str, read: int, of: int) -> None:
+            who = "" if role == TARGET else f" ({role})"
+            progress.at(read, of, f"reading the prompt{who}")
+
+        session.watched = watched
+        try:
+            session.start()
+        finally:
+            session.watched = None
 
 
 class LazyWriter:

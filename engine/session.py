@@ -54,6 +54,7 @@ class Session(State):
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
     halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
+    watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     asked:  how many tokens of `prompt` a policy takes its share of, where the others were written by a run; None: all
     """
@@ -123,6 +124,7 @@ class Session(State):
         m.policy.begin(spec, len(prompt) if asked is None else asked)
         self.sink: Sink | None = None
         self.halted: Callable[[], bool] | None = None
+        self.watched: Callable[[str, int, int], None] | None = None
         self.reading: tuple[str, int, int] | None = None
         self.end: End | None = None
         self.steps = 0
@@ -130,10 +132,9 @@ class Session(State):
         self._seed, self._chat, self._stop_texts = seed, chat, stop_texts
         self._parent: dict[str, Any] | None = None
         self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
-        self._opened = False
+        self._opened, self._started = False, 0.0
         self.run_id = secrets.token_hex(8)
         self._header: Header | None = None
-        self._started = 0.0
 
     def _limit(self, prompt: Sequence[int], max_new: int, vocab: int) -> int:
         """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
@@ -235,6 +236,8 @@ class Session(State):
 
         def between(read: int, of: int) -> None:
             self.reading = (role, read, of)
+            if self.watched is not None:
+                self.watched(role, read, of)
             if self.halted is not None and self.halted():
                 raise Stopped
 
@@ -298,7 +301,7 @@ class Session(State):
         shared = [self._models, self.target.executor, *self._models.values()]
         shared += [x.tokenizer for x in self._models.values()]
         memo = {id(x): x for x in shared if x is not None}
-        for own in (self.sink, self.halted):  # the branch has its own, or none
+        for own in (self.sink, self.halted, self.watched):  # the branch has its own, or none
             memo[id(own)] = None  # type: ignore[assignment]
         twin = copy.deepcopy(self, memo)
         twin.sink, twin.run_id = None, secrets.token_hex(8)

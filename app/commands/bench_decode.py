@@ -7,7 +7,7 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from .output import note, say_json, table
+from .output import say_json, steps_told, table
 from .texts import read_text
 
 
@@ -28,7 +28,7 @@ def decode(args: argparse.Namespace) -> int:
         repeats=args.repeats,
         prompts=prompts,
         level=None if args.level == "none" else args.level,
-        say=(lambda text: None) if args.json else note,
+        say=steps_told(args.json),
     )
     if args.json:
         say_json(record)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .measuring import MET, asked, by_position, figure, finished, named, share
-from .output import note, size, table
+from .output import size, steps_told, table
 from .run import further
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def labbench(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.questions import first_of_each
 
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
-    say = (lambda text: None) if args.json else note
+    say = steps_told(args.json)
     result = labbench(prepared(args), questions, asked=about, out=out, resume=args.resume, say=say)
     return finished(args, result, told, out)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .measuring import MET, asked, by_position, figure, finished, named, share
-from .output import note, table
+from .output import steps_told, table
 from .run import further
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def speculation(args: argparse.Namespace) -> int:
         temperature=args.temperature,
         seed=args.seed,
     )
-    say = (lambda text: None) if args.json else note
+    say = steps_told(args.json)
     result = speculation(bench, questions, asked=about, out=out, resume=args.resume, say=say)
     return finished(args, result, told, out)
 

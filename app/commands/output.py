@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -26,6 +26,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def note(text: str) -> None:
     """A remark that is no result: on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def steps_told(as_json: bool) -> Callable[[str], None]:
+    """What tells of the steps of a measurement: a line each, or nothing where a bar shows them or JSON is asked for."""
+    from decodescope.engine.core.progress import shown
+
+    return (lambda text: None) if as_json or shown() else note
 
 
 class Live:

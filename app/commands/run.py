@@ -121,20 +121,25 @@ def keep_files(session: Session) -> None:
 def follow(session: Session, model: Model, live: Live | None) -> None:
     """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, or after
     the chunk of the prompt that is being read, a second one at once."""
+    from decodescope.engine.core.progress import Progress
+    from decodescope.engine.run import read_prompt
     from decodescope.engine.session import Stopped
 
     assert model.tokenizer is not None
     with interrupts() as seen:
         session.halted = lambda: bool(seen)
         try:
-            session.start()
-            while session.end is None:
-                if seen:
-                    session.finish("stopped_by_user")
-                    break
-                step = session.step()
-                if live is not None:
-                    live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
+            read_prompt(session)
+            with Progress("decoding", session.left, "tokens") as progress:
+                while session.end is None:
+                    if seen:
+                        session.finish("stopped_by_user")
+                        break
+                    step = session.step()
+                    if live is not None:  # the text itself shows how far it is
+                        live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
+                    else:
+                        progress.add(len(step.emitted))
         except (KeyboardInterrupt, Stopped):
             session.finish("stopped_by_user")
         except BrokenPipeError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from decodescope.engine.core.progress import Progress
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method
 from decodescope.engine.run import LazyWriter
@@ -132,10 +133,13 @@ def take_turns(
     for one in contestants:
         say(f"warming up: {one.name}")
         one.write(next(iter(ids.values())))
-    for name, prompt in ids.items():
-        for turn in range(repeats):
-            say(f"prompt {name!r}, round {turn + 1} of {repeats}")
-            one_round(contestants, name, prompt, turn, device)
+    with Progress("rounds", len(ids) * repeats, "rounds") as progress:
+        for name, prompt in ids.items():
+            for turn in range(repeats):
+                say(f"prompt {name!r}, round {turn + 1} of {repeats}")
+                progress.at(progress.done, phase=f"prompt {name!r}")
+                one_round(contestants, name, prompt, turn, device)
+                progress.add()
 
 
 def one_round(contestants: Sequence[Contestant], name: str, prompt: list[int], turn: int, device: torch.device) -> None:

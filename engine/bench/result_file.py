@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from decodescope.engine.core.progress import Progress
+
 from .questions import LabBenchError, Question
 
 R = TypeVar("R")  # a dataclass of what was made of a question
@@ -74,15 +76,17 @@ def gather(
         if waiting:
             say("warming up")
             ready(waiting[0][1])
-        for i, question in waiting:
-            say(f"question {i + 1} of {len(questions)}: {question.kind}")
-            began = time.perf_counter()
-            rows, why = work(i, question)
-            plain = [asdict(x) for x in rows]  # type: ignore[call-overload] # R is a dataclass
-            line = {"question": question.id, "rows": plain, "skipped": why, "seconds": time.perf_counter() - began}
-            result.take(line)
-            if kept is not None:
-                kept.add(line)
+        with Progress("questions", len(questions), "questions") as progress:
+            for i, question in waiting:
+                say(f"question {i + 1} of {len(questions)}: {question.kind}")
+                progress.at(i, phase=question.kind)
+                began = time.perf_counter()
+                rows, why = work(i, question)
+                plain = [asdict(x) for x in rows]  # type: ignore[call-overload] # R is a dataclass
+                line = {"question": question.id, "rows": plain, "skipped": why, "seconds": time.perf_counter() - began}
+                result.take(line)
+                if kept is not None:
+                    kept.add(line)
         result.complete = True
         if kept is not None:
             kept.seal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -151,8 +152,10 @@ class Weights:
         """Whether two tensors hold the same numbers."""
         return torch.equal(self._open[one].get_tensor(one), self._open[other].get_tensor(other))
 
-    def decoder(self, spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decoder:
-        """Read everything, and lay the matrices out for the processor."""
+    def decoder(
+        self, spec: ModelSpec, dtype: torch.dtype, device: torch.device, each: Callable[[], object] = lambda: None
+    ) -> Decoder:
+        """Read everything, and lay the matrices out for the processor; `each` is called behind each layer."""
         plan = layer_plan(spec)
         extra = 1.0 if spec.family in ZERO_NORMS else 0.0
 
@@ -160,7 +163,10 @@ class Weights:
             names = [f"model.layers.{i}.{name}" for name in plan[place]]
             return self.read(names, dtype, device, extra if names[0].endswith("norm.weight") else 0.0)
 
-        layers = [Layer(**{place: take(i, place) for place in plan}).packed() for i in range(spec.n_layers)]
+        layers = []
+        for i in range(spec.n_layers):
+            layers.append(Layer(**{place: take(i, place) for place in plan}).packed())
+            each()
         embed = self.read(["model.embed_tokens.weight"], dtype, device)
         head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
         return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head).packed()

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
+from decodescope.engine.core.progress import Progress
 from decodescope.engine.decoding.chance import Chance, Draw, Purpose
 from decodescope.engine.method import Method
+from decodescope.engine.run import read_prompt
 from decodescope.engine.session import Session
 
 if TYPE_CHECKING:
@@ -105,18 +107,20 @@ def law(
     so it takes a sampler that keeps few (top-k) or a tiny vocabulary.
     """
     start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
-    start.start()
-
-    def write(chance: EveryChance) -> tuple[int, ...]:
-        session = start.branch()
-        session.chance = chance
-        for _ in session.stream():
-            pass
-        return tuple(session.tokens[len(prompt) :])
-
+    read_prompt(start)
     masses: dict[tuple[int, ...], float] = defaultdict(float)
-    for weight, text in outcomes(write):
-        masses[text] += weight
+    with Progress("every outcome of chance", 100, "% of the probability") as progress:
+
+        def write(chance: EveryChance) -> tuple[int, ...]:
+            session = start.branch()
+            session.chance = chance
+            for _ in session.stream():
+                pass
+            progress.add(100 * chance.weight)
+            return tuple(session.tokens[len(prompt) :])
+
+        for weight, text in outcomes(write):
+            masses[text] += weight
     return dict(masses)
 
 
@@ -130,12 +134,14 @@ def sample(
 ) -> dict[tuple[int, ...], int]:
     """Text -> how often it came in `count` runs of `length` tokens, with the seeds 0, 1, ... The prompt is read once."""
     start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
-    start.start()
+    read_prompt(start)
     counts: dict[tuple[int, ...], int] = defaultdict(int)
-    for seed in range(count):
-        session = start.branch()
-        session.chance = Chance(seed)
-        for _ in session.stream():
-            pass
-        counts[tuple(session.tokens[len(prompt) :])] += 1
+    with Progress("sampling", count, "runs") as progress:
+        for seed in range(count):
+            session = start.branch()
+            session.chance = Chance(seed)
+            for _ in session.stream():
+                pass
+            counts[tuple(session.tokens[len(prompt) :])] += 1
+            progress.add()
     return dict(counts)

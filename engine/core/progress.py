@@ -1,0 +1,67 @@
+"""Progress: what takes longer than a second says its phase, how far it is where that is known, and for how long it has gone on.
+
+A bar of tqdm, in a terminal on standard error, in a notebook in its cell; it goes away when the work is done. Where standard
+error is no terminal nothing is shown; DECODESCOPE_PROGRESS=1 shows it there too, =0 nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+SILENT_S = 1.0  # seconds of work that say nothing
+SETTING = "DECODESCOPE_PROGRESS"
+
+
+def shown() -> bool:
+    """Whether progress is shown here."""
+    if (asked := os.environ.get(SETTING)) in ("0", "1"):
+        return asked == "1"
+    return "ipykernel.zmqshell" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+
+
+class Progress:
+    """The progress of the work inside a `with`.
+
+    phase: what is done, in a word or two;  total: how much there is of it, None where nobody knows;  unit: of what
+    done:  how much of it was done
+    """
+
+    def __init__(self, phase: str, total: float | None = None, unit: str = ""):
+        self.done: float
+        self.phase, self.total, self.unit, self.done = phase, total, unit, 0
+        self._began = time.perf_counter()
+        self._bar: Any = None
+        self._shown = shown()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def add(self, done: float = 1) -> None:
+        """So much more was done."""
+        self.at(self.done + done)
+
+    def at(self, done: float, total: float | None = None, phase: str = "") -> None:
+        """So much was done in all, of `total` where that was not known before, in this phase where it is another one."""
+        self.done, self.total, self.phase = done, self.total if total is None else total, phase or self.phase
+        if not self._shown or time.perf_counter() - self._began < SILENT_S:
+            return
+        if self._bar is None:
+            self._bar = self._begun()
+        self._bar.total, self._bar.n = self.total, round(self.done, 2)
+        self._bar.set_description_str(self.phase)  # draws it
+
+    def _begun(self) -> Any:
+        from tqdm.auto import tqdm
+
+        bar = tqdm(total=self.total, desc=self.phase, unit=f" {self.unit}", leave=False, dynamic_ncols=True, file=sys.stderr)
+        bar.start_t -= time.perf_counter() - self._began
+        return bar
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.total = self._bar.n  # a text that ends before its length is whole: no bar is left in a notebook
+            self._bar.close()
