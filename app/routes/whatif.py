@@ -76,6 +76,7 @@ def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, A
         "node": {"index": node, "q": None, **row, "status": status},
         "path": [0, *(x + 1 for x in derived.path)],
         "emitted": emitted,
+        "drawn": derived.u is not None,
         "lines": derived.lines,
         "flips": flips,
         "missing": derived.missing or None,

@@ -122,14 +122,14 @@ PRESETS: dict[str, Preset] = {
     "h2o": Preset(
         "H2O, 48 entries",
         "One token a step with a cache of 48 entries: the newest, and those that got most attention. The text may differ.",
-        {"drafter": "none", "policy": "h2o", "sampler": ["temperature"]},
-        {"policy": {"heavy": 24, "recent": 24}, **WARM},
+        {"drafter": "none", "policy": "h2o", "sampler": ["greedy"]},
+        {"policy": {"heavy": 24, "recent": 24}},
     ),
     "streaming": Preset(
         "StreamingLLM, 48",
         "One token a step with a cache of 48 entries: the first four and the newest. The text may differ.",
-        {"drafter": "none", "policy": "streaming_llm", "sampler": ["temperature"]},
-        {"policy": {"recent": 44}, **WARM},
+        {"drafter": "none", "policy": "streaming_llm", "sampler": ["greedy"]},
+        {"policy": {"recent": 44}},
     ),
     "eagle_h2o": Preset(
         "EAGLE-2 + H2O, 25 %",

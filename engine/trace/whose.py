@@ -56,7 +56,7 @@ def is_plain(header: Header) -> bool:
 
 
 def setting(header: Header) -> str:
-    """Model, prompt, sampler and, where that draws, the seed, in short: runs with one setting that are lossless wrote one text."""
+    """Model, prompt, sampler and, where that draws, the seed, in short: lossless runs with one setting wrote one text."""
     seed = None if said(header, "sampler").get("greedy") else header.seed
     sampler = {} if seed is None else header.method.get("sampler")
     model = header.model.get("fingerprint") or header.model.get("name")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace
-from decodescope.lab.words.style import STATUS_OF_ORIGIN, WORDS
+from decodescope.lab.words.style import WORDS, word_of
 from decodescope.lab.words.tokens import shown_id
 
 COLUMNS = (
@@ -58,7 +58,7 @@ def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
         share, whole = None if extra is None else extra.high - extra.low, origin in ("bonus", "target")
         numbers = [share if whole else None, share, None, None if extra is None else extra.u, None]
         place = [step.step, free, last, k + 1, step.n + k, None]
-        yield [*place, token, safe(shown_id(token, pieces)), *numbers, WORDS[STATUS_OF_ORIGIN.get(origin, "target")], 1]
+        yield [*place, token, safe(shown_id(token, pieces)), *numbers, word_of(origin), 1]
         last, free = free, free + 1
 
 

@@ -13,7 +13,7 @@ from decodescope.engine.trace.summary import summarise
 from decodescope.engine.trace.whose import text_mark
 from decodescope.lab.wire.messages import PLENTY, messages
 from decodescope.lab.wire.wire import encode as as_json
-from decodescope.lab.words.style import STATUS_OF_ORIGIN, WORDS, count, percent
+from decodescope.lab.words.style import count, percent, word_of
 from decodescope.lab.words.tokens import escaped, shown_id
 
 from .bundle import WEB, bundle
@@ -144,7 +144,7 @@ def _table(trace: Trace, last: int, text: bool) -> str:
     rows, pieces = [], trace.pieces if text else {}
     for step in trace.steps[: min(last + 1, ROWS)]:
         words = " ".join(
-            f"{shown_id(token, pieces)} ({WORDS[STATUS_OF_ORIGIN.get(origin, 'target')]})"
+            f"{shown_id(token, pieces)} ({word_of(origin)})"
             for token, origin in zip(step.emitted, step.origins, strict=True)
         )
         cells = (step.step, words, f"{step.accepted} of {step.drafted}", f"{step.wall_us / 1000:.1f}")

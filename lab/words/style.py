@@ -74,7 +74,8 @@ WORDS = {
     "resample": "resampled",
     "target": "target's own",
 }
-# Origin of an emitted token in a trace -> what a view calls it. Residual and correction are both new draws.
+CORRECTION = "correction"  # the word for a "resample" that nothing drew: the target's choice, where no guess was it
+# Origin of an emitted token in a trace -> what a view draws it as. Residual and correction have one mark and two words.
 STATUS_OF_ORIGIN = {
     "accepted": "accept",
     "bonus": "bonus",
@@ -82,6 +83,11 @@ STATUS_OF_ORIGIN = {
     "correction": "resample",
     "target": "target",
 }
+
+
+def word_of(origin: str) -> str:
+    """What a view says of an emitted token, by its origin in a trace."""
+    return CORRECTION if origin == "correction" else WORDS[STATUS_OF_ORIGIN.get(origin, "target")]
 
 
 def percent(share: float) -> str:

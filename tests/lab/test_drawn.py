@@ -225,3 +225,54 @@ def test_a_tree_that_is_scrolled_away_is_drawn_when_it_is_back_or_the_run_stands
     drawn.page.wait_for_function("() => scrollY === 0")
     drawn.run("(step) => (view.push(step), view.seek(1))", steps[4])
     drawn.page.wait_for_function(f"() => {label} === 'draft tree of step 1'")  # where a reader stands everything is drawn
+
+
+def test_a_card_says_which_q_is_which_when_siblings_are_drawn_without_replacement(drawn: Drawn) -> None:
+    trace = known("tree")
+    tried = ((s.step, s.trials, k) for s in trace.steps if s.trials for k in range(1, len(s.trials.node)))
+    at, k = next((step, k) for step, t, k in tried if t.r[k] != t.p[k] and t.r[k] > 0)
+    t = trace.steps[at].trials
+    assert t is not None and t.q[k] > 0, "the test needs a second draw at one place"
+    show(drawn, told(trace), at)
+    drawn.run("(step, node) => view.select({ step, node })", at, t.node[k] + 1)
+    sums = dict(row[1:3] for row in drawn.cells(".decision .sums tr") if len(row) > 2)
+    rows = drawn.cells(".decision .laws tr.tried")
+    assert float(sums["q(x), test"]) == pytest.approx(t.q[k], abs=6e-4)
+    shown = float(sums["q(x), table"])
+    assert shown < t.q[k] and f"{shown:.3f}" in [row[2] for row in rows]
+    assert "The test's q is that of this draw" in drawn.text(".decision")
+
+
+def test_nothing_left_is_never_and_not_less_than_one_of_a_hundred(drawn: Drawn) -> None:
+    trace = known("copied")
+    data, node = told(trace), None
+    for message in data:
+        tried = message["verdict"]["tried"] if message["kind"] == "step" else []
+        if tried and message["nodes"][tried[0]][5] is not None:
+            node = tried[0]
+            message["nodes"][node][7] = 0.0
+            break
+    assert node is not None
+    show(drawn, data, message["i"])
+    drawn.run("(step, node) => view.select({ step, node })", message["i"], node)
+    assert "it never stays, whatever is drawn" in drawn.text(".decision") and "less than one" not in drawn.text(".decision")
+
+
+def test_what_a_greedy_target_puts_in_is_a_correction_and_no_new_draw(drawn: Drawn) -> None:
+    trace = known("greedy")
+    at = next(s.step for s in trace.steps if s.extra is not None and s.extra.origin == "correction")
+    show(drawn, told(trace), at)
+    assert "correction" in drawn.text(".tree-pane .legend") and "resampled" not in drawn.text(".tree-pane .legend")
+    assert drawn.page.locator(f".text-pane [title='step {at}, correction']").count() == 1
+    assert "resampled" not in drawn.page.content()
+    show(drawn, told(known("tree")), 0)
+    assert "resampled" in drawn.page.locator(".tree-pane .legend").last.inner_text()
+
+
+def test_only_who_drafts_has_an_accepted_draft(drawn: Drawn) -> None:
+    for name, seen in (("jacobi", False), ("plain greedy", False), ("greedy", True)):
+        show(drawn, told(known(name)), 2)
+        assert drawn.page.locator(".text-pane .key.accept").last.is_visible() is seen, name
+    show(drawn, told(known("jacobi")), 2)
+    said = drawn.page.locator(".ds").last.locator(".node").evaluate_all("all => all.map((x) => x.getAttribute('aria-label'))")
+    assert any("final" in x for x in said) and not any("accepted" in x for x in said)

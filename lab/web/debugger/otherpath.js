@@ -1,6 +1,6 @@
 /* otherpath: the path that a what-if accepts, over the tree of the step beside the one of the record: broken squares
  * around its nodes, a broken line along its edges, a key in words below, and a column of the table. */
-import { glyph, h, s, tokenOf, WORDS } from "../scope.js";
+import { glyph, h, s, tokenOf, statusWord, WORDS } from "../scope.js";
 
 // px: of a square; from the record's line to ours; from the end of a line to its node
 const SIDE = 20, BESIDE = 4, NEAR = 10;
@@ -45,7 +45,8 @@ export function otherPath(root) {
       const id = Number(row.cells[0].textContent), own = id === answer.node?.index;
       row.append(
         h("td", { class: "then" },
-          id > 0 && answer.path.includes(id) ? WORDS.accept : own ? WORDS[answer.node.status] || "" : id ? "–" : "")
+          id > 0 && answer.path.includes(id) ? WORDS.accept
+            : own ? statusWord(answer.node.status, answer.drawn) || "" : id ? "–" : "")
       );
     }
   }
@@ -57,7 +58,7 @@ export function otherPath(root) {
     const parts = answer.emitted.slice(0, path.length).flatMap(([, text]) => [tokenOf(text, 12), " "]);
     words.replaceChildren(same ? "What if: the path of the record" : "What if: this path", ": ",
       ...(parts.length ? parts : ["no draft token "]),
-      ...(own ? ["then ", glyph(own[2]), tokenOf(own[1], 12), ` ${WORDS[own[2]] || ""}`]
+      ...(own ? ["then ", glyph(own[2]), tokenOf(own[1], 12), ` ${statusWord(own[2], answer.drawn) || ""}`]
         : answer.missing ? ["…"] : []));
   }
   const watch = new MutationObserver(draw);

@@ -1,11 +1,12 @@
 /* whatif: how a decision would have gone with another draw, temperature or rule. The recorded run is never changed. */
-import { button, glyph, h, tokenOf, WORDS } from "../scope.js";
+import { button, glyph, h, tokenOf, statusWord } from "../scope.js";
 import { forks, set } from "./forks.js";
 import { ask, inWords } from "../runs.js";
 
 const SAME = "as recorded";
 const HOTTEST = 2; // the end of the temperature's slider, unless the run was hotter
 
+const capital = (word) => word[0].toUpperCase() + word.slice(1);
 /** A slider that begins where the run was, and goes back there. */
 function slider(word, high, fine, asks) {
   const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
@@ -125,7 +126,6 @@ export function whatif(answered) {
   }
 
   const tokens = (all) => (all.length ? all.map((text) => [tokenOf(text, 14), h("wbr")]) : "nothing");
-  const capital = (word) => word[0].toUpperCase() + word.slice(1);
   function tell() {
     lines.replaceChildren();
     texts.replaceChildren();
@@ -141,12 +141,13 @@ export function whatif(answered) {
         answer.why);
     }
     const { node, flips, emitted, missing } = answer, status = node?.status || "unreached",
-      was = here.step.nodes[here.node]?.[6];
+      before = here.step.nodes[here.node], was = before?.[6];
     const open = missing && !flips && status === "unreached" && was !== status; // the path breaks off before this node
     verdict.replaceChildren(glyph(status, 6),
-      h("b", { class: status }, open ? "Not known" : capital(WORDS[status] || status)),
+      h("b", { class: status }, open ? "Not known" : capital(statusWord(status, answer.drawn) || status)),
       flips ? h("strong", null, "the verdict flips")
-        : h("span", { class: "quiet" }, status === was && !open ? "as it was" : `it was ${WORDS[was] || was}`));
+        : h("span", { class: "quiet" },
+          status === was && !open ? "as it was" : `it was ${statusWord(was, before[5] !== null) || was}`));
     lines.replaceChildren(...[...answer.lines, missing].filter(Boolean).map((one) => h("li", null, one)));
     texts.replaceChildren(h("dt", null, "recorded"), h("dd", null, tokens(here.step.made.map(([, text]) => text))),
       h("dt", null, "then"), h("dd", null, tokens(emitted.map(([, text]) => text)), missing ? " …" : null));

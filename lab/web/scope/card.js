@@ -3,7 +3,7 @@ import { dart, lawTable, numbersTable, stretch } from "./dart.js";
 import { decision, OWN } from "./decision.js";
 import { h, s, see, set } from "./elements.js";
 import { fixedOf, rederives } from "./judge.js";
-import { glyph, tokenOf, WORDS } from "./marks.js";
+import { glyph, tokenOf, statusWord } from "./marks.js";
 import { notedOf } from "./noted.js";
 import { apart, prob } from "./numbers.js";
 
@@ -99,7 +99,7 @@ export function cardView(context) {
           + `${next.u * den < num ? "<" : "≥"} ${b}` : "";
       right.push(
         h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12),
-          `${numbers}, ${WORDS[next.status]}`)
+          `${numbers}, ${statusWord(next.status, next.u !== null)}`)
       );
     }
     return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];

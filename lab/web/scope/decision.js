@@ -133,7 +133,15 @@ function drawnOf(decided, step, tests, i, before) {
   else {
     decided.numbers = [["target", "p(x)", node.p]];
     if (before.length) decided.numbers.push(["residual", "r(x)", node.r]);
-    decided.numbers.push(["draft", "q(x)", node.q], ["threshold", symbol, den ? num / den : null]);
+    // drawn without replacement, q is scaled to what its siblings left; the table shows q before the first draw
+    const first = decided.laws?.rows.find((row) => row.token === node.token)?.q;
+    if (before.length && step.proposal === "without_replacement") {
+      if (first !== undefined) decided.numbers.push(["draft, first draw", "q(x), table", first]);
+      decided.numbers.push([`draft, draw ${before.length + 1}`, "q(x), test", node.q]);
+      decided.lines.push("The test's q is that of this draw: the tokens drawn before it are out, and the rest is "
+        + "scaled to one. The table's q is that of the first draw.");
+    } else decided.numbers.push(["draft", "q(x)", node.q]);
+    decided.numbers.push(["threshold", symbol, den ? num / den : null]);
     if (node.u !== null) decided.numbers.push(["draw", "u", node.u]);
   }
   decided.test = node.u !== null ? [`u < ${symbol}`, node.u, stays ? "<" : "≥", den ? num / den : Infinity]
@@ -142,7 +150,10 @@ function drawnOf(decided, step, tests, i, before) {
     against: symbol.replaceAll(" / ", "/") };
   if (!own && node.u !== null && node.num === null && node.den === null) {
     const owes = before.length ? "has left for it" : "gives it", share = Math.round((100 * num) / den);
-    decided.lines.push(num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
+    const never = before.length ? "Nothing of the target's distribution is left for it"
+      : "The target never writes it here";
+    decided.lines.push(num === 0 ? `${never}: it never stays, whatever is drawn.`
+      : num >= den ? `The target ${owes} at least what the draft gave it, so it stays whatever is drawn.`
       : `The draft gave it ${prob(den)}, the target ${owes} ${prob(num)}: it stays in ${share || "less than one"} of `
         + `100 draws, and this draw was ${stays ? "" : "not "}among them.`);
   }

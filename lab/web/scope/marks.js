@@ -16,6 +16,13 @@ const OUTLINES = { root: shape(SQUARE), accept: disc, reject: (r, x, y) => disc(
 export const outline = (status, r, x = 0, y = 0) => OUTLINES[status](r, x, y);
 export const WORDS = { root: "root", accept: "accepted", reject: "rejected", unreached: "not reached", bonus: "bonus",
   resample: "resampled", target: "target's own" };
+/** The word of a status; a token that took the place of rejected ones without a draw is a correction. */
+export const statusWord = (status, drawn) => (status === "resample" && !drawn ? "correction" : WORDS[status]);
+/** Whether the sampler of a run draws. */
+export const draws = (head) => !head?.parts?.sampler?.greedy;
+/** Whether a drafter is at work in a run. */
+export const drafts = ({ parts: { strategy, drafter } = {} }) =>
+  (strategy?.uses ?? ["drafter"]).includes("drafter") && drafter?.drafts !== false;
 export const radius = (n) => (n.status === "unreached" ? 2.5
   : n.status === "root" ? 4
   : n.status === "bonus" || n.status === "resample" || n.status === "target" ? 6 : 3.5 + 3 * (n.q ?? 0.5));

@@ -115,6 +115,6 @@ export function chainOf(step) {
   const root = { ...nodesOf(step)[0] };
   return [root,
     ...after.map(([id, text], k) => ({ id: k + 1, parent: k, text, token: id, q: null, p: null, u: null,
-      status: k < fixed ? "accept" : "unreached" })
+      status: k < fixed ? "accept" : "unreached", settled: k < fixed ? "final" : "not final" })
     )];
 }

@@ -1,6 +1,6 @@
 /* The text so far. */
 import { figures, h, see } from "./elements.js";
-import { WORDS } from "./marks.js";
+import { drafts, draws, statusWord } from "./marks.js";
 import { grouped } from "./numbers.js";
 import { running } from "./tokens.js";
 
@@ -8,9 +8,9 @@ const WINDOW = 2000; // tokens shown at once, besides the prompt's
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
 export function textView(context) {
   const lines = h("div"), box = h("div", { class: "text", tabindex: 0, "aria-label": "text" }, lines);
-  const sums = figures();
+  const sums = figures(), kept = h("span", { class: "key accept" }, "accepted draft");
   const element = h("section", { class: "text-pane" },
-    h("header", null, h("h2", null, "Text"), h("span", { class: "key accept" }, "accepted draft"),
+    h("header", null, h("h2", null, "Text"), kept,
       h("span", { class: "key target" }, "target's own"), sums.element), box);
   const caret = h("span", { class: "caret" });
   let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
@@ -34,6 +34,7 @@ export function textView(context) {
   /** The text anew, from the tokens of step `at` on. */
   function begin(store, at) {
     head = store.head;
+    see(kept, drafts(head));
     spans = [];
     flat = [];
     parted = null;
@@ -63,7 +64,7 @@ export function textView(context) {
         const group = store.steps[added].made.map(([, text, origin]) => {
           const span = token(text, origin === "accept" ? "accepted" : "target");
           span.dataset.step = added;
-          span.title = `step ${added}, ${WORDS[origin]}`;
+          span.title = `step ${added}, ${statusWord(origin, draws(head))}`;
           return span;
         });
         spans[added] = group;

@@ -4,7 +4,7 @@ import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
-import { glyph, outline, radius, tokenOf, WORDS } from "./marks.js";
+import { draws, glyph, outline, radius, tokenOf, statusWord, WORDS } from "./marks.js";
 import { notedUnder } from "./noted.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
@@ -109,7 +109,7 @@ export function treeView(context) {
       grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
         nodes.map((n) =>
           [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–",
-          ...[n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"), WORDS[n.status]]
+          ...[n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"), statusWord(n.status, n.u !== null)]
         ))
     );
   }
@@ -205,7 +205,7 @@ function describe(n, depth) {
   if (n.status !== "root") said.push(`depth ${depth}`);
   if (n.q !== null) said.push(`draft ${n.q.toFixed(2)}`);
   if (n.p !== null) said.push(`target ${n.p.toFixed(2)}`);
-  return [...said, WORDS[n.status]].join(", ");
+  return [...said, n.settled ?? statusWord(n.status, n.u !== null)].join(", ");
 }
 
 const LEGEND = ["accept", "reject", "bonus", "resample", "target", "unreached"];
@@ -220,6 +220,7 @@ export function legend(asTable) {
         none = drafter?.drafts === false;
       see(element, store.steps[i]?.nodes && !store.steps[i].beams);
       see(keys, !plain);
+      entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       for (const [status, entry] of entries) see(entry, none ? status === "target" : status !== "target");
     },
   };
