@@ -1,8 +1,8 @@
 """Batches: the routes by which a page reads a set of prompts and runs one method on all of them.
 
 POST /ds/prompts           {"text", "file"} or {"bench"}, as app/runs/prompts.py reads them: how many there are of which kinds
-POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new"}: begins the runs; method is a preset,
-                           settings as text, or the id of a recorded run
+POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new", "models"}: begins the runs; method is a
+                           preset, settings as text, or the id of a recorded run, which has its models by itself
 GET  /ds/batch/ID          where they stand: k of n, tokens, and each prompt with its run or why it was refused
 POST /ds/batch/ID/stop     ends them; what was recorded stays
 """
@@ -72,4 +72,5 @@ def _choice(play: Play, said: dict[str, Any]) -> Choice:
     channel = play.find(method)
     if channel is None or channel.wire is None:
         raise Refused("The run whose method is wanted is not here any more: choose another method.")
-    return replace(recorded(channel.wire.header), **given)
+    header = channel.wire.header
+    return replace(recorded(header), **given, models=play.recorded_with(header))

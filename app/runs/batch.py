@@ -48,7 +48,7 @@ class Row:
         tokens = self.tokens if self.over or self.channel is None else _tokens(self.channel)
         status = "refused" if self.why else "" if self.channel is None else self.channel.status
         run = "" if self.channel is None else self.channel.run
-        begins = " ".join(self.prompt.text[: 4 * BEGINS].split())[:BEGINS]
+        begins = " ".join(self.prompt.text[: 4 * BEGINS].split())[:BEGINS].strip()
         row = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": begins, "run": run}
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 

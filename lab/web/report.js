@@ -3,20 +3,43 @@
 import { button, h, plural } from "./scope.js";
 import { ask, panes, inWords } from "./runs.js";
 import { current, fragment } from "./address.js";
+import { batch } from "./report/batch.js";
 import { rejections, table } from "./report/tables.js";
 
-const MOST = 64; // runs of one report
+const MOST = 128; // runs of one report
 const LETTERS = 48; // of a run's prompt and text, by which it is told from others
 const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
+const BATCH = /(?:^#|&)batch=([0-9a-f]{16})(?:&|$)/;
+
+const drafts = (row) => row.method?.drafter && !row.trouble && row.drafts;
+const key = (row) => JSON.stringify([row.model, row.method]);
+const knobs = (row) =>
+  Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
+    .join(", ");
+const begins = (text) => {
+  const words = [...text.split(/\s+/).join(" ").trim()];
+  return words.length > LETTERS ? words.slice(0, LETTERS - 1).join("") + "…" : words.join("");
+};
+const named = (row) => row.title || (row.text && begins(row.text)) || `run ${row.run.slice(0, 8)}`;
+/** What tells runs of one method apart, each with a way into it. */
+const apart = (row) => [
+  h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
+  ...(row.steps === undefined ? [] : [h("span", { class: "quiet" }, plural(row.steps, "step"))]),
+  ...(row.tau ? [h("span", { class: "quiet" }, `${row.tau.toFixed(2)} tokens per pass`)] : []),
+];
 
 export function page(element) {
-  let turn = 0, shown = "", marks = [];
+  let turn = 0, shown = "", marks = [], methods = [];
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
   const notice = h("p", { class: "told", role: "status" });
+  const running = batch({ methods: () => methods, reported: (runs) => (read(), report(runs, true)),
+    moved: () => address() });
   element.replaceChildren(
     h("section", null,
       h("header", null, h("h1", null, "Where drafts die"),
-        h("span", { class: "quiet" }, "runs of one method, counted together")), groups, notice),
+        h("span", { class: "quiet" }, "runs of one method, counted together"),
+        h("span", { class: "ways" }, running.opener)),
+      running.element, groups, notice),
     out
   );
 
@@ -28,23 +51,6 @@ export function page(element) {
 
   // ---- which runs
 
-  const drafts = (row) => row.method?.drafter && !row.trouble && row.drafts;
-  const key = (row) => JSON.stringify([row.model, row.method]);
-  const knobs = (row) =>
-    Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
-      .join(", ");
-  const begins = (text) => {
-    const words = [...text.split(/\s+/).join(" ").trim()];
-    return words.length > LETTERS ? words.slice(0, LETTERS - 1).join("") + "…" : words.join("");
-  };
-  const named = (row) => row.title || (row.text && begins(row.text)) || `run ${row.run.slice(0, 8)}`;
-  /** What tells runs of one method apart, each with a way into it. */
-  const apart = (row) => [
-    h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
-    ...(row.steps === undefined ? [] : [h("span", { class: "quiet" }, plural(row.steps, "step"))]),
-    ...(row.tau ? [h("span", { class: "quiet" }, `${row.tau.toFixed(2)} tokens per pass`)] : []),
-  ];
-
   async function read() {
     const mine = ++turn;
     try {
@@ -53,6 +59,8 @@ export function page(element) {
       const by = new Map();
       for (const row of library.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
       marks = [];
+      methods = [...by.values()].map((rows) => [rows[0].run,
+        [rows[0].called, knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")]);
       groups.replaceChildren(...[...by.values()].map(group));
       if (!by.size) say("There is no recorded run that drafts: make one in the Lab first.");
       if (library.more && current() === "report") setTimeout(() => mine === turn && read(), 400);
@@ -97,10 +105,11 @@ export function page(element) {
 
   const asked = () => RUNS.exec(location.hash)?.[1].split(",") || (panes[0]?.id ? [panes[0].id] : []);
 
-  /** Put the runs of the report into the address, which names them while it is looked at. */
-  function address(runs) {
-    const parts = location.hash.slice(1).split("&").filter((part) => part.includes("=") && !part.startsWith("of="));
-    history.replaceState(null, "", fragment([...parts, ...runs.map((one) => "of=" + one)]));
+  /** Put the runs of the report, and the batch that goes, into the address, which names them while it is looked at. */
+  function address(here = current() === "report") {
+    const parts = location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(of|batch)=/.test(part));
+    const mine = [out.firstChild && shown && `of=${shown}`, running.id() && `batch=${running.id()}`].filter(Boolean);
+    history.replaceState(null, "", fragment([...parts, ...(here ? mine : [])]));
   }
   async function report(runs, jump = false) {
     const mine = runs.join(",");
@@ -116,7 +125,7 @@ export function page(element) {
       out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save),
         ...answer.tables.map((one) => table(one, answer.deaths, runs, places.show)), places.element || "",
         ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
-      if (current() === "report") address([mine]);
+      if (current() === "report") address();
       if (jump) out.focus({ preventScroll: true }), out.scrollIntoView({ block: "start" });
     } catch (error) {
       if (shown === mine) out.replaceChildren(), refuse(error);
@@ -127,9 +136,11 @@ export function page(element) {
     shown() {
       read();
       const runs = asked();
+      const batched = BATCH.exec(location.hash)?.[1];
       if (RUNS.test(location.hash) && runs.join(",") !== shown) report(runs);
-      else if (shown && out.firstChild) address([shown]);
+      else address();
+      running.shown(batched);
     },
-    hidden: () => address([]),
+    hidden: () => address(false),
   };
 }

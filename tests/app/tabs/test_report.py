@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,14 @@ def browsed(test: Any) -> Any:
     for mark in drawn:
         test = mark(test)
     return test
+
+
+def finished_with(play: Any) -> Any:
+    """A run that is over, in a lab whose runs begin paused."""
+    play.pausing = False
+    channel = finished(play, max_new=8)
+    play.pausing = True
+    return channel
 
 
 @browsed
@@ -202,6 +211,68 @@ def test_runs_of_one_method_are_told_apart_and_lead_to_themselves(lab: Lab) -> N
     assert [x.split()[:3] for x in names] == [["g", "h", "i"], ["h", "i", "j"]], "how their prompts begin"
     rows[1].locator("a").click()
     page.wait_for_function(f"location.hash.startsWith('#debugger&run={runs[1].run}')")
+
+
+@browsed
+def test_a_method_is_run_on_prompts_with_progress_and_the_report_over_them_is_shown(lab: Lab) -> None:
+    model = finished(lab.play, max_new=8)
+    page = lab.open("/#report", ready=False)
+    page.wait_for_selector(f"#ds-page-report input[value='{model.run}']", state="attached")
+    page.get_by_role("button", name="Run a method on prompts", exact=True).click()
+    page.wait_for_function("document.querySelector('.panel select optgroup option')")
+    page.locator(".panel form > label select").select_option(model.run)
+    page.locator(".panel").get_by_label("Prompts", exact=True).fill("one\n" + "word " * 600 + "\nthree")
+    page.locator(".panel").get_by_label("New tokens of each").fill("9")
+    page.locator(".panel .go").click()
+    page.wait_for_selector("#ds-page-report .deaths tbody tr")
+    assert page.locator("#ds-page-report .lead p").first.inner_text().startswith("2 runs of toy with toy")
+    assert "3 of 3 prompts, 18 tokens; done, 2 runs recorded." in page.locator(".progress").inner_text()
+    refused = page.locator(".refused li")
+    assert refused.count() == 1 and "3000 tokens" in refused.inner_text()
+    runs = page.evaluate("location.hash").partition("of=")[2].split(",")
+    assert [open_trace(lab.play.folder / f"{x}.dstrace").header.seed for x in runs] == [0, 2]
+
+
+@browsed
+def test_a_batch_is_found_again_by_its_address_and_stopped(paused: Lab) -> None:
+    model = finished_with(paused.play)
+    page = paused.open("/#report", ready=False)
+    page.wait_for_selector(f"#ds-page-report input[value='{model.run}']", state="attached")
+    page.get_by_role("button", name="Run a method on prompts", exact=True).click()
+    page.wait_for_function("document.querySelector('.panel select optgroup option')")
+    page.locator(".panel form > label select").select_option(model.run)
+    page.locator(".panel").get_by_label("Prompts", exact=True).fill("one\ntwo")
+    page.locator(".panel .go").click()
+    page.wait_for_function("/batch=[0-9a-f]{16}/.test(location.hash)")
+    page.reload()
+    page.wait_for_selector(".progress:has-text('paused: 1: “one”')")
+    page.locator(".progress .ds-button").click()
+    page.wait_for_selector(".progress:has-text('0 recorded'), .progress:has-text('stopped, ')")
+    assert page.locator(".progress .ds-button").is_hidden() and "1 of 2 prompts" in page.locator(".progress").inner_text()
+    page.wait_for_function("!location.hash.includes('batch=')")
+
+
+@browsed
+def test_kinds_of_a_file_and_of_labbench_are_chosen(lab: Lab, tmp_path: Path) -> None:
+    file, bad = tmp_path / "p.jsonl", tmp_path / "bad.txt"
+    lines = [json.dumps({"turns": [x], "category": kind}) for x, kind in (("a", "qa"), ("b", "qa"), ("c", "math"))]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    bad.write_bytes(b"caf\xe9")
+    page = lab.open("/#report", ready=False)
+    page.wait_for_selector("#ds-page-report .group")
+    page.get_by_role("button", name="Run a method on prompts", exact=True).click()
+    page.locator(".panel").get_by_label("Prompts from").select_option("labbench")
+    page.wait_for_selector(".set p:has-text('96 prompts.')")
+    assert page.locator(".kinds input").count() == 12
+    page.locator(".panel").get_by_label("Of each kind").fill("0")
+    page.wait_for_selector(".set p:has-text('560 prompts; at most 128 run at a time')")
+    page.locator(".panel").get_by_label("Prompts from").select_option("file")
+    page.locator(".set input[type=file]").set_input_files(str(file))
+    page.wait_for_selector(".set p:has-text('3 prompts.')")
+    page.locator(".panel").get_by_label("math").uncheck()
+    page.wait_for_selector(".set p:has-text('2 prompts.')")
+    page.locator(".set input[type=file]").set_input_files(str(bad))
+    page.wait_for_selector(".panel .ds-refusal:has-text('bad.txt is not UTF-8 text')")
 
 
 @browsed
