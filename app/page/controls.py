@@ -138,12 +138,12 @@ class Controls:
             updates.append(gr.update(value=value))
         return updates
 
-    def choice(self, prompt: Any, seed: Any, max_new: Any, *values: Any) -> Choice:
-        """What all inputs together say; a prompt that is no text is none."""
+    def choice(self, prompt: Any, seed: Any, max_new: Any, level: Any, *values: Any) -> Choice:
+        """What all inputs together say; a prompt that is no text is none, and so is a level."""
         many, text = len(self.models), prompt if isinstance(prompt, str) else ""
         models = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
         names, settings = self.read(values[many:])
-        return Choice(text, names, settings, _whole(seed), _whole(max_new), models=models)
+        return Choice(text, names, settings, _whole(seed), _whole(max_new), models=models, level=str(level))
 
     def choose(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
         """What the lists of `models` become for these models (role -> name); key(name): of one that there is, its key. One that

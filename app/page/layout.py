@@ -16,6 +16,7 @@ from decodescope.app.runs.recipe import WAYS, as_json, from_json, opening, recip
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import roles
 from decodescope.engine.core.roles import TARGET
+from decodescope.engine.trace.events import LEVELS
 
 from . import controls
 
@@ -57,6 +58,10 @@ EMPTY = "<div></div>"
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
 SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them
 COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
+RECORDED = (  # what the levels hold, and cost
+    "decisions: drafts, tests, likeliest tokens; some 2 kB a step. fields: whole distributions and attention too, for "
+    "what-if about temperature; 4 bytes per token of the vocabulary and row. counts: neither."
+)
 MOST_KEPT = 4 << 20  # characters of settings that are read
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
 
@@ -97,11 +102,8 @@ def page(play: Play) -> gr.Blocks:
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
                         gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
                     answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
-                    with gr.Row(elem_id="ds-numbers"):
-                        # without the library's own limits: Run says what is wrong, where it stands and with its name
-                        whole: Any = dict(precision=0, min_width=80)
-                        seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
-                        new = gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
+                    seed, new = _numbers(begin)
+                    level = _level(begin.level)
                     with gr.Row(elem_id="ds-choose"):
                         named = _rows(play)
                         lists = {TARGET: _models(play.names[TARGET], named, title(TARGET), f"ds-{TARGET}")}
@@ -120,7 +122,7 @@ def page(play: Play) -> gr.Blocks:
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
-        first = [prompt, seed, new]
+        first = [prompt, seed, new, level]
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
         _settings(play, table, demo, [answer, preset, *hidden.values()], [*hidden], started, kept, given, first)
@@ -128,6 +130,20 @@ def page(play: Play) -> gr.Blocks:
             _copy(play, table, button, way, copied, first)
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
+
+
+def _numbers(begin: Choice) -> tuple[gr.Number, gr.Number]:
+    """Seed and new tokens, without the library's own limits: Run says what is wrong, where it stands and with its name."""
+    whole: Any = dict(precision=0, min_width=80)
+    with gr.Row(elem_id="ds-numbers"):
+        seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
+        return seed, gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
+
+
+def _level(begin: str) -> gr.Dropdown:
+    """What is recorded of a run, with what it costs."""
+    more: Any = dict(filterable=False, interactive=True, elem_id="ds-level")
+    return gr.Dropdown(list(LEVELS), value=begin, label="Record", info=RECORDED, **more)
 
 
 def _rows(play: Play) -> list[tuple[str, str]]:
@@ -212,7 +228,8 @@ def _settings(
         if choice is None:
             return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
-        return [choice.prompt, *numbers, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
+        kept_level = choice.level if choice.level in LEVELS else Choice.level
+        return [choice.prompt, *numbers, kept_level, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     knobs = [*table.shown, *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from decodescope.engine.core.arguments import choice as one_of
+from decodescope.engine.trace.events import LEVELS, Level
 
 if TYPE_CHECKING:
     from decodescope.engine.method import Method
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
 class Choice:
     """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes;
     chat: whether the prompt is a user's turn, put into the target's chat template where it has one;
-    models: role -> model, those that a page begins with where none are named."""
+    models: role -> model, those that a page begins with where none are named
+    level: what is recorded of the run, one of LEVELS."""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -23,6 +27,12 @@ class Choice:
     max_new: int = 64
     chat: bool = False
     models: Mapping[str, str] = field(default_factory=dict)
+    level: str = "decisions"
+
+    @property
+    def recorded(self) -> Level:
+        """The level, if there is one of that name; raises ParamError."""
+        return cast("Level", one_of(self.level, "level", LEVELS))
 
 
 @dataclass(frozen=True)

@@ -182,8 +182,10 @@ class Play(Shelf):
                 models=further(models),
                 max_new_tokens=choice.max_new,
                 seed=choice.seed,
+                level=level,
             )
 
+        level = choice.recorded
         return self._launch(self.lanes(choice, method), session, visitor)
 
     def launch(self, names: Mapping[str, str], make: Make) -> Channel:

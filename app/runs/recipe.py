@@ -58,6 +58,7 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
             at = "@" if knob.lines and value.startswith("@") else ""  # on a command line @FILE would be a file's text
             words += ["--set", f"{part}.{knob.name}={at}{knob.spell(value)}"]
     words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
+    words += ["--level", choice.level] if choice.level != Choice.level else []
     return shlex.join(words)
 
 
@@ -69,12 +70,13 @@ def _python(
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
     more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
+    level = f"    level={choice.level!r},\n" if choice.level != Choice.level else ""
     return (
         "from decodescope.engine import Method, load, run\n\n"
         f"method = {method}\n"
         "made = run(\n"
         f"    load({target!r}),\n    method,\n    {choice.prompt!r},\n{more}"
-        f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n)\n"
+        f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n{level})\n"
         "print(made.text)\n"
     )
 
@@ -182,7 +184,9 @@ def recorded(header: Header) -> Choice:
     prompt = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
     models = {TARGET: header.model, **header.lanes}
     called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
-    return Choice(prompt.decode("utf-8", "replace"), names, settings, header.seed, header.max_new_tokens, models=called)
+    numbers: dict[str, Any] = {"seed": header.seed, "max_new": header.max_new_tokens}
+    level = header.levels[-1] if header.levels else Choice.level
+    return Choice(prompt.decode("utf-8", "replace"), names, settings, **numbers, models=called, level=level)
 
 
 def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
@@ -220,6 +224,8 @@ def as_json(choice: Choice) -> str:
     said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
     if choice.models:
         said["models"] = choice.models
+    if choice.level != Choice.level:
+        said["level"] = choice.level
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
@@ -233,6 +239,7 @@ class _Said:
     seed: int
     new: int
     models: dict[str, str] = field(default_factory=dict)
+    level: str = Choice.level
 
 
 def from_json(text: str) -> Choice:
@@ -246,4 +253,4 @@ def from_json(text: str) -> Choice:
             raise TraceError("a part has no name")
     except (ValueError, RecursionError):
         raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None
-    return Choice(said.prompt, said.names, said.settings, said.seed, said.new, models=said.models)
+    return Choice(said.prompt, said.names, said.settings, said.seed, said.new, models=said.models, level=said.level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,9 @@ from decodescope.app.page import controls, layout
 from decodescope.app.runs.lineup import begin_all
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS, preset_of
+from decodescope.app.runs.recipe import recorded
 from decodescope.engine.method import Method
+from decodescope.engine.trace import open_trace
 
 
 @pytest.fixture
@@ -73,5 +76,15 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
     with gr.Blocks():
         table = controls.build(draft=True)
     values = [x.get("value") for x in table.put(Choice("", PRESETS[name].names, PRESETS[name].settings))]
-    chosen = table.choice("x", 0, 1, *values[: len(table.parts)], *values[len(table.shown) :])
+    chosen = table.choice("x", 0, 1, "fields", *values[: len(table.parts)], *values[len(table.shown) :])
     assert preset_of(Method.named(chosen.names, chosen.settings)) == name
+
+
+def test_the_level_of_a_choice_is_what_its_run_records(play: Play) -> None:
+    channel = play.start(Choice("hello", {"drafter": "none"}, max_new=3, level="fields"))
+    assert play._jobs[channel.run].wait(300)
+    with closing(open_trace(channel.path)) as trace:
+        assert trace.header.levels[-1] == "fields" and recorded(trace.header).level == "fields"
+        assert next(iter(trace.steps)).fields.logits is not None, "a what-if about temperature reads these"
+    with pytest.raises(ValueError, match=r"level = 'all': Choose one of counts, decisions, fields\."):
+        play.start(Choice("hello", {"drafter": "none"}, max_new=3, level="all"))

@@ -15,6 +15,8 @@ const words = (x) => (x === null || x === undefined ? ""
 const forcedIn = (all) => all.map(({ node, verdict }) => `node ${node} ${verdict}ed by force`).join(", ");
 const called = (one) => one.name || `run ${one.run.slice(0, 8)}`;
 
+const compare = (...runs) => (location.hash = "#compare&runs=" + runs.join(","));
+
 /** What a number input or a list says; null: nothing. */
 export const set = (box) => (box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
 
@@ -88,8 +90,6 @@ export function forks(change) {
     go.removeAttribute("aria-disabled");
     look();
   });
-  const compare = (...runs) => (location.hash = "#compare&runs=" + runs.join(","));
-
   /** Ask which forks the run has; again, as long as one of them is going. */
   async function look() {
     const id = here.pane?.id;
@@ -154,5 +154,7 @@ export function forks(change) {
       draw();
     },
     look,
+    /** Name the fork after what it changes, ready to be made. */
+    fill: () => ((name.value = words(changes()).slice(0, LONGEST)), go.focus()),
   };
 }

@@ -6,6 +6,8 @@ import { ask, inWords } from "../runs.js";
 const SAME = "as recorded";
 const HOTTEST = 2; // the end of the temperature's slider, unless the run was hotter
 
+const tokens = (all) => (all.length ? all.map((text) => [tokenOf(text, 14), h("wbr")]) : "nothing");
+const option = (value, word = value) => h("option", { value }, word);
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 /** A slider that begins where the run was, and goes back there. */
 function slider(word, high, fine, asks) {
@@ -125,7 +127,6 @@ export function whatif(answered) {
     if (pane === here.pane && at === here.at && node === here.node) (answer = got), tell();
   }
 
-  const tokens = (all) => (all.length ? all.map((text) => [tokenOf(text, 14), h("wbr")]) : "nothing");
   function tell() {
     lines.replaceChildren();
     texts.replaceChildren();
@@ -135,9 +136,10 @@ export function whatif(answered) {
       return verdict.replaceChildren(
         h("span", { class: "quiet" }, "Move u or the temperature, or choose a rule: the verdict follows at once.")
       );
+    const fork = button("Fork from here", () => branches.fill(), { class: "small" });
     if (answer.kind !== "derived") {
       verdict.classList.add(answer.kind === "refused" ? "ds-refusal" : "rerun");
-      return verdict.replaceChildren(...(answer.kind === "rerun" ? [h("b", null, "Needs a re-run. ")] : []),
+      return verdict.replaceChildren(...(answer.kind === "rerun" ? [h("b", null, "Needs a re-run. "), fork, " "] : []),
         answer.why);
     }
     const { node, flips, emitted, missing } = answer, status = node?.status || "unreached",
@@ -148,7 +150,8 @@ export function whatif(answered) {
       flips ? h("strong", null, "the verdict flips")
         : h("span", { class: "quiet" },
           status === was && !open ? "as it was" : `it was ${statusWord(was, before[5] !== null) || was}`));
-    lines.replaceChildren(...[...answer.lines, missing].filter(Boolean).map((one) => h("li", null, one)));
+    lines.replaceChildren(
+      ...[...answer.lines, missing && [missing, " ", fork]].filter(Boolean).map((one) => h("li", null, one)));
     texts.replaceChildren(h("dt", null, "recorded"), h("dd", null, tokens(here.step.made.map(([, text]) => text))),
       h("dt", null, "then"), h("dd", null, tokens(emitted.map(([, text]) => text)), missing ? " …" : null));
   }
@@ -187,7 +190,6 @@ export function whatif(answered) {
     /** The rules that can be asked for, and how a tie can be broken. */
     known(all) {
       rules = all.rules || [];
-      const option = (value, word = value) => h("option", { value }, word);
       rule.list.replaceChildren(option("", SAME),
         ...rules.map(({ name, title }) => option(name, title ? `${name}: ${title}` : name)));
       ties.list.replaceChildren(option("", SAME), ...(all.ties || []).map(([value, word]) => option(value, word)));

@@ -131,6 +131,16 @@ def test_a_verdict_that_the_record_cannot_tell_is_called_not_known(lab: Lab) -> 
     assert page.locator(f"{PAGE} .whatif .verdict > *").all_inner_texts()[-2:] == ["Not known", "it was rejected"]
 
 
+def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
+    page = opened(lab, EXAMPLE.run)
+    heat = page.locator(f"{PAGE} .whatif input[aria-label=T]")
+    heat.evaluate("(box) => { box.value = 0.9; box.dispatchEvent(new Event('input')); }")
+    page.wait_for_selector(f"{PAGE} .whatif .verdict >> text=Needs a re-run")
+    page.click(f"{PAGE} .whatif .verdict button")
+    assert page.input_value(f"{PAGE} .forks input[aria-label='name of the fork']") == "temperature 0.9"
+    assert page.evaluate("document.activeElement.textContent").startswith("Fork from step")
+
+
 def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> None:
     found: list[Any] = []
     page = opened(lab, EXAMPLE.run)
