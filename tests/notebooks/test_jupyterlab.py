@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from browser import settled
+from nbformat.v4 import new_code_cell, new_notebook
 from waiting import eventually
 
 from .kernel import ROOT, at_home
@@ -71,6 +72,28 @@ def run_all(page: Any, address: str) -> None:
     page.click("[role=menubar] >> text=Run")
     page.click("[role=menu] >> text=/^Run All Cells$/")
     page.wait_for_function(ALL_RAN, timeout=RUN_S * 1000)
+
+
+def test_the_keys_of_a_widget_s_slider_are_the_slider_s(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = at_home(tmp_path / "home", monkeypatch)
+    work = tmp_path / "work"
+    work.mkdir()
+    cells = ("from decodescope.lab import show", "scope = show('adaptive')\nscope", "scope.step + 1000")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    book = new_notebook(cells=[new_code_cell(x) for x in cells], metadata=kernel)
+    (work / "keys.ipynb").write_text(json.dumps(book))
+    with jupyterlab(work, "keys.ipynb", env) as address:
+        page = driver.new_page(viewport={"width": 1360, "height": 1000})
+        run_all(page, address)
+        page.click(".ds .scrub")
+        at = int(page.input_value(".ds .scrub"))
+        assert at > 2, "the test needs a step before"
+        for key, due in ("ArrowLeft", at - 1), ("ArrowLeft", at - 2), ("ArrowRight", at - 1), ("Home", 0), ("ArrowRight", 1):
+            page.press(".ds .scrub", key)
+            page.wait_for_function("(due) => document.querySelector('.ds .scrub').value === due", arg=str(due), timeout=10_000)
+        page.click(".jp-CodeCell >> nth=2 >> .cm-content")
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_selector(".jp-OutputArea-output >> text=1001")
 
 
 def test_the_second_notebook_is_drawn(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,9 +82,20 @@ function couple({ model, el }) {
   return () => (stop(), both.destroy());
 }
 
+/** Keep plain keys from JupyterLab's shortcuts, which take them before any element hears them, unless the one that
+ *  has the focus is marked so. Those with Ctrl, Alt or Meta, and Shift and Enter, stay JupyterLab's.
+ *  The result stops that. */
+function keepKeys(el) {
+  const mark = ({ target, key, ctrlKey, altKey, metaKey, shiftKey }) => el.contains(target) && target.toggleAttribute(
+    "data-lm-suppress-shortcuts", !(ctrlKey || altKey || metaKey || (shiftKey && key === "Enter")));
+  window.addEventListener("keydown", mark, true);
+  return () => window.removeEventListener("keydown", mark, true);
+}
+
 /** The adapter of a notebook widget. */
 export default {
   render(host) {
-    return host.model.get("runs") ? couple(host) : one(host);
+    const end = host.model.get("runs") ? couple(host) : one(host), free = keepKeys(host.el);
+    return () => (free(), end());
   },
 };
