@@ -28,6 +28,7 @@ from decodescope.app.routes import debugger as debugging
 from decodescope.app.routes import files as knob_files
 from decodescope.app.routes import hardware as pricing
 from decodescope.app.routes import library as files
+from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
 from decodescope.app.routes import runs, web
 from decodescope.app.runs.play import Play
@@ -50,7 +51,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
     _errors(api)
     web.add(api, play, refused)
-    debugging.add(api, play, refused)  # before what takes any other word behind a run
+    for route in (debugging, recipes):  # before what takes any other word behind a run
+        route.add(api, play, refused)
     for route in (runs, files, knob_files, pricing, comparing, methods, caching, reports, batches):
         route.add(api, play, refused)
 

@@ -12,7 +12,7 @@ import gradio as gr
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.play import MOST_NEW, Choice, Play
 from decodescope.app.runs.presets import PRESETS, preset_of
-from decodescope.app.runs.recipe import WAYS, as_json, from_json, opening, recipe, using
+from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import roles
 from decodescope.engine.core.roles import TARGET
@@ -48,16 +48,11 @@ STARTED = """
 const tell = () => window.decodescope((page) => page.started(props.value));
 watch('value', tell);
 """
-COPIED = """
-const tell = () => window.decodescope((page) => page.copied(element, props.value));
-tell();
-watch('value', tell);
-"""
+COPIES = "window.decodescope((page) => page.copies(element));"
 KEPT = "() => window.decodescope((page) => page.settings())"
 EMPTY = "<div></div>"
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
 SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them
-COPY = {"command": "Copy command", "python": "Copy Python", "link": "Copy link"}
 RECORDED = (  # what the levels hold, and cost
     "decisions: drafts, tests, likeliest tokens; some 2 kB a step. fields: whole distributions and attention too, for "
     "what-if about temperature; 4 bytes per token of the vocabulary and row. counts: neither."
@@ -112,9 +107,7 @@ def page(play: Play) -> gr.Blocks:
                             if role != TARGET:
                                 lists[role] = _models(play.names.get(role, ""), rows, title(role), f"ds-{role}", shown)
                     gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
-                    with gr.Row(elem_id="ds-copy"):
-                        ways = [gr.Button(COPY[way], elem_id=f"ds-copy-{way}", min_width=40, scale=0) for way in WAYS]
-                    copied = gr.HTML(None, elem_id="ds-copied", html_template=EMPTY, js_on_load=COPIED, apply_default_css=False)
+                    gr.HTML(None, elem_id="ds-copy", html_template=EMPTY, js_on_load=COPIES, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
                     table.models = lists
@@ -126,8 +119,6 @@ def page(play: Play) -> gr.Blocks:
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
         _settings(play, table, demo, [answer, preset, *hidden.values()], [*hidden], started, kept, given, first)
-        for way, button in zip(WAYS, ways, strict=True):
-            _copy(play, table, button, way, copied, first)
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
 
@@ -251,15 +242,3 @@ def _wanted(text: str, table: controls.Controls, play: Play, values: Sequence[An
         return from_json(text)
     kind, _, name = part.partition(" ")
     return using(table.choice(*values), kind, name, play.check)
-
-
-def _copy(play: Play, table: controls.Controls, button: gr.Button, way: str, copied: gr.HTML, first: list[Any]) -> None:
-    """The present settings as text."""
-
-    def text(*values: Any) -> dict[str, Any]:
-        try:
-            return {"text": recipe(table.choice(*values), play.names, way), "way": way, "at": time.monotonic()}
-        except Exception as error:
-            return {"refused": told(error), "at": time.monotonic()}
-
-    button.click(text, [*first, *table.inputs], copied, **PRIVATE)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -52,6 +52,8 @@ class Channel:
         self.readers = 0
         self.estimate = ""  # of its memory, before it began
         self.models: dict[str, str] = {}  # role -> key of the models that a live run reads
+        self.doing: Callable[[], dict[str, Any] | None] = lambda: None  # what a run does before its first step
+        self._since: float | None = None  # when it was first seen to be served
         self._settled = ""  # the status of a run that is over, whose job was let go
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
         self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
@@ -187,10 +189,14 @@ class Channel:
                     trace.close()
 
     def state(self) -> dict[str, Any]:
-        """Where the run stands, as plain data."""
+        """Where the run stands, as plain data. doing, of one that is served and has made no step: {"phase": words} while its
+        models are loaded, {"role", "read", "of"} while one reads the prompt, tokens, null before; seconds: since when."""
         state: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
         if self.reading:
             state["of"] = self.total
+        if self.status == "running" and not self.count:
+            self._since = self._since or time.monotonic()
+            state |= {"doing": self.doing(), "seconds": round(time.monotonic() - self._since, 1)}
         if self.end is not None:
             state |= {"reason": self.end.reason, "message": self.end.message}
         return state
@@ -245,8 +251,9 @@ async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncI
             over = channel.over  # looked at before the count: what is made meanwhile comes with the next round
             state = channel.state()
             waiting = ahead(channel) if ahead is not None and state["status"] == "queued" else 0
-            if (state["status"], waiting, state["broke"]) != state_sent:
-                state_sent = (state["status"], waiting, state["broke"])
+            now_sent = (state["status"], waiting, state["broke"], state.get("doing"))
+            if now_sent != state_sent:
+                state_sent = now_sent
                 out.append(event("state", encode({**state, "kind": "state", "ahead": waiting})))
             wire, count = channel.wire, channel.count
             if wire is not None and not headed:

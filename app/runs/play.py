@@ -230,6 +230,7 @@ class Play(Shelf):
 
     def _brought(self, names: Mapping[str, str], make: Make, channel: Channel) -> Session:
         """The session of a run whose turn has come, once its models are loaded. Raises Refused, LoadError, MethodError."""
+        channel.doing = lambda: {"phase": self.phase} if self.phase else None
         session = make(self.bring(names))
         self._watch(session, channel, names)
         return session
@@ -241,6 +242,7 @@ class Play(Shelf):
 
         channel.estimate = self.has_room(session, names).sentence
         writer = LazyWriter(channel.path)
+        channel.doing = lambda: session.reading and dict(zip(("role", "read", "of"), session.reading, strict=True))
         session.sink = Tee(writer, channel, _Tidy(self.folder, self.limits.keep))
         return writer
 

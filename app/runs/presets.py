@@ -48,7 +48,7 @@ PRESETS: dict[str, Preset] = {
         "Sampled draft tree",
         "A small model draws a tree, three guesses at its root; the target checks every branch in one pass.",
         {"drafter": "draft_model", "sampler": ["temperature"]},
-        {"drafter": {"length": 5, "width": 3}, **WARM},
+        {"drafter": {"length": 5, "width": 3}, **at(0.5)},  # as the example on which the page opens
     ),
     "online": Preset(
         "Draft model that learns",

@@ -3,7 +3,8 @@
 import { panel } from "./address.js";
 import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
-import { copying, forms, saving, viewsOf } from "./save.js";
+import { changed, copied, copies as ways, mark } from "./nextrun.js";
+import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, ofModels, open, over, panes, player, shown,
   tell } from "./runs.js";
@@ -55,7 +56,7 @@ function picture() {
   const places = begin();
   landing();
   if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
-  return (frame = h("div", { class: "ds-frame" }, line(), tour(), nothing(), trouble(), queue(), places));
+  return (frame = h("div", { class: "ds-frame" }, line(), tour(), mark(), nothing(), trouble(), queue(), places));
 }
 
 /** The examples, and what can be taken from the run that is shown. */
@@ -102,7 +103,7 @@ function views() {
 
 /** What else can be taken: the run in other forms, and the address of what is shown. */
 const takes =
-  () => [h("div", { class: "row" }, h("span", null, "This step"), copying("Copy link", here)),
+  () => [h("div", { class: "row" }, h("span", null, "This step"), linked("Copy address", here)),
     ...forms(panes[0].id, ended(panes[0]))];
 
 /** Show an example, and put what it was made with into the controls: Run repeats it. */
@@ -191,7 +192,7 @@ export function answer(element, value) {
   host.setAttribute("role", "alert");
   if (!refusal.host) document.getElementById("ds-right").addEventListener("input", () => refuse({ run: "" }));
   refuse({ host, settings: value?.refused || "" });
-  if (value?.keep) keep(KEPT, shown.settings = value.keep), chosen(JSON.parse(value.keep).models || {});
+  if (value?.keep) keep(KEPT, shown.settings = value.keep), chosen(JSON.parse(value.keep).models || {}), changed();
   if (value?.memory) needs(value.memory);
 }
 
@@ -215,21 +216,9 @@ export function settings() {
   return match[1] || "?";
 }
 
-/** Text of the present settings, on its way to the clipboard; it stands here too, to be selected. */
-export function copied(element, value) {
-  const host = place(element);
-  host.setAttribute("role", "status");
-  if (!value) return host.replaceChildren();
-  host.className = value.refused ? "ds-refusal" : "ds-copied";
-  if (value.refused) return void (host.textContent = value.refused);
-  const text = value.way === "link" ? location.origin + location.pathname + value.text : value.text;
-  const said = h("small", null, "Select it and press Ctrl+C.");
-  const box = h("textarea", { readonly: "",
-    rows: Math.min(8, Math.ceil(text.length / 44) + text.split("\n").length - 1), "aria-label": value.way,
-    spellcheck: "false" });
-  box.value = text;
-  host.replaceChildren(box, said);
-  navigator.clipboard?.writeText(text).then(() => (said.textContent = "Copied."), () => box.select());
+/** What can be copied of the run that is shown, and of the next one. */
+export function copies(element) {
+  ways(place(element));
 }
 
 /** Stop, Pause and Step, for the run that works; where none does, for the replay of what is shown. What cannot be done

@@ -2,6 +2,7 @@
  * them. */
 import { button, h, mount, pair } from "./scope.js";
 import { current, fragment } from "./address.js";
+import { phase } from "./phase.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
 // the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there; what
@@ -20,6 +21,7 @@ export const GONE = "The server does not answer: start it again, and this page g
 /** What a page without a run says to do. */
 export const NONE = "No run is shown: press Run in the Lab, or open a trace of the Library.";
 const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
+const COMING = "The first step of this run is drawn here as soon as it is made.";
 
 /** Be told whenever something about the runs has changed, and now. */
 export function heard(listener) {
@@ -114,7 +116,7 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
   if (shown.both) shown.both.destroy();
   else panes.forEach((x) => x.view.destroy());
   shown.both = null;
-  for (const old of panes.splice(0)) old.source?.close();
+  for (const old of panes.splice(0)) old.source?.close(), phase(old.view);
   if (own) (shown.mine = { id, other }), shown.own.unshift(...[id, other].filter((x) => x && !shown.own.includes(x)));
   if (other) two(id, other);
   else panes.push(pane(id));
@@ -129,8 +131,8 @@ const blank = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null,
 function pane(id) {
   const pane = blank(id), host = h("div");
   places.replaceChildren(host);
-  pane.view = mount(host, { views: ALONE, label: "the run", empty: EMPTY, pace: "1/s", onPlay: tell, onMove: moved,
-    onGap: (from, to) => fill(pane, from, to) });
+  pane.view = mount(host, { views: ALONE, label: "the run", empty: id ? COMING : EMPTY, pace: "1/s",
+    onPlay: tell, onMove: moved, onGap: (from, to) => fill(pane, from, to) });
   return pane;
 }
 
@@ -154,7 +156,7 @@ function connect(pane) {
   source.addEventListener("step", (event) => {
     const step = JSON.parse(event.data);
     pane.last = Math.max(pane.last, step.i);
-    view.note("");
+    phase(view);
     view.push(step);
     if (step.i === 0 && example(id)) view.seek(0);
   });
@@ -162,23 +164,21 @@ function connect(pane) {
     const state = JSON.parse(event.data);
     Object.assign(pane, { status: state.status, broke: state.broke || null, wait: WAIT });
     view.expect(state.of || 0);
-    view.note(
-      state.status === "queued" && state.ahead
-        ? `${state.ahead} ${state.ahead === 1 ? "run" : "runs"} before ${panes[0] === pane ? "yours" : "this one"}` : ""
-    );
+    phase(view, state, panes[0] === pane ? "yours" : "this one");
     tell();
   });
   source.addEventListener("end", (event) => {
     source.close();
     pane.end = JSON.parse(event.data);
     if (!ended(pane)) pane.status = "done";
-    view.note("");
+    phase(view);
     view.push(pane.end);
     tell();
     if (example(id)) fill(pane, 0, view.store.count).then(() => play(pane));
   });
   source.onerror = () => {
     if (!panes.includes(pane) || ended(pane)) return;
+    phase(view);
     view.note(pane.wait > 4 * WAIT ? GONE : pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
     if (source.readyState === EventSource.CLOSED) setTimeout(reopen, pane.wait, pane);
     pane.wait = Math.min(2 * pane.wait, 15000);

@@ -147,14 +147,15 @@ def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
 def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     page = bare.open()
     page.locator("#ds-prompt textarea").fill('Say "hi"')
+    page.wait_for_selector("#ds-copy-next-command >> visible=true")
     preset = PRESETS["tree"]
     names = {"strategy": "draft_verify", "acceptance": "lossless", "policy": "keep_all", "depth": "all_layers"}
     choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 7, 96)  # as the example has them
     for way in ("command", "python"):
-        page.click(f"#ds-copy-{way}")
+        page.click(f"#ds-copy-next-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")
         assert page.input_value("#ds-copied textarea") == recipe(choice, bare.play.names, way)
-    page.click("#ds-copy-link")
+    page.click("#ds-copy-next-link")
     page.wait_for_selector("#ds-copied textarea[aria-label=link]")
     link = page.input_value("#ds-copied textarea")
     assert link.startswith(bare.address + "/#set=")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ from decodescope.app.runs.examples import examples
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import recorded
 from decodescope.app.server import app
+from decodescope.engine import Method, Session
+from decodescope.engine.load import Model
 from decodescope.engine.model.executor import EngineFault, Executor
+from decodescope.engine.trace.events import Prefill
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SECRET = "abcdefghijklm"
@@ -59,6 +63,47 @@ def test_loading_is_told_in_words_and_seconds(lab: Lab) -> None:
     finally:
         lab.play._phase = ""
     page.wait_for_selector("#ds-models", state="hidden")
+
+
+def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab) -> None:
+    read, loaded = Event(), Event()
+
+    def slow(models: Mapping[str, Model]) -> Session:
+        session = Session(models["target"], Method(), [1, 2, 3], max_new_tokens=2)
+        begin = session.start
+
+        def start() -> Prefill:
+            session.reading = session.reading or ("target", 512, 4096)
+            assert read.wait(60)
+            return begin()
+
+        session.start = start  # type: ignore[method-assign]
+        return session
+
+    run = lab.play.launch({"target": "toy"}, slow).run
+    page = lab.open(f"/#run={run}")
+    page.wait_for_selector(".ds .veil >> text=/Reading the prompt: 512 of 4,096 tokens, [0-9]+ s/")
+    assert "press Run" not in page.inner_text(".ds .empty")
+    read.set()
+    page.wait_for_function(f"{STEP} >= 0")
+    page.wait_for_selector(".ds .veil", state="hidden")
+    # the same of a run whose model is loaded first
+    bring, gone = lab.play.bring, lab.play.present.pop("toy")
+
+    def coming(names: Mapping[str, str]) -> dict[str, Model]:
+        lab.play._phase = "loading the model big"
+        assert loaded.wait(60)
+        lab.play._phase, lab.play.present["toy"] = "", gone
+        return lab.play.loaded(names)
+
+    lab.play.bring = coming
+    try:
+        page.goto(f"{lab.address}/#run={lab.play.launch({'target': 'toy'}, slow).run}")
+        page.wait_for_selector(".ds .veil >> text=/Loading the model big, [0-9]+ s/")
+        loaded.set()
+        page.wait_for_function(f"{STEP} >= 0")
+    finally:
+        lab.play.bring = bring
 
 
 def test_a_run_that_waits_says_behind_how_many_and_can_be_cancelled(lab: Lab) -> None:

@@ -1,5 +1,5 @@
 /* stream: the steps of the runs that go on, from one stream of the server; one that is refused is asked for again. */
-import { plural } from "../scope.js";
+import { phase } from "../phase.js";
 import { ask, away, ended, GONE } from "../runs.js";
 
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
@@ -34,13 +34,13 @@ export function stream({ runs, changed, over, lost }) {
       on("step", (step) => {
         run.last = Math.max(run.last, step.i);
         wait = WAIT;
-        run.view.note("");
+        phase(run.view);
         run.view.push(step);
       });
       on("state", (state) => {
         run.status = state.status;
         run.view.expect(state.of || 0);
-        run.view.note(state.status === "queued" && state.ahead ? `${plural(state.ahead, "run")} before this one` : "");
+        phase(run.view, state);
         run.stop.hidden = ended(run);
         changed();
       });
@@ -48,7 +48,7 @@ export function stream({ runs, changed, over, lost }) {
         run.end = end;
         if (!ended(run)) run.status = "done";
         run.stop.hidden = true;
-        run.view.note("");
+        phase(run.view);
         run.view.push(end);
         if (going.every((x) => x.end)) mine.close();
         over();

@@ -1,0 +1,80 @@
+"""Recipe: the routes of what is copied: a run that is shown, or the settings of the controls, as command, Python or link.
+
+GET  /ds/run/RUN/recipe     ?way=command|python|link: {"text", "way", "note"}, of the run
+POST /ds/run/RUN/differs    {"settings"}: in what those differ from the run's, {"differs": [words, ...], "settings": the run's}
+POST /ds/recipe             {"settings", "way"}: as the first, of the settings
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from decodescope.app.http.body import body_of
+from decodescope.app.refusal import Refused, told
+from decodescope.app.runs.aside import differences, made_with
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.play import GONE, PROMPT, Play
+from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
+
+from .hardware import answer
+
+BODY = 4 * PROMPT  # bytes of a question
+FORKED = "The run was forked off another one: this makes a run of its settings from the beginning."
+
+
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+
+    async def of(run: str, work: Callable[[Channel], Any]) -> Response:
+        channel = await asyncio.to_thread(play.find, run)
+        if channel is None:
+            return refused(404, GONE)
+        try:
+            return answer(await asyncio.to_thread(work, channel))
+        except ValueError as error:
+            return refused(422, told(error))
+
+    @api.get("/ds/run/{run}/recipe")
+    async def copied(run: str, way: str = WAYS[0]) -> Response:
+        def work(channel: Channel) -> dict[str, Any]:
+            choice = made_with(play, channel)
+            forked = channel.wire is not None and channel.wire.header.fork is not None
+            return {"text": recipe(choice, play.names, _way(way)), "way": way, "note": FORKED if forked else ""}
+
+        return await of(run, work)
+
+    @api.post("/ds/run/{run}/differs")
+    async def differs(run: str, request: Request) -> Response:
+        settings = str((await body_of(request, BODY)).get("settings") or "")
+
+        def work(channel: Channel) -> dict[str, Any]:
+            own, now = made_with(play, channel), from_json(settings)
+            assert channel.wire is not None
+            return {"differs": differences(play, channel.wire.header, own, now), "settings": as_json(own)}
+
+        return await of(run, work)
+
+    @api.post("/ds/recipe")
+    async def written(request: Request) -> Response:
+        body = await body_of(request, BODY)
+        way = _way(str(body.get("way")))
+
+        def work() -> dict[str, Any]:
+            return {"text": recipe(from_json(str(body.get("settings") or "")), play.names, way), "way": way, "note": ""}
+
+        try:
+            return answer(await asyncio.to_thread(work))
+        except ValueError as error:
+            return refused(422, told(error))
+
+
+def _way(way: str) -> str:
+    """The way, if there is such. Raises Refused."""
+    if way not in WAYS:
+        raise Refused(f"Settings are copied as {', '.join(WAYS)}.")
+    return way

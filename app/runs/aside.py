@@ -1,0 +1,83 @@
+"""Settings of a run beside those of the controls: what a run that is shown was made with, and in what the others differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from decodescope.app.refusal import Refused
+from decodescope.engine.core.component import registry
+from decodescope.engine.method import Method
+from decodescope.engine.trace.events import Header
+
+from .channel import Channel
+from .play import Choice, Play
+from .recipe import recorded
+from .shelf import title
+
+
+def made_with(play: Play, channel: Channel) -> Choice:
+    """The settings that the run of a channel was made with, its models by the keys that they have here. Raises Refused for a
+    run that has not begun, MethodError or ParamError for a record from elsewhere whose method is none of ours."""
+    if channel.wire is None:
+        raise Refused("The run has not begun yet: copy it when its prompt has been read.")
+    choice = recorded(channel.wire.header)
+    return replace(choice, models=channel.models or {role: play.key(name) or name for role, name in choice.models.items()})
+
+
+def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[str]:
+    """In what the settings `now` differ from those of a run, each in words; empty: in nothing that counts."""
+    words = ["another prompt"] * (not (now.prompt == run.prompt or _same_tokens(play, header, now)))
+    words += [f"seed {now.seed}, not {run.seed}"] * (now.seed != run.seed)
+    words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
+    method, other = (Method.named(x.names, x.settings) for x in (run, now))
+    names = play.named(now)
+    for role in ("target", *other.lanes):
+        if role in run.models and names.get(role) != run.models[role]:
+            words.append(f"{title(role).lower()} {_called(names.get(role))}, not {_called(run.models[role])}")
+    return words + _parts(method, other)
+
+
+def _same_tokens(play: Play, header: Header, now: Choice) -> bool:
+    """Whether the prompt is read as the run's was, in the tokens of the target."""
+    reader = play.readers({"target": key} if (key := play.named(now).get("target")) else {}).get("target")
+    if reader is None or reader.tokenizer is None:
+        return False
+    return reader.tokenizer.encode(now.prompt) == header.prompt.tolist()
+
+
+def _called(key: str | None) -> str:
+    return "none" if key is None else key.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
+def _parts(method: Method, other: Method) -> list[str]:
+    """In what the parts of the other method are others, or other values."""
+    words = []
+    for kind in other.used | method.used:
+        ours, theirs = method.used.get(kind), other.used.get(kind)
+        if ours == theirs:
+            continue
+        if kind == "sampler":
+            words += _stages(method, other)
+        elif ours is None or theirs is None or ours.name != theirs.name:
+            words.append(f"{kind} {_titled(kind, theirs)}, not {_titled(kind, ours)}")
+        else:
+            words += _knobs(ours.knobs(), theirs.knobs())
+    return words
+
+
+def _stages(method: Method, other: Method) -> list[str]:
+    """The same of the chains of samplers."""
+    ours, theirs = ({x.name: x for x in one.sampler.in_order} for one in (method, other))
+    if [*ours] != [*theirs]:
+        return [f"sampler {', '.join(theirs)}, not {', '.join(ours)}"]
+    return [word for name in ours for word in _knobs(ours[name].knobs(), theirs[name].knobs())]
+
+
+def _knobs(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    return [f"{name.replace('_', ' ')} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs.get(name)]
+
+
+def _titled(kind: str, part: Any) -> str:
+    return "none" if part is None else registry(kind)[part.name].title or str(part.name)

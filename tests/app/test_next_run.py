@@ -1,0 +1,101 @@
+"""The run that is shown and the run that the controls would make: copies are of the one, and the other is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from browser import Lab, served
+from starlette.testclient import TestClient
+from toylab import finished, speculative
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.runs.aside import made_with
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.play import Play
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import as_json, recipe
+from decodescope.app.server import app
+
+PLAIN = {"drafter": "none", "sampler": ["greedy"]}
+
+
+def test_what_differs_is_told_part_by_part(play: Play, client: TestClient) -> None:
+    run = finished(play, prompt="hello", max_new=6, seed=3)
+
+    def differs(**change: Any) -> list[str]:
+        said = client.post(f"/ds/run/{run.run}/differs", json={"settings": as_json(replace(made_with(play, run), **change))})
+        assert said.status_code == 200, said.text
+        return list(said.json()["differs"])
+
+    assert differs() == [] and differs(prompt="hello") == [], "the same tokens are the same prompt"
+    assert differs(prompt="other") == ["another prompt"] and differs(seed=4) == ["seed 4, not 3"]
+    assert differs(max_new=7) == ["7 new tokens, not 6"]
+    warm = {"drafter": {"length": 3, "width": 2}, "temperature": {"temperature": 0.5}}
+    assert differs(settings=warm) == ["temperature 0.5, not 1.0"]
+    greedy = differs(names=PLAIN, settings={})
+    assert greedy == ["drafter No draft (autoregressive), not Draft model", "sampler greedy, not temperature"], greedy
+    assert differs(models={"target": "toy", "draft": "toy"}) == ["draft model toy, not toy-draft"]
+    assert client.post(f"/ds/run/{'0' * 16}/differs", json={"settings": "{}"}).status_code == 404
+    assert client.post(f"/ds/run/{run.run}/differs", json={"settings": "x"}).status_code == 422
+
+
+def test_copies_are_of_the_run(play: Play, client: TestClient) -> None:
+    run = finished(play, prompt="hello", max_new=6, seed=3)
+    for way in ("command", "python", "link"):
+        said = client.get(f"/ds/run/{run.run}/recipe?way={way}").json()
+        assert said == {"text": recipe(made_with(play, run), {}, way), "way": way, "note": ""}
+    command = client.get(f"/ds/run/{run.run}/recipe").json()["text"]
+    assert "--model toy --draft toy-draft" in command and "--seed 3" in command and "temperature.temperature" not in command
+    forked = client.post(f"/ds/run/{run.run}/fork", json={"step": 1, "change": {"seed": 5}}).json()["run"]
+    assert play._jobs[forked].wait(300)
+    assert "forked off" in client.get(f"/ds/run/{forked}/recipe").json()["note"]
+    choice = speculative(max_new=9)
+    written = client.post("/ds/recipe", json={"settings": as_json(choice), "way": "command"}).json()
+    assert written["text"] == recipe(choice, play.names, "command")
+    assert client.post("/ds/recipe", json={"settings": as_json(choice), "way": "verse"}).status_code == 422
+
+
+@pytest.fixture(scope="module")
+def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab over the shipped models, none of which is loaded."""
+    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"))
+    with served(lambda port: Guard(app(play), port)) as address:
+        made = Lab(driver, address, play)
+        yield made
+        play.close()
+    assert not made.troubles, made.troubles
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shipped: Lab) -> None:
+    page = shipped.open()
+    page.wait_for_selector("#ds-copy-command >> visible=true")
+    page.wait_for_selector("#ds-models .room")
+    assert page.locator(".ds-next").is_hidden(), "the controls begin with the run that is shown"
+    page.get_by_label("Seed").fill("12")
+    page.wait_for_selector(".ds-next >> text=The controls are those of the next run: seed 12, not 7.")
+    example = shipped.play.find(examples()[0].run)
+    page.click("#ds-copy-command")
+    page.wait_for_selector("#ds-copied textarea[aria-label=command]")
+    assert page.input_value("#ds-copied textarea") == recipe(made_with(shipped.play, example), {}, "command")
+    page.click("#ds-copy-next-command")
+    page.wait_for_function("document.querySelector('#ds-copied textarea').value.includes('--seed 12')")
+    page.click(".ds-next button")
+    page.wait_for_selector(".ds-next", state="hidden")
+    assert page.get_by_label("Seed").input_value() == "7"
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_after_a_link_the_controls_are_marked_and_can_follow_it(lab: Lab) -> None:
+    assert "plain" in PRESETS
+    run = finished(lab.play, prompt="hello", max_new=6, seed=3)
+    page = lab.open(f"/#run={run.run}")
+    page.wait_for_selector(".ds-next >> text=/seed 7, not 3/")
+    page.click(".ds-next button")
+    page.wait_for_selector(".ds-next", state="hidden")
+    assert page.get_by_label("Seed").input_value() == "3" and page.get_by_label("New tokens").input_value() == "6"
