@@ -65,7 +65,7 @@ def plain(text: str) -> str:
 
 def _words(name: str, unit: str) -> str:
     name = name.replace("_", " ")
-    return f"{name}, {unit}" if unit else name
+    return f"{name}, {unit}" if unit and unit != name else name
 
 
 @dataclass

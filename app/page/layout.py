@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from decodescope.app.refusal import Refused, told
-from decodescope.app.runs.play import MOST_NEW, Choice, Play
+from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
 from decodescope.app.runs.presets import PRESETS, preset_of
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
@@ -163,6 +163,8 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML
             beside = PRESETS[second]
             channels = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
             return {"run": channels[0].run, "with": channels[1].run}
+        except Still as no:
+            return {"refused": str(no), "going": no.run, "at": time.monotonic()}
         except Refused as no:
             return {"refused": str(no), "at": time.monotonic()}
         except Exception as error:  # never a stack trace on the page

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from decodescope.app.limits import SEEDS, Limits
 from decodescope.app.places import tidy
 from decodescope.app.refusal import Refused, sentence, told
-from decodescope.engine.core.roles import DRAFTS, TARGET
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.pieces import join
 
@@ -21,6 +21,7 @@ from .channel import Channel
 from .composed import Choice, Composed
 from .examples import examples
 from .files import Files
+from .lanes import further, has_roles
 from .later import Later
 from .memory import BYTES_A_TOKEN, Estimate, short
 from .shelf import Shelf, title
@@ -46,6 +47,14 @@ RUN = re.compile(r"[0-9a-f]{16}")
 
 class Full(Refused):
     """So many runs wait that no other is queued."""
+
+
+class Still(Refused):
+    """A visitor's run, `run`, is still going, so that no other is begun."""
+
+    def __init__(self, sentence: str, run: str):
+        super().__init__(sentence)
+        self.run = run
 
 
 class Play(Shelf):
@@ -103,7 +112,7 @@ class Play(Shelf):
         a file that was not brought here."""
         names = self.named(choice)
         self.files.admit(method.parts().values())
-        _has_roles(method, names)
+        has_roles(method, names)
         return {role: names[role] for role in (TARGET, *method.lanes)}
 
     def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
@@ -150,7 +159,7 @@ class Play(Shelf):
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
             if going is not None and going.going:
-                raise Refused(f"Your run is still going (step {going.count}): stop it first.")
+                raise Still(f"Your run is still going (step {going.count}): stop it first.", going.run)
             return self._start(choice, visitor, composed.method)
 
     def start_two(self, choice: Choice, other: Choice, visitor: str = "") -> tuple[Channel, Channel]:
@@ -161,7 +170,7 @@ class Play(Shelf):
         beside = visitor and visitor + "+"
         going = self._channels.get(self._own.get(beside, ""))
         if going is not None and going.going:
-            raise Refused(f"The run beside yours is still going (step {going.count}): stop it first.")
+            raise Still(f"The run beside yours is still going (step {going.count}): stop it first.", going.run)
         first = self.start(choice, visitor)
         try:
             return first, self.start(other, beside, second.method)
@@ -414,27 +423,6 @@ class Play(Shelf):
             self._loading.join(15)
 
 
-def further(models: Mapping[str, Model]) -> dict[str, Model]:
-    """All but the target."""
-    return {role: model for role, model in models.items() if role != TARGET}
-
-
-def _has_roles(method: Method, names: Mapping[str, str]) -> None:
-    """Raise Refused where a method reads a model in a role that has none."""
-    lacking = [role for role in method.lanes if role not in names]
-    if not lacking:
-        return
-    part = next(x for x in method.used.values() if lacking[0] in x.lanes)
-    needed, there = ([x for x in roles if x in DRAFTS] for roles in (part.lanes, names))
-    if len(needed) > 1 and lacking[0] in DRAFTS:
-        raise Refused(
-            f"{part.title or part.name}, as set, needs {len(needed)} draft models and the page has {len(there)}: choose more "
-            f"under {title(DRAFTS[0])}, or fewer in its settings."
-        )
-    word = title(lacking[0])
-    raise Refused(f"{part.title or part.name} needs a {word.lower()}: choose one under {word}.")
-
-
 class _Tidy:
     """A sink that makes room in the folder when a run has ended."""
 
@@ -449,4 +437,4 @@ class _Tidy:
         tidy(self.folder, self.most << 20)
 
 
-__all__ = ["GONE", "Choice", "Play", "Refused", "told"]
+__all__ = ["GONE", "Choice", "Play", "Refused", "further", "told"]

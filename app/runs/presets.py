@@ -143,6 +143,16 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "prompt_lookup", "policy": "streaming_llm", "sampler": ["greedy"]},
         {"policy": {"share": 0.25}},
     ),
+    "beam": Preset(
+        "Beam search",
+        "Four hypotheses are carried along; the likeliest of them is the text, at the end of the run.",
+        {"strategy": "beam"},
+    ),
+    "calm": Preset(
+        "Early exit (CALM)",
+        "A token is given as soon as a layer is sure of it, and the layers above do not run. The text may differ.",
+        {"drafter": "none", "depth": "confidence_exit", "sampler": ["greedy"]},
+    ),
     "jacobi": Preset(
         "Jacobi",
         "A block of guesses is corrected pass by pass until it stops changing: no draft model, the greedy text.",

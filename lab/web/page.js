@@ -4,6 +4,7 @@ import { panel } from "./address.js";
 import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
+import { halted } from "./halted.js";
 import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, ofModels, open, over, panes, player, shown,
@@ -56,7 +57,8 @@ function picture() {
   const places = begin();
   landing();
   if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
-  return (frame = h("div", { class: "ds-frame" }, line(), tour(), mark(), nothing(), trouble(), queue(), places));
+  return (frame = h("div", { class: "ds-frame" }, line(), halted(), tour(), mark(), nothing(), trouble(), queue(),
+    places));
 }
 
 /** The examples, and what can be taken from the run that is shown. */
@@ -177,22 +179,47 @@ function trouble() {
   return element;
 }
 
-const refusal = { host: null, run: "", settings: "" }; // why nothing was started, and why nothing could be
+// why nothing was started, and why nothing could be; the run of this page that is in the way
+const refusal = { host: null, run: "", settings: "", going: "" };
 function refuse(said) {
   Object.assign(refusal, said);
   if (!refusal.host) return;
   const sentence = refusal.run || refusal.settings;
   refusal.host.className = sentence ? "ds-refusal" : "";
-  if (refusal.host.textContent !== sentence) refusal.host.textContent = sentence;
+  if (refusal.host.firstChild?.textContent === sentence && !refusal.going) return;
+  const instead = button("Stop it and run this", () => replaced(refusal.going), { class: "ds-button" });
+  refusal.host.replaceChildren(...(sentence ? [h("span", null, sentence)] : []),
+    ...(refusal.going ? [instead] : []));
+}
+const LOOK = 500; // ms between two looks at a run that is in the way
+const goes = (id) => ask(`/ds/run/${id}`).then((run) => !ended(run), () => false);
+/** Say that a run is in the way as long as it is. */
+async function standing(id) {
+  while (refusal.going === id && (await goes(id))) await new Promise((done) => setTimeout(done, LOOK));
+  if (refusal.going === id) refuse({ run: "", going: "" });
+}
+/** Stop the run that is in the way, and press Run again. */
+async function replaced(id) {
+  await ask(`/ds/run/${id}/stop`, { method: "POST" }).catch(() => {});
+  while (await goes(id)) await new Promise((done) => setTimeout(done, LOOK / 4));
+  refuse({ run: "", going: "" });
+  const run = document.getElementById("ds-run");
+  run.focus();
+  run.click();
 }
 
 /** What is said of the settings: to be kept, what they take of the memory, and why they cannot run. */
 export function answer(element, value) {
   const host = place(element);
   host.setAttribute("role", "alert");
-  if (!refusal.host) document.getElementById("ds-right").addEventListener("input", () => refuse({ run: "" }));
+  const input = () => refuse({ run: "", going: "" });
+  if (!refusal.host) document.getElementById("ds-right").addEventListener("input", input);
   refuse({ host, settings: value?.refused || "" });
-  if (value?.keep) keep(KEPT, shown.settings = value.keep), chosen(JSON.parse(value.keep).models || {}), changed();
+  if (value?.keep) {
+    keep(KEPT, shown.settings = value.keep);
+    chosen(JSON.parse(value.keep).models || {});
+    changed();
+  }
   if (value?.memory) needs(value.memory);
 }
 
@@ -203,7 +230,8 @@ export function file(element, of, value, set) {
 
 /** Run's answer: an id to follow, or the sentence why not. */
 export function started(value) {
-  refuse({ run: value?.refused || "" });
+  refuse({ run: value?.refused || "", going: value?.going || "" });
+  if (value?.going) standing(value.going);
   if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with, own: true });
 }
 

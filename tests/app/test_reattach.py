@@ -94,6 +94,22 @@ def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
     second.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
+def test_a_run_in_the_way_is_told_while_it_goes_and_can_be_stopped_for_the_next(paused: Lab) -> None:
+    page = paused.open()
+    page.click("#ds-run")
+    page.wait_for_selector(".ds-button.pause >> text=Go on")
+    first = str(page.evaluate("location.hash"))
+    page.click("#ds-run")
+    page.click("#ds-answer button >> text=Stop it and run this")
+    page.wait_for_function("first => location.hash !== first && location.hash.startsWith('#run=')", arg=first)
+    assert paused.play.find(first.removeprefix("#run=")).end.reason == "stopped_by_user"
+    page.wait_for_selector(".ds-button.pause >> text=Go on")
+    page.click("#ds-run")
+    page.wait_for_selector("text=Your run is still going")
+    page.click(".ds-button.stop")
+    page.wait_for_selector("text=Your run is still going", state="hidden")
+
+
 @pytest.mark.parametrize("clicks", [2, 12, pytest.param(100, marks=pytest.mark.nightly)])
 def test_many_clicks_make_one_run(paused: Lab, clicks: int) -> None:
     page = paused.open()

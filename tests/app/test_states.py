@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, served
-from toylab import finished, occupied, toy_play
+from toylab import finished, occupied, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.examples import examples
@@ -104,6 +104,26 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
         page.wait_for_function(f"{STEP} >= 0")
     finally:
         lab.play.bring = bring
+
+
+def test_a_stop_at_a_breakpoint_is_told_over_the_picture(paused: Lab) -> None:
+    run = paused.play.start(speculative(max_new=60)).run
+    page = paused.open(f"/#run={run}")
+    page.wait_for_selector(".ds-button.pause >> text=Go on")
+    assert page.locator(".ds-halted").is_hidden(), "a pause by hand is none"
+    page.evaluate(
+        """async (run) => {
+            const post = (what, body) => fetch(`/ds/run/${run}/${what}`, { method: "POST", body });
+            await post("breaks", JSON.stringify({ conditions: ["step >= 2"] }));
+            await post("resume");
+        }""",
+        run,
+    )
+    page.wait_for_selector(".ds-halted >> text=/Paused at a breakpoint *step >= 2, at step 2/")
+    page.click(".ds-halted >> text=Go on")
+    page.wait_for_selector(".ds-halted >> text=/at step 3/")
+    page.click(".ds-halted >> text=Look at it in the Debugger")
+    page.wait_for_function("location.hash.startsWith('#debugger')")
 
 
 def test_a_run_that_waits_says_behind_how_many_and_can_be_cancelled(lab: Lab) -> None:

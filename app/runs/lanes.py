@@ -1,0 +1,36 @@
+"""Lanes: the models of a run by role: whether each has one, and all but the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from decodescope.app.refusal import Refused
+from decodescope.engine.core.roles import DRAFTS, TARGET
+
+from .shelf import title
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
+    from decodescope.engine.method import Method
+
+
+def further(models: Mapping[str, Model]) -> dict[str, Model]:
+    """All but the target."""
+    return {role: model for role, model in models.items() if role != TARGET}
+
+
+def has_roles(method: Method, names: Mapping[str, str]) -> None:
+    """Raise Refused where a method reads a model in a role that has none."""
+    lacking = [role for role in method.lanes if role not in names]
+    if not lacking:
+        return
+    part = next(x for x in method.used.values() if lacking[0] in x.lanes)
+    needed, there = ([x for x in roles if x in DRAFTS] for roles in (part.lanes, names))
+    if len(needed) > 1 and lacking[0] in DRAFTS:
+        raise Refused(
+            f"{part.title or part.name}, as set, needs {len(needed)} draft models and the page has {len(there)}: choose more "
+            f"under {title(DRAFTS[0])}, or fewer in its settings."
+        )
+    word = title(lacking[0])
+    raise Refused(f"{part.title or part.name} needs a {word.lower()}: choose one under {word}.")
