@@ -31,6 +31,7 @@ def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[st
     words = ["another prompt"] * (not (now.prompt == run.prompt or _same_tokens(play, header, now)))
     words += [f"seed {now.seed}, not {run.seed}"] * (now.seed != run.seed)
     words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
+    words += [f"recorded: {now.level}, not {run.level}"] * (now.level != run.level)
     method, other = (Method.named(x.names, x.settings) for x in (run, now))
     names = play.named(now)
     for role in ("target", *other.lanes):

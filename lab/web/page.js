@@ -5,6 +5,7 @@ import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
 import { halted } from "./halted.js";
+import { openings } from "./openings.js";
 import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, ofModels, open, over, panes, player, shown,
@@ -295,7 +296,7 @@ export function more(element) {
         show((text) => shown.put?.(text), (sentence) => (said.textContent = sentence))
       ), { class: "ds-button browse" });
   browse.setAttribute("aria-haspopup", "dialog");
-  place(element).replaceChildren(browse, one, said);
+  place(element).replaceChildren(browse, one, said, openings());
 }
 
 let room = ""; // what a run of the present settings takes

@@ -54,7 +54,7 @@ def ran(lab: Lab, page: Any) -> Any:
 
 def copied(page: Any) -> str:
     """The settings as a command."""
-    page.click("#ds-copy-next-command >> visible=true")
+    page.click("#ds-copy-command >> visible=true")
     page.wait_for_selector("#ds-copied textarea")
     return str(page.locator("#ds-copied textarea").input_value())
 

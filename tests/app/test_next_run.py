@@ -99,3 +99,16 @@ def test_after_a_link_the_controls_are_marked_and_can_follow_it(lab: Lab) -> Non
     page.click(".ds-next button")
     page.wait_for_selector(".ds-next", state="hidden")
     assert page.get_by_label("Seed").input_value() == "3" and page.get_by_label("New tokens").input_value() == "6"
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab) -> None:
+    page = shipped.open()
+    page.wait_for_selector("#ds-models .room")
+    texts = page.locator(".ds-prompts button")
+    assert texts.count() == len(set(texts.all_inner_texts())) >= 3
+    due = texts.nth(1).get_attribute("title")
+    texts.nth(1).click()
+    page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
+    page.wait_for_selector(".ds-next >> text=another prompt")
