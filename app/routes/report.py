@@ -31,7 +31,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/report")
     def tables(runs: str = "") -> Response:
         def body(report: Report) -> bytes:
-            return json.dumps(told(report), allow_nan=False).encode("utf-8", "replace")
+            return _json(told(report))
 
         return answer(runs, body, "application/json", {})
 
@@ -45,24 +45,26 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         name = {"content-disposition": 'attachment; filename="decodescope-report.html"'}
         return answer(runs, body, "text/html; charset=utf-8", name)
 
-    def answer(runs: str, body: Callable[[Report], bytes], kind: str, headers: dict[str, str]) -> Response:
-        from decodescope.lab.reports.report import report
+    @api.get("/ds/report/changes")
+    def changed(runs: str = "", others: str = "") -> Response:
+        from decodescope.lab.reports.changes import changes
+        from decodescope.lab.reports.tables import headline
 
-        names = list(dict.fromkeys(x for x in runs.split(",") if x))
-        if not 0 < len(names) <= MOST:
-            return refused(400, f"A report is on 1 to {MOST} runs; {len(names)} were named.")
-        channels: list[Channel] = []
-        for name in names:
-            channel = play.find(name)
-            if channel is None or not (channel.going or channel.path.is_file()):
-                return refused(404, f"{GONE} Choose others above.")
-            if channel.going:
-                return refused(409, GOING)
-            channels.append(channel)
-        if sum(x.path.stat().st_size for x in channels) > LARGEST:
-            return refused(413, f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.")
+        def two() -> bytes:
+            first, second = (_report(_named(play, x)) for x in (runs, others))
+            leads = [headline(first)[:2], headline(second)[:2]]
+            return _json({"leads": leads, "tables": [asdict(x) for x in changes(first, second)]})
+
+        return guarded(two, "application/json", {})
+
+    def answer(runs: str, body: Callable[[Report], bytes], kind: str, headers: dict[str, str]) -> Response:
+        return guarded(lambda: body(_report(_named(play, runs))), kind, headers)
+
+    def guarded(work: Callable[[], bytes], kind: str, headers: dict[str, str]) -> Response:
         try:
-            page = body(report(_opened(channels)))
+            page = work()
+        except _No as no:
+            return refused(no.status, str(no))
         except (ValueError, LookupError, ArithmeticError) as error:
             if isinstance(error, Refused):
                 raise
@@ -70,6 +72,42 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             known = sentence(error) if isinstance(error, Refusal) else "one of these traces holds what no run writes."
             return refused(422, f"There is no report on this: {known}")
         return Response(page, media_type=kind, headers={**FRESH, **headers})
+
+
+class _No(Refused):
+    """A question that has no answer, with the status that says why."""
+
+    def __init__(self, status: int, why: str):
+        super().__init__(why)
+        self.status = status
+
+
+def _named(play: Play, runs: str) -> list[Channel]:
+    """The runs of a question, all over and not too large together. Raises _No."""
+    names = list(dict.fromkeys(x for x in runs.split(",") if x))
+    if not 0 < len(names) <= MOST:
+        raise _No(400, f"A report is on 1 to {MOST} runs; {len(names)} were named.")
+    channels: list[Channel] = []
+    for name in names:
+        channel = play.find(name)
+        if channel is None or not (channel.going or channel.path.is_file()):
+            raise _No(404, f"{GONE} Choose others above.")
+        if channel.going:
+            raise _No(409, GOING)
+        channels.append(channel)
+    if sum(x.path.stat().st_size for x in channels) > LARGEST:
+        raise _No(413, f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.")
+    return channels
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, allow_nan=False).encode("utf-8", "replace")
+
+
+def _report(channels: list[Channel]) -> Report:
+    from decodescope.lab.reports.report import report
+
+    return report(_opened(channels))
 
 
 def _opened(channels: list[Channel]) -> Iterator[Trace]:

@@ -47,6 +47,7 @@ class Report:
     advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
     notes: what cannot be told, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
+    lengths: accepted tokens per drafting step, a mean for each run that drafted
     """
 
     runs: int
@@ -81,6 +82,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     begins: list[str] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts carry their share."""
@@ -150,6 +152,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         notes=[*tally.notes, *more],
         begins=tally.begins,
         deaths=tally.deaths,
+        lengths=tally.lengths,
     )
 
 

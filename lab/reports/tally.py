@@ -71,6 +71,8 @@ class Tally:
         self.header: Header | None = None  # of the first trace
         self.begins: list[str] = []  # how the prompt of each run begins
         self.deaths: list[Death] = []
+        self.kept: list[int] = []  # accepted per drafting step of the present run
+        self.lengths: list[float] = []  # their mean, by run
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
@@ -112,6 +114,7 @@ class Tally:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
         text = head.prompt.tolist()
         parts, left = legs(head), 0
+        self.kept = []
         for step in trace.steps:
             part = [x for x in parts if x.first <= step.step][-1]
             if part.method == head.method and not (part.forced and part.first == step.step):
@@ -125,6 +128,7 @@ class Tally:
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
+        self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
         self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
 
     def step(self, trace: Trace, step: Step, text: list[int]) -> None:
@@ -153,6 +157,7 @@ class Tally:
         if step.draft is None:
             self.fates["none"] += 1
             return
+        self.kept.append(step.accepted)
         self.depths += [AtDepth(str(k + 1)) for k in range(len(self.depths), deep)]
         for k in range(deep):
             self.depths[k].offered += 1

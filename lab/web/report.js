@@ -4,6 +4,7 @@ import { button, h, plural } from "./scope.js";
 import { ask, panes, inWords } from "./runs.js";
 import { current, fragment } from "./address.js";
 import { batch } from "./report/batch.js";
+import { beside } from "./report/beside.js";
 import { rejections, table } from "./report/tables.js";
 
 const MOST = 128; // runs of one report
@@ -60,7 +61,8 @@ export function page(element) {
       for (const row of library.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
       marks = [];
       methods = [...by.values()].map((rows) => [rows[0].run,
-        [rows[0].called, knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")]);
+        [rows[0].called, knobs(rows[0]), rows[0].model].filter(Boolean).join(", "),
+        rows.slice(0, MOST).map((row) => row.run).join(",")]);
       groups.replaceChildren(...[...by.values()].map(group));
       if (!by.size) say("There is no recorded run that drafts: make one in the Lab first.");
       if (library.more && current() === "report") setTimeout(() => mine === turn && read(), 400);
@@ -121,8 +123,9 @@ export function page(element) {
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
-      const places = rejections(answer, runs);
-      out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save),
+      const places = rejections(answer, runs), changed = beside(mine, () => methods);
+      out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save,
+        changed),
         ...answer.tables.map((one) => table(one, answer.deaths, runs, places.show)), places.element || "",
         ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
       if (current() === "report") address();

@@ -17,6 +17,7 @@ from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
+from decodescope.lab.reports.changes import difference
 from decodescope.lab.reports.tables import headline, tables
 
 
@@ -273,6 +274,36 @@ def test_kinds_of_a_file_and_of_labbench_are_chosen(lab: Lab, tmp_path: Path) ->
     page.wait_for_selector(".set p:has-text('2 prompts.')")
     page.locator(".set input[type=file]").set_input_files(str(bad))
     page.wait_for_selector(".panel .ds-refusal:has-text('bad.txt is not UTF-8 text')")
+
+
+def test_what_changed_between_two_reports_has_an_interval_where_runs_are_enough(play: Play, client: TestClient) -> None:
+    a, b = ([finished(play, prompt=f"p{i}", max_new=16, seed=seed + i).run for i in range(5)] for seed in (0, 50))
+    both = client.get("/ds/report/changes", params={"runs": ",".join(a), "others": ",".join(b)}).json()
+    due = [report([open_trace(play.folder / f"{x}.dstrace") for x in runs]) for runs in (a, b)]
+    means = [sum(x.lengths) / 5 for x in due]
+    assert [len(x.lengths) for x in due] == [5, 5]
+    row = both["tables"][0]["rows"][0]
+    assert row == ["accepted length", f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[1] - means[0]:+.2f}"]
+    low, high = difference(due[0].lengths, due[1].lengths) or (1, -1)
+    assert low <= means[1] - means[0] <= high and f"{low:+.2f} to {high:+.2f}" in both["tables"][0]["about"]
+    assert [x["title"] for x in both["tables"]][1:] == ["What became of the drafts", "By depth", "By kind of token"]
+    few = client.get("/ds/report/changes", params={"runs": a[0], "others": b[0]}).json()
+    assert "needs 5 runs" in few["tables"][0]["about"]
+    assert client.get("/ds/report/changes", params={"runs": a[0], "others": "0" * 16}).status_code == 404
+
+
+@browsed
+def test_two_reports_stand_side_by_side(lab: Lab) -> None:
+    run = finished(lab.play, prompt="side", max_new=24).run
+    page = lab.open(f"/#report&of={run}", ready=False)
+    page.wait_for_selector(".beside select")
+    page.wait_for_selector("#ds-page-report .group")
+    page.focus(".beside select")
+    page.locator(".beside select").select_option(examples()[0].run)
+    page.wait_for_selector(".changes table")
+    assert page.locator(".changes h2").first.inner_text() == "What changed"
+    assert page.locator(".leads p").count() == 2 and "lab" in page.locator(".leads p").last.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @browsed
