@@ -30,7 +30,7 @@ from decodescope.app.routes import hardware as pricing
 from decodescope.app.routes import library as files
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
-from decodescope.app.routes import runs, web
+from decodescope.app.routes import runs, sets, web
 from decodescope.app.runs.play import Play
 from decodescope.engine.core.refusal import Refusal
 
@@ -53,7 +53,7 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
     web.add(api, play, refused)
     for route in (debugging, recipes):  # before what takes any other word behind a run
         route.add(api, play, refused)
-    for route in (runs, files, knob_files, pricing, comparing, methods, caching, reports, batches):
+    for route in (runs, files, knob_files, pricing, sets, comparing, methods, caching, reports, batches):
         route.add(api, play, refused)
 
     @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
@@ -34,10 +34,11 @@ def drafts(method: Method) -> bool:
 
 @dataclass
 class Row:
-    """A prompt of the batch. channel: its run, None before it began;  why: what stood against it, "" if nothing did
-    tokens: of the run, once it is over"""
+    """A prompt of the batch. choice: what is run on it;  channel: its run, None before it began
+    why: what stood against it, "" if nothing did;  tokens: of the run, once it is over"""
 
     prompt: Prompt
+    choice: Choice
     channel: Channel | None = None
     why: str = ""
     tokens: int = 0
@@ -53,23 +54,22 @@ class Row:
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 
 
-class Batch:
-    """The runs of one choice on prompts; number i has the i-th seed behind the choice's. Raises Refused for a method that
-    cannot run here or that drafts nothing."""
+def row_of(prompt: Prompt, choice: Choice, i: int) -> Row:
+    """Prompt number i of a set, with the i-th seed behind the choice's."""
+    seed = (choice.seed + i) % (SEEDS + 1)
+    return Row(prompt, replace(choice, prompt=prompt.text, chat=prompt.chat, seed=seed))
 
-    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt]):
-        composed = play.compose(choice)
-        if composed.why or composed.method is None:
-            raise Refused(composed.why)
-        if not drafts(composed.method):
-            raise Refused("This method drafts nothing, so no draft can be rejected: choose one that drafts.")
-        self.id, self.play, self.choice = secrets.token_hex(8), play, choice
-        self.rows = [Row(prompt) for prompt in prompts]
+
+class Turns:
+    """Runs that are queued one after the other, each when the one before it is over."""
+
+    def __init__(self, play: Play, rows: Sequence[Row]):
+        self.id, self.play, self.rows = secrets.token_hex(8), play, [*rows]
         self.over = False
         self._halt = threading.Event()
         self._going = threading.Lock()  # whoever begins a run, or ends it
 
-    def begin(self) -> Batch:
+    def begin(self) -> Self:
         """Begin, in a thread that waits for each run."""
         threading.Thread(target=self._work, name="decodescope-batch", daemon=True).start()
         return self
@@ -82,25 +82,34 @@ class Batch:
                 if row.channel is not None and row.channel.going:
                     self.play.act(row.channel, "stop")
 
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody ended it."""
+        return self._halt.is_set()
+
+    def ended(self, row: Row) -> None:
+        """Called once the run of a row is over."""
+
     def _work(self) -> None:
         try:
-            for i, row in enumerate(self.rows):
+            for row in self.rows:
                 if self._halt.is_set():
                     return
-                self._run(row, i)
+                self._run(row)
         finally:
-            self.over = True
+            self._closed()
 
-    def _run(self, row: Row, i: int) -> None:
+    def _closed(self) -> None:
+        self.over = True
+
+    def _run(self, row: Row) -> None:
         """Run one prompt, and wait for its end."""
-        seed = (self.choice.seed + i) % (SEEDS + 1)
-        choice = replace(self.choice, prompt=row.prompt.text, chat=row.prompt.chat, seed=seed)
         while row.channel is None:
             try:
                 with self._going:
                     if self._halt.is_set():
                         return
-                    row.channel = self.play.start(choice)
+                    row.channel = self.play.start(row.choice)
             except Full:  # others wait: so does this
                 self._halt.wait(AGAIN)
             except Refused as error:
@@ -110,7 +119,22 @@ class Batch:
         if job is not None:
             job.wait()
             row.why = job.message if job.status == "failed" else ""
-        row.tokens, row.over = _tokens(row.channel), True
+        row.tokens = _tokens(row.channel)
+        self.ended(row)
+        row.over = True
+
+
+class Batch(Turns):
+    """The runs of one choice on prompts; number i has the i-th seed behind the choice's. Raises Refused for a method that
+    cannot run here or that drafts nothing."""
+
+    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt]):
+        composed = play.compose(choice)
+        if composed.why or composed.method is None:
+            raise Refused(composed.why)
+        if not drafts(composed.method):
+            raise Refused("This method drafts nothing, so no draft can be rejected: choose one that drafts.")
+        super().__init__(play, [row_of(prompt, choice, i) for i, prompt in enumerate(prompts)])
 
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
@@ -119,8 +143,7 @@ class Batch:
         rows = [row.record() for row in self.rows]
         done = sum(x.over for x in self.rows)
         tokens = sum(x["tokens"] for x in rows)
-        stopped = self._halt.is_set()
-        counts = {"of": len(rows), "done": done, "tokens": tokens, "over": self.over, "stopped": stopped}
+        counts = {"of": len(rows), "done": done, "tokens": tokens, "over": self.over, "stopped": self.stopped}
         return {"id": self.id, **counts, "rows": rows, "runs": runs}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from decodescope.lab.views.document import document
@@ -17,19 +18,26 @@ WIDE, HIGH = 180, 12  # px of a bar
 
 def page(report: Report, path: str | Path | None = None) -> str:
     """One HTML file that needs no network and runs nothing; written to `path` if given, and returned."""
-    parts = {
-        "POLICY": POLICY,
-        "TITLE": escaped(f"DecodeScope: where drafts die, {report.model}"),
-        "STYLE": _tokens(":root", LIGHT) + "@media (prefers-color-scheme: dark) {" + _tokens(":root", DARK) + "}" + _STYLE,
-        "LEAD": "".join(f"<p>{escaped(x)}</p>" for x in headline(report)),
-        "TABLES": "".join(map(_table, tables(report))),
-        "NOTES": "".join(f"<p class='note'>{escaped(x)}</p>" for x in report.notes),
-    }
-    # one pass: what a model wrote is put in and not looked at again
-    html = document(_PAGE, parts)
+    title = f"DecodeScope: where drafts die, {report.model}"
+    html = tabled(title, "Where drafts die", headline(report), tables(report), report.notes)
     if path is not None:
         Path(path).write_text(html, encoding="utf-8")
     return html
+
+
+def tabled(title: str, heading: str, lead: Sequence[str], rows: Sequence[Table], notes: Sequence[str]) -> str:
+    """An HTML file that needs no network and runs nothing: sentences, tables, and sentences again. Texts are escaped here."""
+    parts = {
+        "POLICY": POLICY,
+        "TITLE": escaped(title),
+        "STYLE": _tokens(":root", LIGHT) + "@media (prefers-color-scheme: dark) {" + _tokens(":root", DARK) + "}" + _STYLE,
+        "HEADING": escaped(heading),
+        "LEAD": "".join(f"<p>{escaped(x)}</p>" for x in lead),
+        "TABLES": "".join(map(_table, rows)),
+        "NOTES": "".join(f"<p class='note'>{escaped(x)}</p>" for x in notes),
+    }
+    # one pass: what a model wrote is put in and not looked at again
+    return document(_PAGE, parts)
 
 
 def _table(table: Table) -> str:
@@ -80,7 +88,7 @@ td:first-child { font-family: """
 .fill { fill: var(--accept); }
 """
 )
-_PAGE = """<h1>Where drafts die</h1>
+_PAGE = """<h1>@@HEADING@@</h1>
 @@LEAD@@
 @@TABLES@@
 @@NOTES@@

@@ -7,9 +7,10 @@ import { against } from "./compare/against.js";
 import { read, write } from "./compare/link.js";
 import { lineup } from "./compare/lineup.js";
 import { picker } from "./compare/picker.js";
-import { forms, saving, viewsOf } from "./save.js";
+import { setTable } from "./compare/sets.js";
 import { standings } from "./compare/standings.js";
 import { stream } from "./compare/stream.js";
+import { toolsOf } from "./compare/tools.js";
 import { going } from "./going.js";
 
 const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
@@ -61,11 +62,17 @@ export function page(element) {
     switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
   const adding = picker({ add: (id) => choose([...runs.map((x) => x.id), id]),
     letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
-  const starting = lineup({ begin: (ids) => choose(ids), refuse: (error) => refuse(error) });
+  const starting = lineup({ begin: ({ runs: ids }) => choose(ids), refuse: (error) => refuse(error) }),
+    asking = lineup({ many: true, refuse: (error) => refuse(error),
+      begin: (record) => (say(""), show(null), overPrompts.follow(record)) });
+  const overPrompts = setTable({ refuse: (error) => refuse(error), changed: () => address(),
+    open: (ids) => (choose(ids), element.scrollIntoView()) });
   const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k),
     changed: () => (both?.against(), figures(), address()) });
   const { apart, ratio, why } = against({ runs: () => runs, base: () => base, pairs: () => summary?.pairs,
     repeated: table.repeats.ratio });
+  const { tools, origins } = toolsOf({ runs: () => runs, root: () => both.root, choose: (ids) => choose(ids),
+    refuse: (error) => refuse(error) });
   const opens = (word, panel) => {
     const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
     panel.button = one;
@@ -80,7 +87,7 @@ export function page(element) {
   };
   /** Open one of the two panels, or none. */
   function show(panel, focus = true) {
-    for (const one of [adding, starting]) {
+    for (const one of [adding, starting, asking]) {
       one.element.hidden = one !== panel;
       one.button.setAttribute("aria-expanded", one === panel);
     }
@@ -91,14 +98,17 @@ export function page(element) {
     showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
   element.replaceChildren(
     h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing,
-      h("span", { class: "ways" }, opens("Add a run", adding), opens("Run methods on one prompt", starting))),
+      h("span", { class: "ways" }, opens("Add a run", adding), opens(starting.title, starting),
+        opens(asking.title, asking))),
     notice,
     none,
     adding.element,
     starting.element,
+    asking.element,
     queue.element,
     host,
     table.element,
+    overPrompts.element,
     aloud
   );
   baseline.addEventListener("change",
@@ -110,6 +120,8 @@ export function page(element) {
 
   // ---- which runs
 
+  /** Whether nothing else is asked or told here. */
+  const idle = () => starting.element.hidden && asking.element.hidden && !overPrompts.id();
   /** Compare these from now on; the address names them. */
   function choose(ids) {
     named = true;
@@ -138,7 +150,7 @@ export function page(element) {
       )
     );
     adding.drawn();
-    if (!enough) return runs.forEach((run) => (run.view = null)), starting.element.hidden && show(adding, false);
+    if (!enough) return runs.forEach((run) => (run.view = null)), idle() && show(adding, false);
     both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools,
       ratio: (k) => runs[k] && ratio(k), why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved,
       onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
@@ -160,36 +172,6 @@ export function page(element) {
     table.runs(runs, base);
     events.connect();
     figures();
-  }
-  /** What can be done with one run, at its head. */
-  function tools(k) {
-    const run = runs[k],
-      stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), {
-        "aria-label": `stop run ${LETTERS[k]}`,
-      });
-    run.stop = stop;
-    run.origin = h("p", { class: "quiet origin" });
-    stop.hidden = ended(run);
-    const views =
-      () => [...viewsOf(both.root, `of ${runs.map((one) => one.id.slice(0, 8)).join(" ")}`),
-        ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
-    const save = saving(views, () => forms(run.id, ended(run)), "Save");
-    save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
-    return h("div", { class: "tools" }, stop, save,
-      button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }),
-      button("Remove", () => choose(runs.filter((x) => x !== run).map((x) => x.id)), {
-        "aria-label": `remove run ${LETTERS[k]}`,
-      }), run.origin);
-  }
-  /** Of a fork: which run it goes on from, where, and what it was called. */
-  function origins() {
-    for (const run of runs) {
-      const fork = run.view?.store.head?.fork, k = fork ? runs.findIndex((x) => x.id === fork.of) : -1;
-      const said = fork
-        ? `fork of ${k < 0 ? `run ${String(fork.of).slice(0, 8)}` : LETTERS[k]} from step `
-          + `${fork.step}${fork.name ? `: ${fork.name}` : ""}` : "";
-      if (run.origin && run.origin.textContent !== said) run.origin.textContent = said;
-    }
   }
   /** Of panes that do not fit beside each other this one is seen. */
   function front(k) {
@@ -260,12 +242,14 @@ export function page(element) {
   function address() {
     if (current() !== "compare") return;
     const at = both && !both.following ? (way === "clock" ? both.at.seconds : both.at.token) : null;
-    write({ runs: named ? runs.map((run) => run.id) : [], base, way, at, repeat: table.repeats.id() });
+    write({ runs: named ? runs.map((run) => run.id) : [], base, way, at, repeat: table.repeats.id(),
+      set: overPrompts.id() });
   }
   /** Show what the address names; without runs there those of the Lab, if none was chosen before. */
   function remembered() {
     if (current() !== "compare") return;
-    const asks = read(), { runs: ids, at, repeat } = asks;
+    const asks = read(), { runs: ids, at, repeat, set } = asks;
+    if (set) overPrompts.restore(set);
     if (ids === null) return runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
     if (!ids)
       return build(runs.map((x) => x.id)), refuse(

@@ -1,11 +1,14 @@
-/* lineup: two to four methods that are to run on one prompt, and their start. */
+/* lineup: two to four methods that are to run on one prompt, or on a set of prompts, and their start. */
 import { h } from "../scope.js";
 import { ask, ofModels, shown as lab } from "../runs.js";
+import { prompts } from "../prompts.js";
 
 const FIRST = ["plain", "chain", "lookup", ""];
 
-/** options: begin(ids) when the runs are queued, refuse(error). */
-export function lineup({ begin, refuse }) {
+/** options: begin(answer) when the runs are queued, refuse(error); many: on a set of prompts. */
+export function lineup({ begin, refuse, many = false }) {
+  const title = `Run methods on ${many ? "a set of prompts" : "one prompt"}`,
+    set = many ? prompts({ refuse: (error) => error && refuse(error) }) : null;
   const prompt = h("textarea", { rows: 3, spellcheck: "false" });
   const number = (value, min, max) => h("input", { type: "number", min, max, step: 1, value });
   const seed = number(7, 0, 2 ** 31), fresh = number(64, 1, 4096),
@@ -17,12 +20,15 @@ export function lineup({ begin, refuse }) {
   const start = h("button", { type: "submit", class: "ds-button go" }, "Run");
   const field = (word, ...inputs) => h("label", null, h("span", null, word), inputs);
   const heat = field("Temperature", warm);
-  const form = h("form", { class: "lineup", "aria-label": "run methods on one prompt" },
-    h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${"ABCD"[k]}`, box))), field("Prompt", prompt),
+  const form = h("form", { class: "lineup", "aria-label": title },
+    h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${"ABCD"[k]}`, box))),
+    set?.element || field("Prompt", prompt),
     h("div", { class: "numbers" }, field("Seed", seed), field("New tokens", fresh), field("Sampling", sampler), heat,
       start),
-    h("p", { class: "quiet" },
-      "They are queued one behind the other and recorded like any run. One sampling for all makes lossless methods "
+    h("p", { class: "quiet" }, many
+      ? "On every prompt all methods run once with one seed, recorded like any run; who begins moves on. The first one "
+        + "is the baseline."
+      : "They are queued one behind the other and recorded like any run. One sampling for all makes lossless methods "
         + "comparable: greedy, they must write the same text; drawn with one seed, they share the target's own "
         + "draws."));
   const models = h("p", { class: "quiet models" });
@@ -32,7 +38,7 @@ export function lineup({ begin, refuse }) {
   heated();
   let asked = false;
   async function shown(focus) {
-    if (focus) prompt.focus();
+    if (focus) (set || prompt).focus();
     try {
       const offered = await ask(ofModels("/ds/compare")), own = lab.settings ? JSON.parse(lab.settings) : null;
       models.textContent = `Models, as the Lab has them: ${offered.models.map((x) => x.name).join(", ")}.`;
@@ -64,14 +70,16 @@ export function lineup({ begin, refuse }) {
     start.setAttribute("aria-disabled", "true");
     const methods = boxes.map((box) => (box.value === "own" ? lab.settings : box.value)).filter(Boolean);
     try {
-      const said = { prompt: prompt.value, seed: seed.value === "" ? null : Number(seed.value),
+      const said = { ...(set ? set.value() : { prompt: prompt.value }),
+        seed: seed.value === "" ? null : Number(seed.value),
         new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
         temperature: Number(warm.value), models: lab.models };
-      begin((await ask("/ds/compare/start", { method: "POST", body: JSON.stringify(said) })).runs);
+      const path = `/ds/compare/${set ? "set" : "start"}`;
+      begin(await ask(path, { method: "POST", body: JSON.stringify(said) }));
     } catch (error) {
       refuse(error);
     }
     start.setAttribute("aria-disabled", "false");
   });
-  return { element: h("section", { class: "panel" }, h("h2", null, "Run methods on one prompt"), form), shown };
+  return { element: h("section", { class: "panel" }, h("h2", null, title), form), shown, title };
 }

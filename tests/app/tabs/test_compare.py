@@ -155,6 +155,45 @@ def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_t
     page.wait_for_function("!location.hash.includes('repeat=')")  # they are of other runs
 
 
+def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_the_link(lab: Lab) -> None:
+    page = lab.open("/#compare", ready=False)
+    title = "Run methods on a set of prompts"
+    page.click(f"{P} .ways >> text={title}")
+    form = page.locator(f"{P} form[aria-label='{title}']")
+    page.wait_for_function("x => x.querySelectorAll('.methods select')[2]?.value == 'lookup'", arg=form.element_handle())
+    lines = [f'{{"prompt": "{x}", "category": "{k}"}}' for x, k in (("hello", "a"), ("some words <b>", "b"), ("abc abc", "b"))]
+    form.locator("textarea").fill("\n".join(lines))
+    form.locator("textarea").press("Tab")
+    form.locator(".set >> text=3 prompts").wait_for()
+    form.locator("label:has-text('New tokens') input").fill("12")
+    form.locator("button.go").click()
+    page.wait_for_selector(f"{P} .over-prompts [role=status] >> text=9 runs of 9.")
+    name = page.evaluate("/prompts=([0-9a-f]{16})/.exec(location.hash)[1]")
+    record = page.evaluate(f"fetch('/ds/compare/set/{name}').then(x => x.json())")
+    kinds, rows = (page.locator(f"{P} .over-prompts table").nth(k).locator("tbody tr") for k in (0, 1))
+    assert [x.locator("th").inner_text() for x in kinds.all()] == ["all", "a", "b"]
+    ratio = record["kinds"][0]["ratio"][1]
+    cell = kinds.first.locator("td").nth(1)
+    assert f"× {ratio['median']:.2f}" in cell.inner_text() and "n = 3" in cell.inner_text()
+    certain = not ratio["interval"][0] <= 1 <= ratio["interval"][1]
+    assert cell.locator("b").count() == certain and ("not distinguishable from 1" in cell.inner_text()) == (not certain)
+    texts = lambda: [x.locator("td").first.inner_text() for x in rows.all()]  # noqa: E731
+    assert texts() == ["hello", "some words <b>", "abc abc"]
+    for order in (1, -1):
+        page.click(f"{P} [data-column='B against A']")
+        due = sorted(record["lines"], key=lambda x: order * x["ratios"][1])
+        assert texts() == [x["begins"] for x in due]
+    page.get_by_label("filter the prompts").fill("b words")
+    assert texts() == ["some words <b>"]
+    rows.first.locator("button").click()
+    drawn(page, 3)
+    assert page.evaluate("location.hash").split("runs=")[1].split("&")[0].split(",") == record["lines"][1]["runs"]
+    page.goto("about:blank")
+    page.goto(f"{lab.address}/#compare&prompts={name}")
+    page.wait_for_selector(f"{P} .over-prompts [role=status] >> text=9 runs of 9.")
+    assert page.locator(f"{P} .over-prompts .save a").count() == 2
+
+
 def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> None:
     channels = [finished(lab.play, seed=seed) for seed in (3, 4)]
     at = agreement(*(open_trace(x.path).emitted for x in channels))

@@ -1,0 +1,42 @@
+/* tools: what can be done with one of the compared runs, at its head, and which run it goes on from. */
+import { button, h } from "../scope.js";
+import { ask, ended, open } from "../runs.js";
+import { go } from "../address.js";
+import { forms, saving, viewsOf } from "../save.js";
+
+const LETTERS = "ABCD";
+
+/** runs(): those that are compared; root(): the picture of all; refuse(error); choose(ids): compare these. Its answer
+ *  is the elements of run k, and what draws again which run each goes on from. */
+export function toolsOf({ runs, root, refuse, choose }) {
+  function tools(k) {
+    const run = runs()[k],
+      stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), {
+        "aria-label": `stop run ${LETTERS[k]}`,
+      });
+    run.stop = stop;
+    run.origin = h("p", { class: "quiet origin" });
+    stop.hidden = ended(run);
+    const views =
+      () => [...viewsOf(root(), `of ${runs().map((one) => one.id.slice(0, 8)).join(" ")}`),
+        ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
+    const save = saving(views, () => forms(run.id, ended(run)), "Save");
+    save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
+    return h("div", { class: "tools" }, stop, save,
+      button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }),
+      button("Remove", () => choose(runs().filter((x) => x !== run).map((x) => x.id)), {
+        "aria-label": `remove run ${LETTERS[k]}`,
+      }), run.origin);
+  }
+  /** Of a fork: which run it goes on from, where, and what it was called. */
+  function origins() {
+    for (const run of runs()) {
+      const fork = run.view?.store.head?.fork, k = fork ? runs().findIndex((x) => x.id === fork.of) : -1;
+      const said = fork
+        ? `fork of ${k < 0 ? `run ${String(fork.of).slice(0, 8)}` : LETTERS[k]} from step `
+          + `${fork.step}${fork.name ? `: ${fork.name}` : ""}` : "";
+      if (run.origin && run.origin.textContent !== said) run.origin.textContent = said;
+    }
+  }
+  return { tools, origins };
+}

@@ -1,0 +1,112 @@
+"""Several methods on a set of prompts: paired ratios, their interval over prompts, kept records, files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from toylab import HERE, guarded
+from waiting import eventually
+
+from decodescope.app.runs.play import Play
+from decodescope.app.runs.sets import MOST
+from decodescope.engine.bench.contest import agreement
+from decodescope.engine.bench.speculation_figures import interval
+from decodescope.engine.trace import open_trace
+from decodescope.engine.trace.summary import summarise
+
+LINES = "\n".join(
+    f'{{"prompt": "{text}", "category": "{kind}"}}'
+    for text, kind in (("one two", "a"), ("three", "a"), ("four <b>", "b"), ("five six", "b"), ("seven", "b"))
+)
+
+
+def begun(client: TestClient, **said: Any) -> Any:
+    body = {"methods": ["plain", "chain", "lookup"], "seed": 5, "new": 12, "text": LINES} | said
+    return client.post("/ds/compare/set", json=body)
+
+
+def ended(client: TestClient, name: str) -> dict[str, Any]:
+    return eventually(lambda: (record := client.get(f"/ds/compare/set/{name}").json())["over"] and record)
+
+
+def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(client: TestClient, play: Play) -> None:
+    record = ended(client, begun(client).json()["id"])
+    assert (record["of"], record["done"], record["stopped"]) == (15, 15, False) and len(record["lines"]) == 5
+    assert [x["kind"] for x in record["kinds"]] == ["all", "a", "b"] and [x["n"] for x in record["kinds"]] == [5, 2, 3]
+    chain, kept = [], []
+    assert [x["why"] for x in record["lines"]] == [""] * 5
+    for i, line in enumerate(record["lines"]):
+        traces = [open_trace(play.folder / f"{run}.dstrace") for run in line["runs"]]
+        assert {x.header.seed for x in traces} == {5 + i}, "one seed for all methods of a prompt"
+        rates = [summarise(x).tokens_per_s for x in traces]
+        assert line["ratios"] == pytest.approx([1, rates[1] / rates[0], rates[2] / rates[0]])
+        assert [x["same"] for x in line["cells"]] == [agreement(x.emitted, traces[0].emitted) for x in traces]
+        drafting = [x.accepted for x in traces[1].steps if x.drafted]
+        assert line["cells"][1]["accepted"] == pytest.approx(statistics.fmean(drafting))
+        assert line["cells"][0]["accepted"] is None and not line["cells"][1]["parted"]
+        chain.append(rates[1] / rates[0])
+        kept.append(statistics.fmean(drafting))
+    whole = record["kinds"][0]
+    assert whole["ratio"][0] is None and whole["ratio"][1]["n"] == 5
+    assert whole["ratio"][1]["median"] == pytest.approx(statistics.median(chain))
+    assert whole["ratio"][1]["interval"] == pytest.approx(interval(chain, sure=0.95))
+    assert whole["accepted"][1]["interval"] == pytest.approx(interval(kept, sure=0.95, of=statistics.fmean))
+    assert record["kinds"][1]["accepted"][1]["mean"] == pytest.approx(statistics.fmean(kept[:2]))
+
+
+def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: Play) -> None:
+    record = ended(client, begun(client).json()["id"])
+    ends = [[(play.folder / f"{run}.dstrace").stat().st_mtime_ns for run in x["runs"]] for x in record["lines"][:3]]
+    assert [x.index(min(x)) for x in ends] == [0, 1, 2]
+
+
+def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play: Play) -> None:
+    name = begun(client).json()["id"]
+    record = ended(client, name)
+    eventually(lambda: (play.folder / "sets" / f"{name}.json").is_file())
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
+        assert later.get(f"/ds/compare/set/{name}").json()["lines"] == record["lines"]
+        rows = list(csv.DictReader(io.StringIO(later.get(f"/ds/compare/set/{name}/table.csv").text)))
+        page = later.get(f"/ds/compare/set/{name}/page.html")
+    assert len(rows) == 15 and [x["method"] for x in rows[:3]] == ["A", "B", "C"]
+    assert float(rows[1]["times A's speed"]) == pytest.approx(record["lines"][0]["ratios"][1])
+    assert "attachment" in page.headers["content-disposition"] and "default-src 'none'" in page.text
+    assert "four &lt;b>" in page.text or "four &lt;b&gt;" in page.text, "what was pasted is text"
+    assert "<script" not in page.text and "http" not in page.text.replace("http-equiv", "")
+    assert f"× {record['kinds'][0]['ratio'][1]['median']:.2f}" in page.text
+    assert client.get(f"/ds/compare/set/{name}/table.exe").status_code == 404
+
+
+def test_a_stop_keeps_what_was_recorded(client: TestClient, play: Any) -> None:
+    name = begun(client, new=400, text="one\ntwo\nthree\nfour").json()["id"]
+    eventually(lambda: client.get(f"/ds/compare/set/{name}").json()["done"] >= 1)
+    client.post(f"/ds/compare/set/{name}/stop")
+    record = ended(client, name)
+    assert record["stopped"] and 1 <= record["done"] < 12
+    assert sum(cell is not None for x in record["lines"] for cell in x["cells"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"methods": ["plain"]}, "Choose 2 to 4 methods"),
+        ({"methods": ["plain", "none of these"]}, "There is no preset"),
+        ({"methods": ["plain", "jacobi"], "sampler": "temperature"}, "Method B: "),
+        ({"text": ""}, "no prompt in the text"),
+        ({"text": "x\n" * (MOST + 1)}, f"more than {MOST}"),
+        ({"seed": -1}, "The seed"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(client: TestClient, said: dict[str, Any], says: str) -> None:
+    answer = begun(client, **said)
+    assert answer.status_code == 422 and says in answer.json()["error"] and answer.json()["error"].endswith(".")
+
+
+def test_a_set_that_is_not_here_is_said_to_be_gone(client: TestClient) -> None:
+    for path in ("", "/table.csv", "/page.html"):
+        assert "Library" in client.get(f"/ds/compare/set/{'0' * 16}{path}").json()["error"]
