@@ -111,7 +111,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "level": "decisions",
     },
     "block": {
-        "title": "A later dart saves the draft",
+        "title": "A later draw saves the draft",
         "about": "Block verification judges five guesses as a whole: a success further down repairs a failure above.",
         "names": {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
         "settings": {"drafter": {"length": 5}, "temperature": {"temperature": 0.8}},
