@@ -139,11 +139,12 @@ class Batch(Turns):
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
         which are those with a step that did not fail"""
+        over = self.over  # first: where it is, all rows are in what follows
         runs = [x.channel.run for x in self.rows if x.channel and x.channel.count and x.over and not x.why]
         rows = [row.record() for row in self.rows]
         done = sum(x.over for x in self.rows)
         tokens = sum(x["tokens"] for x in rows)
-        counts = {"of": len(rows), "done": done, "tokens": tokens, "over": self.over, "stopped": self.stopped}
+        counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.stopped}
         return {"id": self.id, **counts, "rows": rows, "runs": runs}
 
 
