@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -44,6 +44,8 @@ from decodescope.engine.trace.facts import FACTS
 from .hardware import answer
 from .library import GONE
 from .whatif import rules, whatif
+
+Of: TypeAlias = Callable[[str, Callable[[Channel], Any]], Awaitable[Response]]  # the answer of work on the run of that id
 
 BODY = 1 << 16  # bytes of a request
 SEARCH_S = 5.0  # seconds of one answer
@@ -73,6 +75,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             # what comes from elsewhere may be well-formed and yet make no sense
             return refused(422, f"This record holds what no run writes ({type(error).__name__}): nothing was derived from it.")
 
+    _conditions(api, play, refused, of)
+    _record(api, refused, of)
+    _elsewise(api, play, of)
+
+
+def _conditions(api: FastAPI, play: Play, refused: Callable[[int, str], Response], of: Of) -> None:
+    """Conditions: what they may ask for, whether a text is one, and those that stop a run."""
+
     @api.get("/ds/conditions")
     def names() -> Response:
         from decodescope.engine.replay.whatif import TIES
@@ -94,17 +104,23 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             return refused(400, 'Send {"conditions": [...]}, a list of texts.')
         if len(texts) > MOST:
             return refused(422, f"{len(texts)} conditions were given; a run takes at most {MOST}: remove some.")
-        return await of(run, lambda channel: {"conditions": arm(channel, texts)})
+        return await of(run, lambda channel: {"conditions": arm(play, channel, texts)})
 
-    def arm(channel: Channel, texts: list[str]) -> list[str]:
-        conditions = [Condition(x) for x in texts]
-        if not channel.going:
-            raise Refused("The run is over, so it cannot be paused: look for the condition in its record.")
-        if channel.wire is not None:
-            for one in conditions:
-                one.check(channel.wire.header)
-        play.pause_at(channel, Breaks(channel, conditions).hit if conditions else None)
-        return [x.text for x in conditions]
+
+def arm(play: Play, channel: Channel, texts: list[str]) -> list[str]:
+    """Let a run pause where one of these conditions holds; none: nowhere. Raises Refused, ConditionError."""
+    conditions = [Condition(x) for x in texts]
+    if not channel.going:
+        raise Refused("The run is over, so it cannot be paused: look for the condition in its record.")
+    if channel.wire is not None:
+        for one in conditions:
+            one.check(channel.wire.header)
+    play.pause_at(channel, Breaks(channel, conditions).hit if conditions else None)
+    return [x.text for x in conditions]
+
+
+def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> None:
+    """What is looked for in a record, and what is watched over its steps."""
 
     @api.get("/ds/run/{run}/find")
     async def find(run: str, request: Request) -> Response:
@@ -132,12 +148,15 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 
         return await of(run, work)
 
+
+def _elsewise(api: FastAPI, play: Play, of: Of) -> None:
+    """What would have been: decisions judged again, and runs that go on in another way."""
+    branches = Branches(play)
+
     @api.post("/ds/run/{run}/whatif")
     async def what(run: str, request: Request) -> Response:
         body = await body_of(request, BODY)
         return await of(run, lambda channel: whatif(play, channel, body))
-
-    branches = Branches(play)
 
     @api.post("/ds/run/{run}/fork")
     async def forked(run: str, request: Request) -> Response:

@@ -31,11 +31,7 @@ FIGURES = {  # of one's own device: name in the question -> what it is, unit, fa
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
-    known: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
-    lock = threading.Lock()
-
-    def shapes() -> dict[str, ModelSpec]:
-        return {**{x.name: x.spec for x in play.offers()}, **SHAPES}
+    prices = Prices(play)
 
     @api.get("/ds/hardware")
     def choices() -> Response:
@@ -43,33 +39,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             {"key": key, "name": x.name, "kind": x.kind, "source": x.source, "bandwidth": x.bandwidth, "peak": x.peak()}
             for key, x in DEVICES.items()
         ]
-        models = [{"key": key, "name": x.name, "params": x.params} for key, x in shapes().items()]
+        models = [{"key": key, "name": x.name, "params": x.params} for key, x in prices.shapes().items()]
         return answer({"devices": devices, "models": models})
-
-    def price(channel: Channel, asked: Mapping[str, str]) -> dict[str, Any]:
-        key = (channel.run, channel.count, channel.over, *sorted(asked.items()))
-        with lock:
-            if key in known:
-                known.move_to_end(key)
-                return known[key]
-        run, here = _run(channel), _machine(channel)
-        models, device = _models(asked, shapes), _device(asked)
-        elsewhere = device or (here if models else None)
-        if elsewhere is None and models:
-            raise Refused("Peak and bandwidth of the machine of this run are not recorded: choose a device first.")
-        own = None if here is None else Pricer(run, here)
-        priced = {
-            "here": None if own is None else own.record(),
-            "checks": [] if own is None else own.checks(),
-            "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),
-            "steps": len(run.steps),
-            "count": channel.count,
-        }
-        with lock:
-            known[key] = priced
-            while len(known) > KEPT:
-                known.popitem(last=False)
-        return priced
 
     async def asked_of(run: str, request: Request, work: Callable[[Channel], Any]) -> Response:
         channel = await asyncio.to_thread(play.find, run)
@@ -87,7 +58,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/run/{run}/hardware")
     async def hardware(run: str, request: Request) -> Response:
         asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
-        return await asked_of(run, request, lambda channel: price(channel, {k: v for k, v in asked.items() if v}))
+        return await asked_of(run, request, lambda channel: prices.of(channel, {k: v for k, v in asked.items() if v}))
 
     @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:
@@ -101,6 +72,45 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             return {"step": int(number), "rows": Pricer(_run(channel, 1), machine).operators(steps[0])}
 
         return await asked_of(run, request, work)
+
+
+class Prices:
+    """The prices of runs, elsewhere and here; the latest KEPT answers are kept."""
+
+    def __init__(self, play: Play):
+        self._play = play
+        self._known: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def shapes(self) -> dict[str, ModelSpec]:
+        """Name -> shape of the models that a run can be priced with."""
+        return {**{x.name: x.spec for x in self._play.offers()}, **SHAPES}
+
+    def of(self, channel: Channel, asked: Mapping[str, str]) -> dict[str, Any]:
+        """The prices of a run for a question as plain data. Raises Refused, ParamError."""
+        key = (channel.run, channel.count, channel.over, *sorted(asked.items()))
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        run, here = _run(channel), _machine(channel)
+        models, device = _models(asked, self.shapes), _device(asked)
+        elsewhere = device or (here if models else None)
+        if elsewhere is None and models:
+            raise Refused("Peak and bandwidth of the machine of this run are not recorded: choose a device first.")
+        own = None if here is None else Pricer(run, here)
+        priced = {
+            "here": None if own is None else own.record(),
+            "checks": [] if own is None else own.checks(),
+            "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),
+            "steps": len(run.steps),
+            "count": channel.count,
+        }
+        with self._lock:
+            self._known[key] = priced
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return priced
 
 
 def answer(data: Any) -> Response:

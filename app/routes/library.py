@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import cache
 from typing import Any
 
@@ -58,48 +59,53 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     _library(api, Library(play), refused)
 
 
-def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
-    """The routes of a finished run's file and of its other forms."""
+class Sealed:
+    """The finished runs, and their files in other forms."""
 
-    def sealed(run: str) -> Any:
-        """The finished run's channel, or the refusal."""
-        channel = play.find(run)
+    def __init__(self, play: Play, refused: Callable[[int, str], Response]):
+        self._play, self._refused = play, refused
+
+    def channel(self, run: str) -> Channel | Response:
+        """The run's channel, or the refusal."""
+        channel = self._play.find(run)
         if channel is None:
-            return refused(404, GONE)
+            return self._refused(404, GONE)
         if channel.going:
-            return refused(409, GOING)
-        return channel if channel.path.is_file() else refused(404, "The trace of this run was removed.")
+            return self._refused(409, GOING)
+        return channel if channel.path.is_file() else self._refused(404, "The trace of this run was removed.")
 
-    @api.get("/ds/run/{run}/trace")
-    def trace(run: str) -> Response:
-        channel = sealed(run)
-        if isinstance(channel, Response):
-            return channel
-        return FileResponse(channel.path, media_type="application/octet-stream", filename=f"{run}.dstrace", headers=FRESH)
-
-    def written(run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
-        """The finished run in another form."""
-        channel = sealed(run)
+    def written(self, run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
+        """The run as `write` says it, in a file called `name`."""
+        channel = self.channel(run)
         if isinstance(channel, Response):
             return channel
         if channel.path.stat().st_size > LARGEST:
-            return refused(413, f"The trace is larger than {LARGEST >> 20} MiB: use decodescope trace export.")
+            return self._refused(413, f"The trace is larger than {LARGEST >> 20} MiB: use decodescope trace export.")
         try:
-            opened = open_trace(channel.path)
-            try:
+            with closing(open_trace(channel.path)) as opened:
                 content = write(opened)
-            finally:
-                opened.close()
         except TraceError as error:
-            return refused(422, " ".join(str(error).split()))
+            return self._refused(422, " ".join(str(error).split()))
         headers = {"content-disposition": f'attachment; filename="{name}"', **FRESH}
         return Response(content.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers)
+
+
+def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+    """The routes of a finished run's file and of its other forms."""
+    sealed = Sealed(play, refused)
+
+    @api.get("/ds/run/{run}/trace")
+    def trace(run: str) -> Response:
+        channel = sealed.channel(run)
+        if isinstance(channel, Response):
+            return channel
+        return FileResponse(channel.path, media_type="application/octet-stream", filename=f"{run}.dstrace", headers=FRESH)
 
     @api.get("/ds/run/{run}/export.html")
     def html(run: str) -> Response:
         from decodescope.lab.views.export import export_html
 
-        return written(run, export_html, f"decodescope-{run}.html", "text/html")
+        return sealed.written(run, export_html, f"decodescope-{run}.html", "text/html")
 
     @api.get("/ds/run/{run}/perfetto.json")
     def perfetto(run: str) -> Response:
@@ -108,13 +114,13 @@ def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) ->
         def events(trace: Trace) -> str:
             return json.dumps(export_perfetto(trace), separators=(",", ":"))
 
-        return written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
+        return sealed.written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
 
     @api.get("/ds/run/{run}/decisions.csv")
     def decisions(run: str) -> Response:
         from decodescope.lab.decision.table import export_csv
 
-        channel = sealed(run)
+        channel = sealed.channel(run)
         if isinstance(channel, Response):
             return channel
         try:
