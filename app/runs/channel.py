@@ -148,7 +148,7 @@ class Channel:
     def settle(self) -> None:
         """Let go of the job, which is over, and of what it holds."""
         if self.job is not None:
-            self._settled, self.job = self.job.status, None
+            self._settled, self.job, self.doing = self.job.status, None, lambda: None
 
     @property
     def going(self) -> bool:

@@ -52,9 +52,9 @@ def ran(lab: Lab, page: Any) -> Any:
     return read_header(lab.play.folder / f"{run}.dstrace")
 
 
-def copied(page: Any) -> str:
-    """The settings as a command."""
-    page.click("#ds-copy-command >> visible=true")
+def copied(page: Any, which: str = "") -> str:
+    """The run that is shown as a command, or what the controls say: "next-"."""
+    page.click(f"#ds-copy-{which}command >> visible=true")
     page.wait_for_selector("#ds-copied textarea")
     return str(page.locator("#ds-copied textarea").input_value())
 
@@ -130,7 +130,7 @@ def test_a_text_of_several_lines_is_written_and_comes_back(lab: Lab) -> None:
     box = drafter(page, "Inference with reference (LLMA)").locator("textarea")
     box.fill("one,\n two")
     page.wait_for_function(f"() => {KEPT}.settings.drafter.reference === 'one,\\n two'")
-    assert "'drafter.reference=one,\n two'" in copied(page)
+    assert "'drafter.reference=one,\n two'" in copied(page, "next-")
     page.reload()
     page.wait_for_function("() => [...document.querySelectorAll('.ds-knobs textarea')].some((x) => x.value === 'one,\\n two')")
     box = page.locator(".ds-knobs:visible textarea").first

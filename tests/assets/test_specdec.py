@@ -140,7 +140,7 @@ def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -
     for step in session.sink.steps[:-2]:
         a = step.draft.notes["schedule"]["a"]
         first = next((i for i, x in enumerate(a) if x < 0.5), None)
-        if step.draft.notes["schedule"]["stop"] == "refusal likely":
+        if step.draft.notes["schedule"]["stop"] == "rejection likely":
             stopped += 1
             assert first == len(a) - 1 == step.accepted, "refused where the head said so, and not drafted far beyond"
             assert step.drafted == len(a) + 1

@@ -288,9 +288,9 @@ def test_the_head_judges_each_token_by_the_state_behind_it() -> None:
         assert note["a"] == pytest.approx(a.tolist(), abs=1e-4)
         assert note["product"] == pytest.approx(float(a.prod()), abs=1e-4)
         assert all(float(x) >= 0.4 for x in a.cumprod(0)[:-1]), "it went on"
-        assert (note["product"] < 0.4) == (note["stop"] == "refusal likely")
+        assert (note["product"] < 0.4) == (note["stop"] == "rejection likely")
         stops.add(note["stop"])
-    assert stops == {"refusal likely", "length"}
+    assert stops == {"rejection likely", "length"}
 
 
 def test_blocks_of_the_head_are_not_tied() -> None:
