@@ -215,7 +215,8 @@ def test_the_page_which_has_one_draft_model_says_where_there_are_more(tmp_path: 
     play = Play("lab", "lab-draft", tmp_path)
     assert not play.check(Choice("x", {"drafter": "specinfer"}, {"drafter": {"models": 1}}))
     said = play.check(Choice("x", {"drafter": "specinfer"}, {"drafter": {"models": 3}}))
-    assert said.startswith("specinfer, as set, needs 3 draft models and the page has 1: choose more under Draft model,")
+    what = "SpecInfer (several draft models), as set, needs 3 draft models and the page has 1: "
+    assert said.startswith(f"{what}choose more under Draft model,")
 
 
 def test_one_model_and_k_seq_go_together() -> None:
