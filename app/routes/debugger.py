@@ -21,7 +21,6 @@ A search takes SEARCH_S seconds at most; then "more" is true and "next" says whe
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
@@ -41,8 +40,7 @@ from decodescope.engine.trace.conditions import Condition, Found
 from decodescope.engine.trace.events import Step
 from decodescope.engine.trace.facts import FACTS
 
-from .hardware import answer
-from .library import GONE
+from .hardware import about, answer
 from .whatif import rules, whatif
 
 Of: TypeAlias = Callable[[str, Callable[[Channel], Any]], Awaitable[Response]]  # the answer of work on the run of that id
@@ -64,11 +62,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        channel = await asyncio.to_thread(play.find, run)
-        if channel is None:
-            return refused(404, GONE)
         try:
-            return answer(await asyncio.to_thread(work, channel))
+            return await about(play, refused, run, work)
         except (ValueError, ArithmeticError, LookupError) as error:
             if isinstance(error, Refusal):
                 return refused(422, told(error))

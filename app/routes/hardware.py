@@ -113,6 +113,14 @@ class Prices:
         return priced
 
 
+async def about(
+    play: Play, refused: Callable[[int, str], Response], run: str, work: Callable[[Channel], Any]
+) -> Response:
+    """The answer of `work` on the run of that id, made in a thread; a refusal where the run is gone."""
+    channel = await asyncio.to_thread(play.find, run)
+    return refused(404, GONE) if channel is None else answer(await asyncio.to_thread(work, channel))
+
+
 def answer(data: Any) -> Response:
     """Plain data; nothing of it is kept by the browser."""
     return JSONResponse(data, headers={"cache-control": "no-store"})

@@ -18,10 +18,10 @@ from decodescope.app.http.body import body_of
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.aside import differences, made_with
 from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.play import GONE, PROMPT, Play
+from decodescope.app.runs.play import PROMPT, Play
 from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
 
-from .hardware import answer
+from .hardware import about, answer
 
 BODY = 4 * PROMPT  # bytes of a question
 FORKED = "The run was forked off another one: this makes a run of its settings from the beginning."
@@ -31,11 +31,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        channel = await asyncio.to_thread(play.find, run)
-        if channel is None:
-            return refused(404, GONE)
         try:
-            return answer(await asyncio.to_thread(work, channel))
+            return await about(play, refused, run, work)
         except ValueError as error:
             return refused(422, told(error))
 

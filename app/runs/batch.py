@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MOST = 128  # prompts of a batch, and runs of one report
 KEPT = 16  # batches in memory
 AGAIN = 0.25  # seconds until a place in a full queue is asked for again
-BEGINS = 60  # characters of a prompt by which it is told from others
 
 
 def drafts(method: Method) -> bool:
@@ -49,8 +48,7 @@ class Row:
         tokens = self.tokens if self.over or self.channel is None else _tokens(self.channel)
         status = "refused" if self.why else "" if self.channel is None else self.channel.status
         run = "" if self.channel is None else self.channel.run
-        begins = " ".join(self.prompt.text[: 4 * BEGINS].split())[:BEGINS].strip()
-        row = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": begins, "run": run}
+        row = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": self.prompt.begins, "run": run}
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 
 

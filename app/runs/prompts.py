@@ -15,6 +15,7 @@ LABBENCH = "labbench"
 JSON_LINES = ".jsonl"  # how the name of a file ends that holds an object a line
 OBJECT = '{"prompt": "..."} or {"turns": ["..."]}'
 NAMED = 80  # characters of a name or a kind
+BEGINS = 60  # characters of a prompt by which it is told from others
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Prompt:
     kind: str
     text: str
     chat: bool = False
+
+    @property
+    def begins(self) -> str:
+        """How it begins, in one line, by which it is told from others."""
+        return " ".join(self.text[: 4 * BEGINS].split())[:BEGINS].strip()
 
 
 def of_text(text: str, where: str, objects: bool | None = None) -> list[Prompt]:

@@ -17,7 +17,7 @@ from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.summary import summarise
 from decodescope.lab.decision.table import safe
 
-from .batch import BEGINS, Row, Turns, row_of
+from .batch import Row, Turns, row_of
 from .channel import Channel
 from .composed import Choice
 from .kept import Kept
@@ -97,13 +97,12 @@ class PromptSet(Turns):
             parted = base is not None and same < min(len(one[1]), len(base[1]))
             cells.append({**asdict(one[0]), "same": same, "parted": parted})
         prompt = line[0].prompt
-        begins = " ".join(prompt.text[: 4 * BEGINS].split())[:BEGINS].strip()
         runs = [row.channel.run if row.channel is not None else "" for row in line]
         whys = [row.why for row in line if row.why]
         first = cells[0]
         ratios = [x["rate"] / first["rate"] if x and first and first["rate"] else None for x in cells]
-        about = {"name": prompt.name, "kind": prompt.kind, "begins": begins, "runs": runs, "why": whys[0] if whys else ""}
-        return {**about, "cells": cells, "ratios": ratios}
+        about = {"name": prompt.name, "kind": prompt.kind, "begins": prompt.begins, "runs": runs}
+        return {**about, "why": whys[0] if whys else "", "cells": cells, "ratios": ratios}
 
 
 def summed(lines: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
