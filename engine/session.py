@@ -59,6 +59,18 @@ class Session(State):
     asked:  how many tokens of `prompt` a policy takes its share of, where the others were written by a run; None: all
     """
 
+    sink: Sink | None = None
+    halted: Callable[[], bool] | None = None
+    watched: Callable[[str, int, int], None] | None = None
+    reading: tuple[str, int, int] | None = None
+    end: End | None = None
+    prefilled: Prefill | None = None
+    steps = 0
+    _header: Header | None = None
+    _parent: dict[str, Any] | None = None
+    _opened = False
+    _started = 0.0
+
     def __init__(
         self,
         model: Model,
@@ -80,37 +92,22 @@ class Session(State):
         choice(level, "level", LEVELS)
         layers = layers if layers is None else ids(layers, "layers")
         self.method = m = copy.deepcopy(method)
-        spec = model.spec
-        self._models = used = paired(m, model, models or {})
+        self._models = paired(m, model, models or {})
         for part in m.parts().values():
             part.mark_files()
-        vocab = vocabulary(used)
+        vocab = vocabulary(self._models)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
         limit = self._limit(prompt, max_new_tokens, vocab)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
-        executor = Executor(model.decoder.device)
-        stops = model.stop_tokens if stop_tokens is None else stop_tokens
-        pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
-        if stop_texts and pieces is None:
-            raise MethodError(f"{spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
+        lanes = self._lanes(vocab)
         super().__init__(
             tokens=prompt,
             prompt=len(prompt),
             max_new=max_new_tokens,
             limit=limit,
-            stop=Stop(frozenset(stops), tuple(t.encode() for t in stop_texts), pieces),
-            target=Lane(
-                "target",
-                model.decoder.limited(vocab),
-                m.policy,
-                needs=m.needs | m.drafter.asks(spec) | self.recorder.needs(spec.n_layers),
-                executor=executor,
-            ),
-            lanes={
-                role: Lane(role, x.decoder.limited(vocab), KeepAll(), needs=m.lane_needs(role), executor=executor)
-                for role, x in used.items()
-                if role != TARGET
-            },
+            stop=_stop(model, stop_tokens, stop_texts),
+            target=lanes.pop(TARGET),
+            lanes=lanes,
             drafter=m.drafter,
             schedule=m.schedule,
             acceptance=m.acceptance,
@@ -121,20 +118,10 @@ class Session(State):
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
         self.recorder.attach(self.target)
-        m.policy.begin(spec, len(prompt) if asked is None else asked)
-        self.sink: Sink | None = None
-        self.halted: Callable[[], bool] | None = None
-        self.watched: Callable[[str, int, int], None] | None = None
-        self.reading: tuple[str, int, int] | None = None
-        self.end: End | None = None
-        self.steps = 0
-        self.prefilled: Prefill | None = None
+        m.policy.begin(model.spec, len(prompt) if asked is None else asked)
         self._seed, self._chat, self._stop_texts = seed, chat, stop_texts
-        self._parent: dict[str, Any] | None = None
         self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
-        self._opened, self._started = False, 0.0
         self.run_id = secrets.token_hex(8)
-        self._header: Header | None = None
 
     def _limit(self, prompt: Sequence[int], max_new: int, vocab: int) -> int:
         """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
@@ -155,6 +142,23 @@ class Session(State):
             way = f"use the policy streaming_llm, which reads all of it first: {takes}"
             raise MethodError(f"{what}: shorten the prompt, or {way}.")
         return limit
+
+    def _lanes(self, vocab: int) -> dict[str, Lane]:
+        """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
+        target's cache has the method's policy."""
+        target, m = self._models[TARGET], self.method
+        executor = Executor(target.decoder.device)
+        asked = m.needs | m.drafter.asks(target.spec) | self.recorder.needs(target.spec.n_layers)
+        return {
+            role: Lane(
+                role,
+                x.decoder.limited(vocab),
+                m.policy if role == TARGET else KeepAll(),
+                needs=asked if role == TARGET else m.lane_needs(role),
+                executor=executor,
+            )
+            for role, x in self._models.items()
+        }
 
     @property
     def header(self) -> Header:
@@ -309,6 +313,14 @@ class Session(State):
         twin._header, twin._opened, twin._begin, twin.steps = None, False, len(twin.tokens), 0
         twin.recorder.forget()
         return twin
+
+
+def _stop(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> Stop:
+    """Where a text of `model` ends: at these tokens, None: at its own, and at these texts. Raises MethodError."""
+    pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
+    if texts and pieces is None:
+        raise MethodError(f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
+    return Stop(frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces)
 
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:

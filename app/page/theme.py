@@ -6,46 +6,48 @@ import gradio as gr
 
 from decodescope.lab.words.style import DARK, LIGHT, MONO, SANS
 
+# variable of the library -> our colour of that name, the same in its light and its dark theme
+COLOURS = {
+    "body_background_fill": "bg",
+    "background_fill_primary": "bg",
+    "background_fill_secondary": "bg",
+    "block_background_fill": "bg",
+    "block_label_background_fill": "bg",
+    "panel_background_fill": "bg",
+    "body_text_color": "ink",
+    "body_text_color_subdued": "muted",
+    "block_label_text_color": "muted",
+    "block_title_text_color": "ink",
+    "block_info_text_color": "muted",
+    "border_color_primary": "line",
+    "border_color_accent": "ink",
+    "color_accent_soft": "panel",
+    "input_background_fill": "bg",
+    "input_background_fill_focus": "bg",
+    "input_border_color": "edge",
+    "input_border_color_focus": "ink",
+    "input_placeholder_color": "faint",
+    "slider_color": "ink",
+    "checkbox_background_color": "bg",
+    "checkbox_background_color_selected": "ink",
+    "checkbox_border_color": "edge",
+    "checkbox_border_color_selected": "ink",
+    "checkbox_label_background_fill": "bg",
+    "button_primary_background_fill": "ink",
+    "button_primary_background_fill_hover": "ink",
+    "button_primary_border_color": "ink",
+    "button_primary_text_color": "bg",
+    "button_secondary_background_fill": "bg",
+    "button_secondary_border_color": "edge",
+    "button_secondary_text_color": "ink",
+    "link_text_color": "ink",
+}
+
 
 def theme() -> gr.themes.Base:
     """Our colours and type on the library's inputs."""
-    pairs = {
-        "body_background_fill": "bg",
-        "background_fill_primary": "bg",
-        "background_fill_secondary": "bg",
-        "block_background_fill": "bg",
-        "block_label_background_fill": "bg",
-        "panel_background_fill": "bg",
-        "body_text_color": "ink",
-        "body_text_color_subdued": "muted",
-        "block_label_text_color": "muted",
-        "block_title_text_color": "ink",
-        "block_info_text_color": "muted",
-        "border_color_primary": "line",
-        "border_color_accent": "ink",
-        "color_accent_soft": "panel",
-        "input_background_fill": "bg",
-        "input_background_fill_focus": "bg",
-        "input_border_color": "edge",
-        "input_border_color_focus": "ink",
-        "input_placeholder_color": "faint",
-        "slider_color": "ink",
-        "checkbox_background_color": "bg",
-        "checkbox_background_color_selected": "ink",
-        "checkbox_border_color": "edge",
-        "checkbox_border_color_selected": "ink",
-        "checkbox_label_background_fill": "bg",
-        "button_primary_background_fill": "ink",
-        "button_primary_background_fill_hover": "ink",
-        "button_primary_border_color": "ink",
-        "button_primary_text_color": "bg",
-        "button_secondary_background_fill": "bg",
-        "button_secondary_border_color": "edge",
-        "button_secondary_text_color": "ink",
-        "link_text_color": "ink",
-    }
-    values = {name: LIGHT[token] for name, token in pairs.items()}
-    values |= {f"{name}_dark": DARK[token] for name, token in pairs.items()}
+    values = {name: LIGHT[token] for name, token in COLOURS.items()}
+    values |= {f"{name}_dark": DARK[token] for name, token in COLOURS.items()}
     look = gr.themes.Base(
         primary_hue=gr.themes.colors.gray,
         secondary_hue=gr.themes.colors.gray,

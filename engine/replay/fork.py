@@ -52,51 +52,43 @@ class Fork(Session):
         forced = dict(forced or {})
         if not 0 <= step < len(steps):
             raise MethodError(f"step = {step}: the run has {len(steps)} steps, counted from 0; choose one of them.")
-        past = [leg for leg in legs(header) if leg.first < step or leg.first == 0]
-        self._turns = {leg.first: leg for leg in past[1:]}
-        now = legs(header)[-1]
-        there = next(leg for leg in reversed(legs(header)) if leg.first <= step)
-        method_now = Method.from_record(there.method) if method is None else method
-        last = Leg(
-            step,
-            method_now.record(),
-            there.seed if seed is None else seed,
-            (now.max_new or 1) if max_new_tokens is None else max_new_tokens,
-            forced,
-        )
-        same_models(header, {"target": model, **(models or {})}, Method.from_record(past[0].method).lanes)
-        _can_be_forced(method_now, steps[step], forced)
+        first, *later = (leg for leg in legs(header) if leg.first < step or leg.first == 0)
+        last = _last(header, step, method, seed, max_new_tokens, forced)
+        began = Method.from_record(first.method)
+        same_models(header, {"target": model, **(models or {})}, began.lanes)
+        _can_be_forced(Method.from_record(last.method), steps[step], forced)
         written = sum(len(x.emitted) for x in steps[:step])
         if last.max_new <= written:
             raise MethodError(f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more.")
         self._given = dict(models or {})
         self._expected = [(x.emitted, x.path) for x in steps[:step]]
-        self._turns[step] = last
         self.story = forked(header, step, name, dict(change or {}), forced)
         super().__init__(
             model,
-            Method.from_record(past[0].method),
+            began,
             header.prompt.tolist(),
             models=models,
-            max_new_tokens=past[0].max_new or 1,
-            seed=past[0].seed,
+            max_new_tokens=first.max_new or 1,
+            seed=first.seed,
             stop_tokens=header.stop_tokens,
             stop_texts=header.stop_texts,
             chat=header.chat,
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
-        self._drawn_from = past[0].seed
-        ways, self._lanes_read = [], further(self._models)
-        rules = [self.method.acceptance]
-        for at, leg in list(self._turns.items()):
-            fresh = self._fresh(leg, self.tokens)  # what does not fit is refused now, not in the middle of the run
-            ways.append(fresh.method)
-            rules.append(fresh.method.acceptance)
+        self._drawn_from = first.seed
+        self._plan([*later, last])
+
+    def _plan(self, turns: Sequence[Leg]) -> None:
+        """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
+        fit, so that it is refused now and not in the middle of the run."""
+        self._turns, methods, self._lanes_read = {}, [self.method], further(self._models)
+        for leg in turns:
+            fresh = self._fresh(leg, self.tokens)
+            methods.append(fresh.method)
             self._lanes_read |= further(fresh._models)
-            self._turns[at] = replace(leg, method=fresh.method.record())
-        self._exact = self.method.lossless and all(x.lossless for x in ways) and not self._cut
-        self._exact &= not any(leg.forced for leg in self._turns.values())
-        self._tellings = {rule.name: rule.telling for rule in rules}
+            self._turns[leg.first] = replace(leg, method=fresh.method.record())
+        self._exact = all(m.lossless for m in methods) and not self._cut and not any(leg.forced for leg in turns)
+        self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
 
     @property
     def header(self) -> Header:
@@ -222,6 +214,21 @@ def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]
             )
     if header.parent is not None:
         raise MethodError("This run was branched off another one in Python, whose past it does not hold: fork that run.")
+
+
+def _last(
+    header: Header, step: int, method: Method | None, seed: int | None, max_new: int | None, forced: dict[int, bool]
+) -> Leg:
+    """The leg from `step` on; what is None stays as the run had it: method and seed there, the length at its end."""
+    past = legs(header)
+    there = next(leg for leg in reversed(past) if leg.first <= step)
+    return Leg(
+        step,
+        (Method.from_record(there.method) if method is None else method).record(),
+        there.seed if seed is None else seed,
+        (past[-1].max_new or 1) if max_new is None else max_new,
+        forced,
+    )
 
 
 def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> None:
