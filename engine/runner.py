@@ -152,7 +152,9 @@ class Job:
             if self._cancelled or closing:
                 return "end"
             if self._wanted > 0:
-                self.status = "running"
+                if self.status != "running":
+                    self.status = "running"
+                    self._changed.notify_all()
                 return "step"
             self.status, self.stood = "paused", time.perf_counter()
             self._changed.notify_all()

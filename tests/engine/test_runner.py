@@ -32,9 +32,10 @@ def session(count: int = LONG, **more) -> Session:
 
 
 def until(job: Job, *statuses: str) -> Job:
-    """Wait until the job has one of these statuses."""
+    """Wait until the job has one of these statuses; whoever changes it says so, else a page that waits hears of it late."""
     with job._changed:
-        assert job._changed.wait_for(lambda: job.status in statuses, 30), job.status
+        while job.status not in statuses:
+            assert job._changed.wait(30), f"it is {job.status}, and nobody said that anything changed"
     return job
 
 
