@@ -1,89 +1,169 @@
-"""Changes: two reports side by side, and what changed from the first to the second."""
+"""Changes: two reports side by side, and what changed from the first to the second, with intervals paired by prompt."""
 
 from __future__ import annotations
 
-import random
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from decodescope.lab.words.style import percent
 
 from .report import Report
 from .tables import FEW, Table
-from .tally import Share
+from .tally import FIGURES, NONE, Count, Figure
 
-ENOUGH = 5  # runs of each report from which on a difference has an interval
-SURE, DRAWS = 0.95, 2000  # of an interval, by the percentile bootstrap over runs
-HEAD = ("first", "second", "change")
+ENOUGH = 5  # prompts that both reports need from which on a change has an interval
+SURE, DRAWS = 0.95, 2000  # of an interval, by the percentile bootstrap over prompts
+FATES = {"refused": "rejected at some place", "whole": "accepted to its end", "none": "no draft", "cut": "cut by the end"}
+ByPrompt = dict[tuple[int, ...], dict[Figure, Count]]  # what the runs of a prompt counted together
+
+
+@dataclass
+class Pair:
+    """Two reports that are compared, as counts by prompt.
+
+    sides: of each the prompts that count: those that both have, where these are ENOUGH, else its own
+    shared: the prompts that both have;  left: runs of both that do not count;  alike: whether both have the same prompts
+    draws: int [DRAWS, prompts], how often each sample holds each prompt that both have
+    """
+
+    sides: tuple[ByPrompt, ByPrompt]
+    shared: list[tuple[int, ...]]
+    left: int
+    alike: bool
+    draws: np.ndarray
+
+    @classmethod
+    def of(cls, a: Report, b: Report) -> Pair:
+        """Two reports, their runs counted together by prompt."""
+        one, two = _by_prompt(a), _by_prompt(b)
+        shared, alike, left = [x for x in one if x in two], one.keys() == two.keys(), 0
+        if len(shared) >= ENOUGH:
+            left = sum(run.prompt not in shared for report in (a, b) for run in report.by_run)
+            one, two = ({prompt: side[prompt] for prompt in shared} for side in (one, two))
+        n = max(1, len(shared))
+        draws = np.random.default_rng(0).multinomial(n, [1 / n] * n, size=DRAWS)
+        return cls((one, two), shared, left, alike, draws)
+
+    @property
+    def paired(self) -> bool:
+        """Whether changes have intervals."""
+        return len(self.shared) >= ENOUGH
+
+    def figure(self, of: Figure) -> list[Count]:
+        """What both count for a figure: of each side (counted, of how many)."""
+        return [_sum([counts.get(of, NONE) for counts in side.values()]) for side in self.sides]
+
+    def interval(self, of: Figure) -> tuple[float, float] | int:
+        """The interval of a figure's change, prompts drawn again with what both sides made of them; where too few prompts have
+        the figure on both sides, how many. Of a pair that is `paired`."""
+        one, two = ([side[prompt].get(of, NONE) for prompt in self.shared] for side in self.sides)
+        both = sum(x[1] > 0 and y[1] > 0 for x, y in zip(one, two, strict=True))
+        return both if both < ENOUGH else change(one, two, self.draws)
+
+
+def change(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -> tuple[float, float]:
+    """The interval of a quotient's change from `a` to `b`: sum of what was counted over the sum of how many, per prompt.
+
+    draws: int [D, prompts], how often each of D samples holds each prompt
+    """
+    sums = [draws @ np.asarray(side, dtype=float) for side in (a, b)]  # [D, 2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = sums[1][:, 0] / sums[1][:, 1] - sums[0][:, 0] / sums[0][:, 1]
+    drawn = np.sort(drawn[np.isfinite(drawn)])  # a sample may hold no prompt that has the figure
+    cut = round((1 - SURE) / 2 * len(drawn))
+    return float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
 
 
 def changes(a: Report, b: Report) -> list[Table]:
-    """Tables of figures of both and their difference: what a step gains, what became of the drafts, and acceptance by depth and
-    by kind of token. Rows that neither report has are left out."""
-    return [x for x in (_lengths(a, b), _fates(a, b), _shares("By depth", "depth", a.depths, b.depths),
-                        _shares("By kind of token", "guess", a.kinds, b.kinds)) if x.rows]  # fmt: skip
+    """Tables of figures of both and their change: what a step gains, what became of the drafts, and acceptance by depth and by
+    kind of token. Rows that neither report has are left out."""
+    pair = Pair.of(a, b)
+    figures = [_row(pair, of, of[1], _plain, _signed) for of in FIGURES if any(many for _, many in pair.figure(of))]
+    fates = [(("fates", name), word) for name, word in FATES.items()]
+    became = [_row(pair, of, word, _percent, _points) for of, word in fates if any(counted for counted, _ in pair.figure(of))]
+    few = f"Share accepted, of how many; (few): fewer than {FEW}."
+    each = [
+        Table("What changed", _about(pair), _head(pair, "figure"), figures),
+        Table("What became of the drafts", "Shares of the steps.", _head(pair, "draft of a step"), became),
+        Table("By depth", few, _head(pair, "depth"), _shares(pair, "depths")),
+        Table("By kind of token", few, _head(pair, "guess"), _shares(pair, "kinds")),
+    ]
+    return [x for x in each if x.rows]
 
 
-def difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, float] | None:
-    """The interval of mean(b) - mean(a), runs drawn again; None where a side has fewer than ENOUGH."""
-    if min(len(a), len(b)) < ENOUGH:
-        return None
-    chance = random.Random(0)
-
-    def again(values: Sequence[float]) -> float:
-        return statistics.fmean(chance.choices(values, k=len(values)))
-
-    drawn = sorted(again(b) - again(a) for _ in range(DRAWS))
-    cut = round((1 - SURE) / 2 * DRAWS)
-    return drawn[cut], drawn[DRAWS - 1 - cut]
+def _by_prompt(report: Report) -> ByPrompt:
+    sides: ByPrompt = {}
+    for run in report.by_run:
+        known = sides.setdefault(run.prompt, {})
+        for of, count in run.counts.items():
+            known[of] = _sum([known.get(of, NONE), count])
+    return sides
 
 
-def _lengths(a: Report, b: Report) -> Table:
-    means = [statistics.fmean(x.lengths) if x.lengths else None for x in (a, b)]
-    rows = []
-    if means[0] is not None and means[1] is not None:
-        rows.append(("accepted length", f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[1] - means[0]:+.2f}"))
-    figures = (("tokens per target pass", a.tau, b.tau), ("tokens a second", a.tokens_per_s, b.tokens_per_s))
-    rows += [(word, f"{x:.2f}", f"{y:.2f}", f"{y - x:+.2f}") for word, x, y in figures]
-    sure = difference(a.lengths, b.lengths)
+def _sum(counts: Sequence[Count]) -> Count:
+    return sum(x[0] for x in counts), sum(x[1] for x in counts)
+
+
+def _about(pair: Pair) -> str:
+    """Over which prompts the figures are, and whether changes have intervals, or why not."""
     about = "Accepted length: drafted tokens accepted per drafting step, as a mean over the runs."
-    if sure is None:
-        about += f" For an interval of the change each report needs {ENOUGH} runs."
-    else:
-        about += f" Its change lies in {sure[0]:+.2f} to {sure[1]:+.2f} (95 %, runs drawn again)"
-        about += ": not distinguishable from none." if sure[0] <= 0 <= sure[1] else "."
-    if sorted(a.begins) != sorted(b.begins):
-        about += " The prompts of the two differ, so a change may be theirs."
-    return Table("What changed", about, ("figure", *HEAD), rows)
+    many = len(pair.shared)
+    if not pair.paired:
+        common = "1 prompt" if many == 1 else f"{many or 'no'} prompts"
+        about += f" No change has an interval: the two have {common} in common, and {ENOUGH} are needed to pair them."
+        return about if pair.alike else about + " The prompts of the two differ, so a change may be theirs."
+    about += f" All figures here are over the {many} prompts that both have"
+    if pair.left:
+        about += f"; {pair.left} runs of other prompts are left out"
+    about += f". The {100 * SURE:.0f} % interval of a change is paired: prompts are drawn again, each with its runs of both "
+    return about + "(percentile bootstrap). That of tokens a second holds the noise of the machine too."
 
 
-def _fates(a: Report, b: Report) -> Table:
-    words = {"refused": "rejected at some place", "whole": "accepted to its end", "none": "no draft", "cut": "cut by the end"}
-    rows = []
-    for name, word in words.items():
-        x, y = (report.fates[name] / report.steps if report.steps else 0.0 for report in (a, b))
-        if x or y:
-            rows.append((word, percent(x), percent(y), _points(x, y)))
-    return Table("What became of the drafts", "Shares of the steps.", ("draft of a step", *HEAD), rows)
+def _head(pair: Pair, first: str) -> tuple[str, ...]:
+    return (first, "first", "second", "change", *([f"{100 * SURE:.0f} %, paired"] if pair.paired else []))
 
 
-def _shares(title: str, first: str, a: Sequence[Share], b: Sequence[Share]) -> Table:
-    rows = []
-    sides = [{x.label: x for x in side if x.tested} for side in (a, b)]
-    for label in dict.fromkeys([x.label for x in (*a, *b)]):
-        both = [side.get(label) for side in sides]
-        if any(both):
-            x, y = (None if one is None else one.share for one in both)
-            change = "–" if x is None or y is None else _points(x, y)
-            rows.append((label, *map(_told, both), change))
-    return Table(title, f"Share accepted, of how many; (few): fewer than {FEW}.", (first, *HEAD), rows)
+def _row(
+    pair: Pair, of: Figure, word: str, written: Callable[[Count], str], signed: Callable[[float], str]
+) -> tuple[str, ...]:
+    """A figure of both, its change and its interval. written(count): one side's figure in words;  signed(x): a change."""
+    counts = pair.figure(of)
+    cells = [written(count) if count[1] else "–" for count in counts]
+    x, y = (counted / many if many else None for counted, many in counts)
+    cells.append("–" if x is None or y is None else signed(y - x))
+    return (word, *cells, *([_between(pair.interval(of), signed)] if pair.paired else []))
 
 
-def _told(one: Share | None) -> str:
-    if one is None or one.share is None:
-        return "–"
-    return f"{percent(one.share)} of {one.tested}" + (" (few)" if one.tested < FEW else "")
+def _between(interval: tuple[float, float] | int, signed: Callable[[float], str]) -> str:
+    if isinstance(interval, int):
+        return f"none: {interval} prompt{'' if interval == 1 else 's'} with both"
+    low, high = interval
+    return f"{signed(low)} to {signed(high)}" + (", not distinguishable from none" if low <= 0 <= high else "")
 
 
-def _points(x: float, y: float) -> str:
-    return f"{100 * (y - x):+.0f} points"
+def _shares(pair: Pair, table: str) -> list[tuple[str, ...]]:
+    """The rows of a table of shares, in the order of the reports."""
+    labels = dict.fromkeys(of for side in pair.sides for counts in side.values() for of in counts if of[0] == table)
+    return [_row(pair, of, of[1], _share, _points) for of in labels if any(many for _, many in pair.figure(of))]
+
+
+def _plain(count: Count) -> str:
+    return f"{count[0] / count[1]:.2f}"
+
+
+def _signed(x: float) -> str:
+    return f"{x:+.2f}"
+
+
+def _percent(count: Count) -> str:
+    return percent(count[0] / count[1])
+
+
+def _share(count: Count) -> str:
+    return f"{_percent(count)} of {count[1]:.0f}" + (" (few)" if count[1] < FEW else "")
+
+
+def _points(x: float) -> str:
+    return f"{100 * x:+.0f} points"

@@ -12,7 +12,7 @@ from decodescope.engine.trace.parts import said
 
 from .advice import Advice, Point, Rate, advice
 from .deaths import Death
-from .tally import AtDepth, Bin, Share, Tally
+from .tally import AtDepth, Bin, OfRun, Share, Tally
 
 CONFUSIONS = 20
 
@@ -48,6 +48,7 @@ class Report:
     notes: what cannot be told, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     lengths: accepted tokens per drafting step, a mean for each run that drafted
+    by_run: the counts of each run, by which another report is compared; not in the record
     """
 
     runs: int
@@ -83,10 +84,12 @@ class Report:
     begins: list[str] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
+    by_run: list[OfRun] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts carry their share."""
         record = asdict(self)
+        del record["by_run"]
         for name in ("depths", "entropy", "kinds", "ranks", "bins"):
             for row, one in zip(record[name], getattr(self, name), strict=True):
                 row["share"] = one.share
@@ -107,11 +110,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         raise TraceError("There is no trace to report on: give one at least.")
     if not tally.depths:
         raise TraceError("No step of these traces holds a draft: take runs of a method that drafts, such as draft_model.")
-    for one, drawn in zip(tally.bins, tally.drawn, strict=True):
-        known = [p for _, p in drawn if p is not None]
-        one.q = statistics.fmean(q for q, _ in drawn) if drawn else 0.0
-        one.p = statistics.fmean(known) if known else None
-    bins = [x for x in tally.bins if x.tested]
+    bins = _bins(tally)
     if not bins:
         tally.notes.append("The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance.")
     seen.rates = [Rate(x.tested, x.accepted, x.first) for x in tally.depths]
@@ -153,7 +152,17 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         begins=tally.begins,
         deaths=tally.deaths,
         lengths=tally.lengths,
+        by_run=tally.by_run,
     )
+
+
+def _bins(tally: Tally) -> list[Bin]:
+    """The ranges of q in which a guess was drawn, with the means of its q and p."""
+    for one, drawn in zip(tally.bins, tally.drawn, strict=True):
+        known = [p for _, p in drawn if p is not None]
+        one.q = statistics.fmean(q for q, _ in drawn) if drawn else 0.0
+        one.p = statistics.fmean(known) if known else None
+    return [x for x in tally.bins if x.tested]
 
 
 def _method(header: Header) -> str:

@@ -26,7 +26,19 @@ CONTEXT = 48  # tokens before a guess, enough for LOOKED_AT characters as a rule
 SHOWN = 40  # characters before an example, and of a prompt's beginning
 BEGINS = 12  # tokens of a prompt's beginning
 FATES = ("refused", "whole", "none", "cut")
+FIGURES = tuple(("figures", name) for name in ("accepted length", "tokens per target pass", "tokens a second"))
+Figure = tuple[str, str]  # of two reports that are compared: its table, and its row there
+Count = tuple[float, float]  # what was counted, and of how many: a figure is the quotient, over runs that of the sums
+NONE: Count = (0.0, 0.0)
 _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """What one run counted. prompt: its ids."""
+
+    prompt: tuple[int, ...]
+    counts: dict[Figure, Count]
 
 
 @dataclass
@@ -73,6 +85,7 @@ class Tally:
         self.deaths: list[Death] = []
         self.kept: list[int] = []  # accepted per drafting step of the present run
         self.lengths: list[float] = []  # their mean, by run
+        self.by_run: list[OfRun] = []
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
@@ -113,7 +126,7 @@ class Tally:
         if trace.damage:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
         text = head.prompt.tolist()
-        parts, left = legs(head), 0
+        parts, left, counted = legs(head), 0, self.counts()
         self.kept = []
         for step in trace.steps:
             part = [x for x in parts if x.first <= step.step][-1]
@@ -129,7 +142,17 @@ class Tally:
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
         self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
+        own = {of: _less(count, counted.get(of, NONE)) for of, count in self.counts().items()}
+        self.by_run.append(OfRun(tuple(head.prompt.tolist()), own))
         self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
+
+    def counts(self) -> dict[Figure, Count]:
+        """The counts so far of what two reports are compared by."""
+        figures = ((sum(self.lengths), len(self.lengths)), (self.tokens, self.passes), (self.tokens, self.wall / 1e6))
+        fates = {("fates", name): (count, self.steps) for name, count in self.fates.items()}
+        shares = (("depths", self.depths), ("kinds", self.kinds.values()))
+        rows = {(table, x.label): (x.accepted, x.tested) for table, among in shares for x in among}
+        return {**dict(zip(FIGURES, figures, strict=True)), **fates, **rows}
 
     def step(self, trace: Trace, step: Step, text: list[int]) -> None:
         """Count a step; `text`: the ids before it."""
@@ -206,6 +229,10 @@ class Tally:
             return
         self.pairs[pair] += 1
         self.examples.setdefault(pair, (before[-SHOWN:], self.runs, step.step))
+
+
+def _less(count: Count, before: Count) -> Count:
+    return count[0] - before[0], count[1] - before[1]
 
 
 def _kind(trace: Trace, token: int, before: str) -> str:

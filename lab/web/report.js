@@ -10,6 +10,7 @@ import { rejections, table } from "./report/tables.js";
 const MOST = 128; // runs of one report
 const LETTERS = 48; // of a run's prompt and text, by which it is told from others
 const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
+const BESIDE = /(?:^#|&)beside=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 const BATCH = /(?:^#|&)batch=([0-9a-f]{16})(?:&|$)/;
 
 const drafts = (row) => row.method?.drafter && !row.trouble && row.drafts;
@@ -30,7 +31,7 @@ const apart = (row) => [
 ];
 
 export function page(element) {
-  let turn = 0, shown = "", marks = [], methods = [];
+  let turn = 0, shown = "", second = "", marks = [], methods = [];
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
   const notice = h("p", { class: "told", role: "status" });
   const running = batch({ methods: () => methods, reported: (runs) => (read(), report(runs, true)),
@@ -107,15 +108,21 @@ export function page(element) {
 
   const asked = () => RUNS.exec(location.hash)?.[1].split(",") || (panes[0]?.id ? [panes[0].id] : []);
 
-  /** Put the runs of the report, and the batch that goes, into the address, which names them while it is looked at. */
+  /** Put the runs of the report, those of a second one, and the batch that goes, into the address, which names them
+   *  while it is looked at. */
   function address(here = current() === "report") {
-    const parts = location.hash.slice(1).split("&").filter((part) => part.includes("=") && !/^(of|batch)=/.test(part));
-    const mine = [out.firstChild && shown && `of=${shown}`, running.id() && `batch=${running.id()}`].filter(Boolean);
-    history.replaceState(null, "", fragment([...parts, ...(here ? mine : [])]));
+    const parts = location.hash.slice(1).split("&")
+      .filter((part) => part.includes("=") && !/^(of|beside|batch)=/.test(part));
+    const whole = out.firstChild && shown,
+      mine = [whole && `of=${shown}`, whole && second && `beside=${second}`];
+    if (running.id()) mine.push(`batch=${running.id()}`);
+    history.replaceState(null, "", fragment([...parts, ...(here ? mine.filter(Boolean) : [])]));
   }
-  async function report(runs, jump = false) {
+  /** Report on runs. others: ids of those of a report beside it, as the address has them, or "". */
+  async function report(runs, jump = false, others = "") {
     const mine = runs.join(",");
     shown = mine;
+    second = others;
     marks.forEach((mark) => mark());
     say("Counting…");
     try {
@@ -123,7 +130,10 @@ export function page(element) {
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
-      const places = rejections(answer, runs), changed = beside(mine, () => methods);
+      const places = rejections(answer, runs), changed = beside(mine, others, {
+        methods: () => methods,
+        chosen: (one) => ((second = one), address()),
+      });
       out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save,
         changed),
         ...answer.tables.map((one) => table(one, answer.deaths, runs, places.show)), places.element || "",
@@ -140,7 +150,8 @@ export function page(element) {
       read();
       const runs = asked();
       const batched = BATCH.exec(location.hash)?.[1];
-      if (RUNS.test(location.hash) && runs.join(",") !== shown) report(runs);
+      const others = BESIDE.exec(location.hash)?.[1] || "";
+      if (RUNS.test(location.hash) && (runs.join(",") !== shown || others !== second)) report(runs, false, others);
       else address();
       running.shown(batched);
     },

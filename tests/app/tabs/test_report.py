@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import STEP, Lab
 from starlette.testclient import TestClient
@@ -17,8 +18,9 @@ from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
-from decodescope.lab.reports.changes import difference
+from decodescope.lab.reports.changes import change
 from decodescope.lab.reports.tables import headline, tables
+from decodescope.lab.words.style import percent
 
 
 def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, client: TestClient) -> None:
@@ -276,24 +278,63 @@ def test_kinds_of_a_file_and_of_labbench_are_chosen(lab: Lab, tmp_path: Path) ->
     page.wait_for_selector(".panel .ds-refusal:has-text('bad.txt is not UTF-8 text')")
 
 
-def test_what_changed_between_two_reports_has_an_interval_where_runs_are_enough(play: Play, client: TestClient) -> None:
-    a, b = ([finished(play, prompt=f"p{i}", max_new=16, seed=seed + i).run for i in range(5)] for seed in (0, 50))
-    both = client.get("/ds/report/changes", params={"runs": ",".join(a), "others": ",".join(b)}).json()
+def changed(client: TestClient, a: list[str], b: list[str]) -> dict[str, dict[str, list[str]]]:
+    """What two reports are said to differ in: table -> row -> its cells."""
+    both = client.get("/ds/report/changes", params={"runs": ",".join(a), "others": ",".join(b)})
+    assert both.status_code == 200, both.text
+    return {
+        x["title"]: {row[0]: row[1:] for row in x["rows"]} | {"": x["head"], "about": [x["about"]]}
+        for x in both.json()["tables"]
+    }
+
+
+def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(play: Play, client: TestClient) -> None:
+    a = [finished(play, prompt=f"p{i}", max_new=16, seed=i).run for i in range(6)]
+    b = [finished(play, prompt=f"p{i}", max_new=16, seed=50 + i).run for i in range(6)]
     due = [report([open_trace(play.folder / f"{x}.dstrace") for x in runs]) for runs in (a, b)]
-    means = [sum(x.lengths) / 5 for x in due]
-    assert [len(x.lengths) for x in due] == [5, 5]
-    row = both["tables"][0]["rows"][0]
-    assert row == ["accepted length", f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[1] - means[0]:+.2f}"]
-    low, high = difference(due[0].lengths, due[1].lengths) or (1, -1)
-    assert low <= means[1] - means[0] <= high and f"{low:+.2f} to {high:+.2f}" in both["tables"][0]["about"]
-    assert [x["title"] for x in both["tables"]][1:] == ["What became of the drafts", "By depth", "By kind of token"]
-    few = client.get("/ds/report/changes", params={"runs": a[0], "others": b[0]}).json()
-    assert "needs 5 runs" in few["tables"][0]["about"]
+    both = changed(client, a, b)
+    assert [*both] == ["What changed", "What became of the drafts", "By depth", "By kind of token"]
+    means = [sum(x.lengths) / 6 for x in due]
+    row = both["What changed"]["accepted length"]
+    assert row[:3] == [f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[1] - means[0]:+.2f}"]
+    assert both["What changed"]["tokens per target pass"][:2] == [f"{x.tau:.2f}" for x in due]
+    first = [x.depths[0] for x in due]
+    assert both["By depth"]["1"][:2] == [f"{percent(x.accepted / x.tested)} of {x.tested}" for x in first]
+    assert all(x[""][-1] == "95 %, paired" for x in both.values())
+    intervals = [row[3] for table in both.values() for name, row in table.items() if name not in ("", "about")]
+    form = r"[+-][0-9.]+( points)? to [+-]|none: [0-4] prompts? with both"
+    assert len(intervals) > 8 and all(re.match(form, x) for x in intervals)
+    assert sum("to" in x for x in intervals) > 6, "most figures have enough prompts"
+    same = changed(client, a, a)
+    assert same["What changed"]["tokens a second"][2:] == ["+0.00", "+0.00 to +0.00, not distinguishable from none"]
+
+
+def test_figures_of_two_reports_are_over_the_prompts_that_both_have(play: Play, client: TestClient) -> None:
+    a = [finished(play, prompt=f"p{i}", max_new=12, seed=i).run for i in range(7)]
+    b = [finished(play, prompt=f"p{i}", max_new=12, seed=9 + i).run for i in range(1, 6)]
+    both = changed(client, a, b)["What changed"]
+    due = [report([open_trace(play.folder / f"{x}.dstrace") for x in runs]) for runs in (a[1:6], b)]
+    assert both["accepted length"][:2] == [f"{sum(x.lengths) / 5:.2f}" for x in due]
+    assert "2 runs of other prompts are left out" in both["about"][0]
+    few = changed(client, a[:3], b[:3])["What changed"]
+    assert few[""] == ["figure", "first", "second", "change"]
+    assert "the two have 2 prompts in common, and 5 are needed" in few["about"][0]
+    assert "The prompts of the two differ" in few["about"][0]
     assert client.get("/ds/report/changes", params={"runs": a[0], "others": "0" * 16}).status_code == 404
 
 
+def test_an_interval_of_a_change_is_that_of_prompts_drawn_together() -> None:
+    """Two sides that differ by one everywhere have no spread, however much their prompts differ."""
+    draws = np.random.default_rng(1).multinomial(8, [1 / 8] * 8, size=400)
+    a = [(10.0 * i, 5.0) for i in range(8)]
+    assert change(a, [(x + 5, n) for x, n in a], draws) == (1.0, 1.0)
+    low, high = change(a, [(x + 5 * (i % 3), n) for i, (x, n) in enumerate(a)], draws)
+    assert 0 < low < 7 / 8 < high < 2
+    assert change([(0.0, 0.0), *a[1:]], a, draws)[0] < 0, "a prompt that one side does not have pulls its own side alone"
+
+
 @browsed
-def test_two_reports_stand_side_by_side(lab: Lab) -> None:
+def test_two_reports_stand_side_by_side_and_come_with_the_link(lab: Lab) -> None:
     run = finished(lab.play, prompt="side", max_new=24).run
     page = lab.open(f"/#report&of={run}", ready=False)
     page.wait_for_selector(".beside select")
@@ -304,6 +345,14 @@ def test_two_reports_stand_side_by_side(lab: Lab) -> None:
     assert page.locator(".changes h2").first.inner_text() == "What changed"
     assert page.locator(".leads p").count() == 2 and "lab" in page.locator(".leads p").last.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    before = page.locator(".changes").inner_text()
+    assert f"of={run}&beside={examples()[0].run}" in page.evaluate("location.hash")
+    page.reload()
+    page.wait_for_selector(".changes table")
+    assert page.locator(".changes").inner_text() == before
+    page.locator(".beside select").select_option("")
+    page.wait_for_function("!location.hash.includes('beside=')")
+    assert page.locator(".changes").inner_text() == ""
 
 
 @browsed
