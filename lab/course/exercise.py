@@ -1,0 +1,95 @@
+"""Exercise: a question whose checker knows the right answer, and what the usual wrong ones come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from decodescope.lab.words.tokens import escaped
+
+RIGHT = "Right."
+OTHERWISE = "Not yet."
+
+
+class Answered:
+    """What a checker said. `right`: whether the answer was;  `words`: why, or what to look at."""
+
+    def __init__(self, right: bool, words: str):
+        self.right, self.words = right, words
+
+    def __bool__(self) -> bool:
+        return self.right
+
+    def _repr_html_(self) -> str:
+        return f'<p style="font-size:14px"><b>{"✓" if self.right else "✗"}</b> {escaped(self.words)}</p>'
+
+    def __str__(self) -> str:
+        return f"{'✓' if self.right else '✗'} {self.words}"
+
+    __repr__ = __str__
+
+
+class Exercise:
+    """One question.
+
+    right:     an answer that is right; an answer is right if it is the same
+    wrong:     (answer, hint): usual mistakes, three at least, each with what leads away from it
+    same:      whether two answers are the same; by default equal to 1 percent for numbers, equal for all else
+    because:   one sentence that follows a right answer
+    otherwise: the hint for any other answer
+    """
+
+    def __init__(
+        self,
+        question: str,
+        right: Any,
+        wrong: Sequence[tuple[Any, str]],
+        *,
+        same: Callable[[Any, Any], bool] | None = None,
+        because: str = "",
+        otherwise: str = "Look at the last picture again.",
+    ):
+        if len(wrong) < 3:
+            raise ValueError(f"{question!r} knows {len(wrong)} wrong answers: give three at least, each with its hint.")
+        self.question, self.right, self.wrong = question, right, tuple(wrong)
+        self.same = same or _same
+        self.because, self.otherwise = because, otherwise
+
+    def check(self, answer: Any = ...) -> Answered:
+        """Whether `answer` is right, and if not, what to look at. `...`, what an exercise's cell begins with, is no answer."""
+        if answer is ...:
+            return Answered(False, f"{self.question} Put your answer in the place of the three dots.")
+        if self._is(answer, self.right):
+            return Answered(True, f"{RIGHT} {self.because}".strip())
+        hint = next((hint for mistake, hint in self.wrong if self._is(answer, mistake)), self.otherwise)
+        return Answered(False, f"{OTHERWISE} {hint}")
+
+    def _is(self, answer: Any, other: Any) -> bool:
+        """Whether they are the same; an answer that cannot even be compared is not, whatever the reader wrote."""
+        try:
+            return bool(self.same(answer, other))
+        except Exception:  # the reader's own code may be called here: what it raises is a wrong answer, told as one
+            return False
+
+
+def same_function(*cases: Sequence[Any], close: float = 1e-6) -> Callable[[Any, Any], bool]:
+    """A comparison for answers that are functions: they agree on every one of `cases`, each a tuple of arguments."""
+
+    def same(answer: Callable[..., Any], other: Callable[..., Any]) -> bool:
+        return all(_same(answer(*case), other(*case), close) for case in cases)
+
+    return same
+
+
+def _same(answer: Any, other: Any, close: float = 0.01) -> bool:
+    """Equal, numbers within the share `close` of each other; sequences item by item, in their order."""
+    if isinstance(answer, str) or isinstance(other, str):
+        return isinstance(answer, str) and isinstance(other, str) and answer.strip().lower() == other.strip().lower()
+    if isinstance(answer, bool) or isinstance(other, bool):
+        return isinstance(answer, bool) and isinstance(other, bool) and answer == other
+    if isinstance(answer, Sequence) or isinstance(other, Sequence):
+        return len(answer) == len(other) and all(_same(a, b, close) for a, b in zip(answer, other, strict=True))
+    if isinstance(answer, int | float) and isinstance(other, int | float):
+        return math.isclose(answer, other, rel_tol=close, abs_tol=1e-9)
+    return bool(answer == other)

@@ -1,0 +1,60 @@
+"""Formula: a formula of a paper, and below it the lines of the engine that are it, read from the package itself."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.params import ParamError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Code:
+    """A formula in LaTeX, and the source of what computes it; shown as Markdown, which a notebook sets as mathematics."""
+
+    def __init__(self, formula: str, source: str, place: str):
+        self.formula, self.source, self.place = formula, source, place
+
+    def _repr_markdown_(self) -> str:
+        above = f"$$ {self.formula} $$\n\n" if self.formula else ""
+        return f"{above}`{self.place}`\n```python\n{self.source}```\n"
+
+    def __str__(self) -> str:
+        above = f"{self.formula}\n\n" if self.formula else ""
+        return f"{above}{self.place}\n{self.source}"
+
+    __repr__ = __str__
+
+
+def as_code(formula: str, function: Any, first: str = "", last: str = "") -> Code:
+    """`formula` (LaTeX, may be empty) beside the source of `function`, a function, method or class of the package.
+
+    first, last: the source is shown from the first line that holds `first` to the next one that holds `last`; whole where
+    they are empty. Raises ParamError where the source is not to be had, or holds no such line.
+    """
+    plain = inspect.unwrap(function) if callable(function) else function
+    if not (inspect.isroutine(plain) or inspect.isclass(plain)) or not _written(plain):
+        raise ParamError(f"{function!r} has no source here: give a function, a method or a class of the package.")
+    lines, number = inspect.getsourcelines(plain)
+    file = Path(inspect.getfile(plain))
+    begin = _line(lines, first, 0, function)
+    end = _line(lines, last, begin, function) if last else len(lines) - 1
+    place = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else file.name
+    return Code(formula, textwrap.dedent("".join(lines[begin : end + 1])), f"{place}, line {number + begin}")
+
+
+def _written(plain: Any) -> bool:
+    """Whether it stands in a Python file: what was built into Python does not."""
+    module = inspect.getmodule(plain)
+    return module is not None and Path(module.__dict__.get("__file__") or "").suffix == ".py"
+
+
+def _line(lines: list[str], text: str, begin: int, function: Any) -> int:
+    """The number of the first line at `begin` or below that holds `text`."""
+    for number, line in enumerate(lines[begin:], begin):
+        if text in line:
+            return number
+    raise ParamError(f"No line of {function.__qualname__} holds {text!r}: read its source, and name one.")

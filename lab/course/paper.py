@@ -1,0 +1,15 @@
+"""Paper: what somebody else measured, beside what was measured here, and why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .table import Table
+
+
+def against_paper(source: str, rows: Sequence[tuple[str, float | str, float | str]], why: str) -> Table:
+    """One row per figure: what it is, the paper's, the one measured here; `why` says in a sentence or two why they differ.
+
+    source: paper and table or figure, so that anybody can look it up.
+    """
+    return Table(["", source, "here"], rows, f"Why they differ: {why}")
