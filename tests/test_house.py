@@ -749,7 +749,6 @@ LONGER = {
     "library": 314,
     "scope.cache": 278,
     "scope.card": 171,
-    "scope.lanes": 131,
     "scope.roof": 139,
     "scope.tree": 177,
 }

@@ -12,15 +12,15 @@ const LISTS = ["run", "step", "start", "draft", "verify", "whole step", "tokens 
 /** place: of the runs; moves: what `transport` is given; seek and follow as of the pair; seekTime(which, seconds);
  *  request(): ask for a drawing. */
 export function clocks(letters, stores, place, { moves, seek, follow, seekTime, request }) {
-  const lanes = lanesView({ seekTime }), steps = transport(moves, "place");
+  const lanes = lanesView({ seekTime, request }), steps = transport(moves, "place");
   const slider = h("input", { type: "range", class: "along", min: 1, max: 1, step: 1, value: 1 });
   slider.addEventListener("input",
     () => seek(place.way === "token" ? { token: Number(slider.value) } : { seconds: Number(slider.value) }));
   const live = button("● live", () => follow(true), { class: "live" });
   const where = h("b", { class: "where" }), how = h("span", { class: "quiet" }), twin = h("div", { class: "twin" });
   let tabled = false, drawn = 0, later = 0;
-  const element = h("section", { class: "clocks" }, h("header", null, h("h2", null, "Time"), how, lanes.key),
-    h("div", { class: "lane-of-two" }, lanes.canvas), twin,
+  const element = h("section", { class: "clocks" }, h("header", null, h("h2", null, "Time"), how, lanes.key,
+      lanes.tools), lanes.element, twin,
     h("div", { class: "transport" }, steps.parts, where, slider, live,
       toggle("Show as table", (on) => ((tabled = on), request()))));
 
@@ -38,7 +38,7 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     set(slider, { "aria-valuetext": where.textContent });
     see(live, !(place.following || place.ended()));
     steps.draw();
-    see(lanes.canvas, !tabled);
+    for (const part of [lanes.element, lanes.tools]) see(part, !tabled);
     see(twin, tabled);
     if (tabled) twin.replaceChildren(table(courses, at));
     else if (width && due()) paint(courses, at, longest, parts);

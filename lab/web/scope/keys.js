@@ -11,6 +11,7 @@ const KEYS = [
   ["Enter Esc", "to the card, and back"],
   ["r R", "next, previous rejection"],
   ["e E", "next, previous eviction"],
+  ["+ − 0", "on Time: zoom in, out, all; ← → go along"],
   ["[ ]", "along the cache map; Enter one row, j k the next"],
   ["?", "this list"],
 ];

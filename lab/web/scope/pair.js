@@ -127,7 +127,7 @@ export function pair(element, options = {}) {
 /** A key on the runs together. */
 function keyed(event, { to, align, place, replay, views, options }) {
   if (event.target.closest("input, textarea, select, [contenteditable]") || event.ctrlKey || event.metaKey
-    || event.altKey) return;
+    || event.altKey || (event.target.matches(".zoomed") && event.key.startsWith("Arrow"))) return;
   const { key } = event, go = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1, "<": -10, ">": 10 }[key];
   if (go) to(go * (event.shiftKey && key.startsWith("Arrow") ? 10 : 1));
   else if (key === "Home") to(-Infinity);

@@ -1,8 +1,10 @@
 /* The clock: one block per step, and the scrubber. */
 import { button, h, hatch, icon, inks, say, see, set, sheet } from "./elements.js";
 import { grouped, milli } from "./numbers.js";
+import { zoom } from "./zoom.js";
 
-const TOP = 18, TALL = 20; // px of the blocks
+const TOP = 18, TALL = 20, HIGH = 54; // px of the blocks, and of all
+const SHORTEST = 8; // steps: the shortest stretch that is shown
 
 /** First, back, play, on, last; and the speed. context: to(way) with -Infinity, -1, 1 or Infinity, play, playing,
  *  speed, faster; `what` is what one goes along, in a word. */
@@ -28,7 +30,72 @@ export function transport(context, what = "step") {
   };
 }
 
-/** One block per step, all of one width, as high as it took; counts above, refusals below. It is also the scrubber. */
+/** The steps of one column: the longest that has come, or null, and the most rejections of one. */
+function column(store, from, to) {
+  let longest = null, refused = 0;
+  for (let k = from; k < to; k++) {
+    const step = store.steps[k];
+    if (step && (!longest || step.dt.all > longest.dt.all)) longest = step;
+    if (step?.refused > refused) refused = step.refused;
+  }
+  return { step: longest, refused };
+}
+
+/** A step as a block at x, as high as it took, of its parts' colours. */
+function block(c, colours, { draft, verify, all }, longest, x, w) {
+  const high = Math.max(3, TALL * Math.sqrt(all / longest)), y = TOP + TALL - high;
+  const part = all > 0 ? [draft / all, verify / all] : [0, 1], rest = high * Math.max(0, 1 - part[0] - part[1]);
+  c.fillStyle = colours["time-2"];
+  c.fillRect(x, y, w, high);
+  c.fillStyle = colours["time-1"];
+  c.fillRect(x, y, w, high * part[0]);
+  hatch(c, x, y, w, high * part[0], colours["time-2"]);
+  c.fillStyle = colours["time-3"];
+  c.fillRect(x, TOP + TALL - rest, w, rest);
+}
+
+/** Crosses under a block, one for each rejection as far as there is room. */
+function crosses(c, refused, middle, each) {
+  const marks = each >= 8 ? Math.min(refused, Math.max(1, Math.floor(each / 6))) : 1, r = each >= 8 ? 2 : 1;
+  for (let m = 0; m < marks; m++) {
+    const x = middle + (m - (marks - 1) / 2) * 6, y = TOP + TALL + 7;
+    c.beginPath();
+    c.moveTo(x - r, y - r), c.lineTo(x + r, y + r), c.moveTo(x + r, y - r), c.lineTo(x - r, y + r);
+    c.stroke();
+  }
+}
+
+/** The blocks of `wide` steps from step `from` on, of equal widths; step i has its count in ink. Of steps thinner than
+ *  a pixel the longest is seen. */
+function columns(c, colours, store, { from, wide, width, i }) {
+  const per = Math.max(1, wide / Math.max(1, Math.floor(width))), each = (per / wide) * width,
+    w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
+  c.font = colours.less;
+  c.textAlign = "center";
+  for (let q = Math.floor(from / per); q * per < from + wide - 1e-6; q++) {
+    const x = ((q * per - from) / wide) * width, first = Math.round(q * per * 1e6) / 1e6;
+    const { step, refused } = column(store, Math.floor(first), Math.min(store.count, Math.floor(first + per + 1e-6)));
+    if (!step) {
+      c.strokeStyle = colours.reject; // a step that has not come
+      c.lineWidth = 1;
+      c.setLineDash([2, 2]);
+      c.strokeRect(x + 0.5, TOP + 0.5, Math.max(1, w - 1), TALL - 1);
+      c.setLineDash([]);
+      continue;
+    }
+    block(c, colours, step.dt, store.longest, x, w);
+    if (each >= 12) {
+      c.fillStyle = q === i ? colours.ink : colours.muted;
+      c.fillText(String(step.made.length), x + w / 2, 11);
+    }
+    c.strokeStyle = colours.reject;
+    c.lineWidth = 1.25;
+    if (refused) crosses(c, refused, x + w / 2, each);
+  }
+}
+
+/** One block per step, all of one width, as high as it took; counts above, rejections below. It is also the scrubber;
+ *  a stretch of it can be seen alone. */
 export function timeView(context) {
   const canvas = h("canvas", { class: "lane" });
   const slider = h("input", { type: "range", min: 0, max: 0, value: 0, class: "scrub", "aria-label": "step" });
@@ -38,66 +105,23 @@ export function timeView(context) {
   const refusal = jump("next rejection", "r", () => context.find("refused", 1)),
     eviction = jump("next eviction", "e", () => context.find("evicted", 1));
   const live = button("● live", () => context.follow(true), { class: "live" });
-  const rate = h("span", { class: "quiet" });
-  const element = h("footer", { class: "time-pane" },
-    h("div", { class: "transport" }, h("h2", null, "Time"), rate, moves.parts, live,
-      h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))),
-    h("div", { class: "lane-box" }, canvas, slider));
-  const lane = document.createElement("canvas"); // the blocks, as they were painted last
+  const rate = h("span", { class: "quiet" }), box = h("div", { class: "lane-box" }, canvas, slider);
   let colours = null, width = 0, painted = "";
-  /** Equal widths: the slider's thumb is on its step. Of steps thinner than a pixel the longest is seen. */
-  function paint(store, i) {
-    const many = Math.max(1, Math.min(store.count, Math.floor(width))), each = width / many,
-      w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
-    const c = sheet(lane, width, 54);
-    c.font = colours.less;
-    c.textAlign = "center";
-    for (let q = 0; q < many; q++) {
-      const x = q * each;
-      let step = null, refused = 0;
-      for (let k = Math.floor((q * store.count) / many), end = Math.floor(((q + 1) * store.count) / many); k < end;
-        k++) {
-        const one = store.steps[k];
-        if (one && (!step || one.dt.all > step.dt.all)) step = one;
-        if (one?.refused > refused) refused = one.refused;
-      }
-      if (!step) {
-        c.strokeStyle = colours.reject; // a step that has not come
-        c.lineWidth = 1;
-        c.setLineDash([2, 2]);
-        c.strokeRect(x + 0.5, TOP + 0.5, Math.max(1, w - 1), TALL - 1);
-        c.setLineDash([]);
-        continue;
-      }
-      const { draft, verify, all } = step.dt;
-      const high = Math.max(3, TALL * Math.sqrt(all / store.longest)), y = TOP + TALL - high;
-      const part = all > 0 ? [draft / all, verify / all] : [0, 1], rest = high * Math.max(0, 1 - part[0] - part[1]);
-      c.fillStyle = colours["time-2"];
-      c.fillRect(x, y, w, high);
-      c.fillStyle = colours["time-1"];
-      c.fillRect(x, y, w, high * part[0]);
-      hatch(c, x, y, w, high * part[0], colours["time-2"]);
-      c.fillStyle = colours["time-3"];
-      c.fillRect(x, TOP + TALL - rest, w, rest);
-      if (each >= 12) {
-        c.fillStyle = q === i ? colours.ink : colours.muted;
-        c.fillText(String(step.made.length), x + w / 2, 11);
-      }
-      if (!refused) continue;
-      c.strokeStyle = colours.reject;
-      c.lineWidth = 1.25;
-      const marks = each >= 8 ? Math.min(refused, Math.max(1, Math.floor(each / 6))) : 1, r = each >= 8 ? 2 : 1;
-      for (let m = 0; m < marks; m++) {
-        const mx = x + w / 2 + (m - (marks - 1) / 2) * 6, my = TOP + TALL + 7;
-        c.beginPath();
-        c.moveTo(mx - r, my - r), c.lineTo(mx + r, my + r), c.moveTo(mx + r, my - r), c.lineTo(mx - r, my + r);
-        c.stroke();
-      }
-    }
+  const stretch = zoom(box, { least: SHORTEST, edges: () => [0, width], what: "steps in time", request: context.redraw,
+    seek: (x) => context.seek(Math.floor(x)) });
+  const element = h("footer", { class: "time-pane" },
+    h("div", { class: "transport" }, h("h2", null, "Time"), rate, moves.parts, live, stretch.tools,
+      h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))), box);
+  const lane = document.createElement("canvas"); // the blocks, as they were painted last
+  /** Where one stands, in words. */
+  function place(store, i, from, wide) {
+    const reading = store.total > store.count ? `, reading ${grouped(store.total)}` : "",
+      seen = stretch.near() ? `; steps ${Math.floor(from)} to ${Math.ceil(from + wide) - 1} are seen` : "";
+    return `${milli(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}`;
   }
   return {
     element,
-    look: () => (width = canvas.parentElement.clientWidth),
+    look: () => (width = box.clientWidth),
     restyle: () => ((colours = null), (painted = "")),
     draw(store, i) {
       see(element, store.count);
@@ -109,18 +133,19 @@ export function timeView(context) {
       moves.draw();
       see(refusal, store.refused);
       see(eviction, store.evicted);
-      const now = store.steps[i];
-      say(rate, now?.sum.decode
-        ? `${milli(now.sum.decode)}, step ${i} of `
-          + `${store.count - 1}${store.total > store.count ? `, reading ${grouped(store.total)}` : ""}` : "");
+      const now = store.steps[i], [from, wide] = stretch.stretch(store.count, i + 0.5), each = width / wide;
+      say(rate, now?.sum.decode ? place(store, i, from, wide) : "");
       colours = colours || inks(element, "time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg");
-      const as = [store.count, store.come, width, window.devicePixelRatio, width / store.count >= 12 && i].join();
-      if (as !== painted) (painted = as), paint(store, i);
-      const c = sheet(canvas, width, 54), each = width / store.count;
-      c.drawImage(lane, 0, 0, width, 54);
+      const as = [store.count, store.come, width, from, wide, window.devicePixelRatio, each >= 12 && i].join();
+      if (as !== painted) (painted = as), columns(sheet(lane, width, HIGH), colours, store, { from, wide, width, i });
+      const c = sheet(canvas, width, HIGH);
+      c.drawImage(lane, 0, 0, width, HIGH);
+      stretch.bar(c, colours.muted, 0, width, HIGH - 3);
       c.strokeStyle = colours.ring;
       c.lineWidth = 2;
-      if (now) c.strokeRect(Math.max(1, i * each - 1.5), TOP - 3, Math.max(4, each + (each > 4 ? 0.5 : 2)), TALL + 6);
+      const x = Math.max(1, (i - from) * each - 1.5);
+      if (now && i + 1 > from && i < from + wide)
+        c.strokeRect(x, TOP - 3, Math.max(4, each + (each > 4 ? 0.5 : 2)), TALL + 6);
     },
   };
 }
