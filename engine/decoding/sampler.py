@@ -6,6 +6,7 @@ able to ask "what would the law be after these tokens?" without changing anythin
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -20,12 +21,14 @@ class Sampler(Component):
     stateful: whether `warp` reads the state; if not, many rows are warped at once
     reads_logits: whether `update` reads the logits that entered `warp`
     by_rank: whether what it removes depends on the order of the logits alone, not on how far apart they are
+    cuts: whether it may remove tokens
     """
 
     kind = "sampler"
     stateful: ClassVar[bool] = False
     reads_logits: ClassVar[bool] = False
     by_rank: ClassVar[bool] = False
+    cuts: ClassVar[bool] = True
 
     @property
     def in_order(self) -> list[Sampler]:
@@ -43,7 +46,8 @@ class Sampler(Component):
         return None
 
     def says(self) -> dict[str, Any]:
-        return {"greedy": self.greedy}
+        heats = [stage.heat for stage in self.in_order if stage.heat is not None]
+        return {"greedy": self.greedy, "heat": float(math.prod(heats)), "cuts": any(stage.cuts for stage in self.in_order)}
 
     def start(self, prompt: list[int], vocab: int) -> Any:
         """The state before the first generated token."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -32,11 +33,13 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
 
     usual:    it is the one that a method has where nothing is chosen
-    uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule;  greedy: of a sampler
+    uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule
+    greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
     does, column: of a policy;  changes: of a strategy or rule: why the text may differ from the target's
     """
-    whole = header.parts.get(kind, _older(header, kind))
-    words = whole if isinstance(whole, dict) else {}
+    older = _older(header, kind)
+    whole = header.parts.get(kind, older)
+    words = {**{word: older[word] for word in _LATER if word in older}, **whole} if isinstance(whole, dict) else {}
     return {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
 
 
@@ -73,6 +76,10 @@ def _is_switch(x: Any) -> bool:
     return type(x) is bool
 
 
+def _is_heat(x: Any) -> bool:
+    return type(x) is float and 0 <= x < MOST
+
+
 def _is_zone(row: Any) -> bool:
     if type(row) is not list or len(row) != 3:
         return False
@@ -81,10 +88,13 @@ def _is_zone(row: Any) -> bool:
 
 
 _WORDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy"), _is_switch),
+    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts"), _is_switch),
+    "heat": _is_heat,
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column", "changes"), _is_word),
 }
+
+_LATER = ("heat", "cuts")  # words that came after the first ones: a header that lacks them is read by the table
 
 # ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
 
@@ -114,7 +124,11 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "depth": {"all_layers": {"usual": True, "exact": True}},
-    "sampler": {"greedy": {"usual": True, "greedy": True}},
+    "sampler": {
+        "greedy": {"usual": True, "greedy": True, "cuts": True},
+        "temperature": {"cuts": False},
+        "repetition_penalty": {"cuts": False},
+    },
 }
 
 
@@ -124,9 +138,14 @@ def _older(header: Header, kind: str) -> Mapping[str, Any]:
     if not isinstance(part, dict):
         return {}
     stages = part.get("stages")
-    names = [x.get("name") for x in (stages if isinstance(stages, list) else [part]) if isinstance(x, dict)]
-    known = [_OLDER.get(kind, {}).get(name, {}) for name in names if type(name) is str]
+    records = [x for x in (stages if isinstance(stages, list) else [part]) if isinstance(x, dict)]
+    table = _OLDER.get(kind, {})
+    known = [table.get(x["name"], {}) for x in records if type(x.get("name")) is str]
+    if kind == "sampler":
+        heats = [float(x) for x in (record.get("temperature") for record in records) if isinstance(x, int | float)]
+        heat = {"heat": float(math.prod(heats)), "cuts": any(x.get("cuts", True) for x in known)}
+        return {**(known[0] if len(known) == 1 else {}), "greedy": any(x.get("greedy") for x in known) or 0.0 in heats, **heat}
     if len(known) != 1:
-        return {"greedy": any(x.get("greedy") for x in known)}
+        return {}
     zones = [[word, place, part.get(knob)] for word, place, knob in known[0].get("zones", ())]
     return {**known[0], "zones": zones} if zones else known[0]

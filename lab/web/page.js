@@ -8,7 +8,7 @@ import { halted } from "./halted.js";
 import { openings } from "./openings.js";
 import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
-import { active, ask, begin, ended, example, failed, heard, ofModels, open, over, panes, player, shown,
+import { active, ask, begin, ended, example, failed, heard, inWords, ofModels, open, over, panes, player, shown,
   tell } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
@@ -59,7 +59,26 @@ function picture() {
   landing();
   if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
   return (frame = h("div", { class: "ds-frame" }, line(), halted(), tour(), mark(), nothing(), trouble(), queue(),
-    places));
+    sliders, places));
+}
+
+// other temperatures on what was recorded: filled when it is first asked for
+const sliders = h("section", { class: "ds-distribution", id: "ds-distribution", "aria-label": "Distribution" });
+sliders.hidden = true;
+/** The button that shows and hides them. */
+function distribution() {
+  let loading = null;
+  const one = button("Distribution", async () => {
+    sliders.hidden = !sliders.hidden;
+    one.setAttribute("aria-expanded", !sliders.hidden);
+    loading ??= import("./distribution.js").then(({ fill }) => fill(sliders));
+    await loading.catch((error) => {
+      loading = null;
+      sliders.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, inWords(error)));
+    });
+  }, { "aria-expanded": "false", "aria-controls": "ds-distribution",
+    title: "this place under another temperature, top-k, top-p or min-p" });
+  return one;
 }
 
 /** The examples, and what can be taken from the run that is shown. */
@@ -67,7 +86,8 @@ function line() {
   const own = h("option", { value: "" }, "Your run");
   const chooser = h("select", { "aria-label": "What is shown" }, own);
   const about = h("span", { class: "about" });
-  const save = h("span", { class: "save" }, saving(views, takes, "Save")), debug = h("a", { class: "debug" }, "Debug");
+  const save = h("span", { class: "save" }, saving(views, takes, "Save")), debug = h("a", { class: "debug" }, "Debug"),
+    other = distribution();
   const lead = () => (debug.href = "#debugger&" + here().split("#")[1]);
   // its keys act at once
   debug.addEventListener("click", () => setTimeout(() => panel()?.focus({ preventScroll: true })));
@@ -87,12 +107,12 @@ function line() {
     chooser.value = example(run)?.run || "";
     about.textContent = example(run)?.about || "";
     save.style.display = run && panes[0].view.store.count ? "" : "none";
-    debug.style.display = run ? "" : "none";
+    debug.style.display = other.style.display = run ? "" : "none";
     const broke = panes[0]?.status === "paused" && panes[0].broke;
     debug.textContent = broke ? `Debug: paused at ${broke.condition.slice(0, 40)}` : "Debug";
     if (run) lead();
   });
-  return h("div", { class: "ds-shown" }, chooser, about, debug, save);
+  return h("div", { class: "ds-shown" }, chooser, about, debug, other, save);
 }
 
 /** The views that are shown, for the menu that saves them. */

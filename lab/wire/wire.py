@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,9 @@ class Wire:
     Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
     row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
     forced: nodes whose verdict was settled beforehand, in a fork; by: the acceptance rule of a step that was made with
-    another method than the head's, before the run was forked. What a rule says of itself stands in the head, `telling`, its
-    formulas worked into lists (`lab/wire/told.py`); a step of a rule that says something else has its own.
+    another method than the head's, before the run was forked; sampler: what the sampler of that method says of itself.
+    What a rule says of itself stands in the head, `telling`, its formulas worked into lists (`lab/wire/told.py`); a step of a
+    rule that says something else has its own.
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
@@ -156,6 +158,7 @@ class Wire:
             message["forced"] = [node + 1 for node in step.forced]
         if self.header.fork is not None and (by := method_at(self.header, step.step)) is not self.header.method:
             message["by"] = by.get("acceptance")
+            message["sampler"] = said(replace(self.header, method=by, parts={}), "sampler")
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:

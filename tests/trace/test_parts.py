@@ -71,3 +71,18 @@ def test_words_that_make_no_sense_are_passed_over() -> None:
     assert zones(made) == [Zone("sinks", "first", 4)]
     assert zones(header({"policy": {"zones": 3}})) == zones(header(policy=3)) == zones(header(policy={"name": []})) == []
     assert zones(header(policy={"name": "streaming_llm", "sinks": 2})) == [Zone("sinks", "first", 2)]
+
+
+def test_a_sampler_says_its_temperature_and_whether_it_removes_tokens() -> None:
+    """In new files by itself, in older ones by the knobs that they hold."""
+    for stages, settings, heat, cuts in (
+        (["temperature"], {"temperature": {"temperature": 0.5}}, 0.5, False),
+        (["repetition_penalty", "temperature"], {"temperature": {"temperature": 1.5}}, 1.5, False),
+        (["top_k", "temperature"], {"temperature": {"temperature": 0.8}}, 0.8, True),
+        (["min_p"], {}, 1.0, True),
+    ):
+        made = Method.named({"sampler": stages}, settings)
+        for parts in ({}, {"sampler": {"greedy": False}}, made.said()):
+            words = said(header(parts, **made.record()), "sampler")
+            assert (words["heat"], words["cuts"]) == (heat, cuts), (stages, parts)
+    assert "heat" not in said(header({"sampler": {"heat": "hot", "cuts": True}}, sampler={"name": "top_p"}), "sampler")

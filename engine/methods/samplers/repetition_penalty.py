@@ -22,6 +22,7 @@ class RepetitionPenalty(Sampler):
     title = "Repetition penalty"
     source = "Keskar et al. 2019 (CTRL), arXiv:1909.05858, section 4.1"
     stateful = True
+    cuts = False
     tells: ClassVar[dict[str, Note]] = {
         "penalised": Note("series", "penalised", "tokens", "different ones that were written before"),
     }

@@ -20,6 +20,7 @@ class Temperature(Sampler):
 
     title = "Temperature"
     source = "Ackley, Hinton, Sejnowski 1985"
+    cuts = False
 
     temperature: float = param(1.0, low=0.0, high=5.0, step=0.05, help="0 is greedy, below 1 sharpens, above 1 flattens")
 

@@ -1,0 +1,109 @@
+"""The sliders on the distribution of a place, on the page: what they say, where they go, and that keys do it all."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import Any
+
+import pytest
+from browser import Lab
+
+from decodescope.app.runs.examples import examples
+from decodescope.engine.trace import open_trace
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+VIEW = ".ds-distribution"
+EXAMPLES = {x.name: x for x in examples()}
+
+
+def opened(lab: Lab, name: str, width: int = 1440) -> Any:
+    """The page with an example and the sliders, which the keyboard has opened."""
+    page = lab.open(f"/#run={EXAMPLES[name].run}&step=0", width=width)
+    page.wait_for_selector(".ds h1:text-is('Step 0')")
+    page.focus(".ds-shown button:text-is('Distribution')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{VIEW} tbody tr")
+    return page
+
+
+def rows(page: Any) -> dict[str, tuple[str, ...]]:
+    """token -> what was recorded, what is now, and how it came out."""
+    cells = page.locator(f"{VIEW} tbody tr").all_inner_texts()
+    split = [[x.strip() for x in re.split(r"[\t\n]+", row) if x.strip()] for row in cells]
+    return {token: tuple(more) for token, *more in split}
+
+
+def move(page: Any, word: str, key: str, times: int = 1) -> None:
+    """Press a key on the slider with that word."""
+    page.focus(f"{VIEW} label:has(span:text-is('{word}')) input")
+    for _ in range(times):
+        page.keyboard.press(key)
+
+
+def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: Lab) -> None:
+    page = opened(lab, "first-rejection")
+    with closing(open_trace(EXAMPLES["first-rejection"].path)) as trace:
+        step = trace.steps[0]
+        place = step.tops.places.tolist().index(step.path[-1])
+        held = {trace.text([int(x)]): float(p) for x, p in zip(step.tops.ids[place], step.tops.p[place], strict=True)}
+    first = rows(page)
+    assert {token: float(one[0]) for token, one in first.items() if "others" not in token} == {
+        token: pytest.approx(p, abs=6e-4) for token, p in held.items()
+    }
+    assert all(one[0] == one[1] for one in first.values()), "as it was drawn: nothing has changed"
+    assert first["an"][2] == "resampled" and first["o"][2] == "rejected"
+    said = page.inner_text(f"{VIEW} [role=status]")
+    assert said == f"an, resampled: {first['an'][0]} recorded, {first['an'][0]} now"
+
+    move(page, "temperature", "Home")
+    assert rows(page)["an"][1] == "1.000" and rows(page)["o"][1] == "0", "greedy"
+    move(page, "temperature", "ArrowRight", 5)  # 0.25, half of what it was
+    total = sum(p**2 for p in held.values())
+    assert float(rows(page)["an"][1]) == pytest.approx(held["an"] ** 2 / total, abs=2e-3)
+    move(page, "top-k", "Home")
+    move(page, "top-k", "ArrowRight")
+    kept = held["an"] ** 2 + held["o"] ** 2
+    assert float(rows(page)["o"][1]) == pytest.approx(held["o"] ** 2 / kept, abs=1e-3) and rows(page)["ill"][1] == "0"
+    move(page, "temperature", "End")
+    assert page.locator(f"{VIEW} output").first.inner_text() == "2"
+    page.focus(f"{VIEW} button:text-is('As it was drawn')")
+    page.keyboard.press("Enter")
+    assert rows(page) == first
+    move(page, "temperature", "End")
+    assert " to " in rows(page)["an"][1], "what the others take is known as a range alone"
+    assert "the entropy: what these leave open is a range" in page.inner_text(f"{VIEW} .quiet")
+
+
+def test_it_goes_along_the_text_and_with_the_chosen_node(lab: Lab) -> None:
+    page = opened(lab, "first-rejection")
+    where = f"{VIEW} header b"
+    assert page.inner_text(where) == "Token 3 of the text, step 0"
+    page.get_by_label("the token before", exact=True).click()
+    page.wait_for_selector(f"{where}:text-is('Token 2 of the text, step 0')")
+    page.get_by_label("the next token", exact=True).click()
+    page.get_by_label("the next token", exact=True).click()
+    page.wait_for_selector(f"{where}:text-is('Token 4 of the text, step 1')")
+    page.wait_for_selector(".ds h1:text-is('Step 1')")
+    page.get_by_label("the token before", exact=True).click()
+    page.wait_for_selector(f"{where}:text-is('Token 3 of the text, step 0')")
+    page.locator(".ds .node[data-node='1']").click()
+    page.wait_for_selector(f"{where}:text-is('Token 1 of the text, step 0')")
+    assert page.locator(f"{VIEW} .drawn th").inner_text() == "␣called"
+
+
+def test_a_greedy_run_is_drawn_at_temperature_zero_and_shows_its_softmax(lab: Lab) -> None:
+    page = opened(lab, "eagle", width=390)
+    assert page.locator(f"{VIEW} output").first.inner_text() == "0, greedy"
+    assert "A greedy run records the distribution at temperature 1." in page.inner_text(f"{VIEW} .quiet")
+    move(page, "temperature", "ArrowRight", 20)
+    assert all(one[0] == one[1] for one in rows(page).values())
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_run_without_distributions_says_so(lab: Lab) -> None:
+    page = lab.open(f"/#run={EXAMPLES['jacobi'].run}")
+    page.wait_for_selector(".ds .node:visible")
+    page.click(".ds-shown button:text-is('Distribution')")
+    page.wait_for_selector(f"{VIEW} [role=status]:text('records no distribution of a place')")
+    assert not page.locator(f"{VIEW} table").is_visible()
