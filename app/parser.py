@@ -252,6 +252,7 @@ def _run(sub: Parser) -> None:
     text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
     sub.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
     _length(sub)
+    sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
     _place(sub)

@@ -89,6 +89,7 @@ def run(
     max_new_tokens: int = 64,
     seed: int = 0,
     chat: bool = False,
+    ignore_eos: bool = False,
     stop: str | Sequence[str] = (),
     level: Level = "decisions",
     layers: Sequence[int] | None = None,
@@ -98,9 +99,10 @@ def run(
     """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
 
     A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
-    short for models={"draft": draft}; `stop` is one text or several. With a `path` the trace is also written there while the
-    run goes. What takes longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or
-    ParamError for what cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
+    short for models={"draft": draft}; chat puts the text as a user's turn, by the model's template; ignore_eos goes on after
+    its end token; `stop` is one text or several. With a `path` the trace is also written there while the run goes. What takes
+    longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for what
+    cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
     given = {**(models or {}), **({} if draft is None else {"draft": draft})}
     composed, stops = Method.of(method), texts(stop, "stop")
@@ -117,8 +119,10 @@ def run(
         models=roles,
         max_new_tokens=max_new_tokens,
         seed=seed,
+        stop_tokens=[] if ignore_eos else None,
         stop_texts=stops,
         chat=chat,
+        turn=text_or_ids if chat and isinstance(text_or_ids, str) else "",
         level=level,
         layers=layers,
     )

@@ -56,6 +56,7 @@ class Session(State):
     halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
     watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
+    turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
     asked:  how many tokens of `prompt` a policy takes its share of, where the others were written by a run; None: all
     """
 
@@ -83,6 +84,7 @@ class Session(State):
         stop_tokens: Sequence[int] | None = None,
         stop_texts: Sequence[str] = (),
         chat: bool = False,
+        turn: str = "",
         level: Level = "decisions",
         layers: Sequence[int] | None = None,
         asked: int | None = None,
@@ -119,7 +121,7 @@ class Session(State):
         )
         self.recorder.attach(self.target)
         m.policy.begin(model.spec, len(prompt) if asked is None else asked)
-        self._seed, self._chat, self._stop_texts = seed, chat, stop_texts
+        self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
         self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
         self.run_id = secrets.token_hex(8)
 
@@ -188,6 +190,7 @@ class Session(State):
                 stop_tokens=sorted(self.stop.tokens),
                 stop_texts=self._stop_texts,
                 chat=self._chat,
+                turn=self._user_turn,
                 pieces=self.recorder.pieces(self.tokens[: self._begin]),
                 parent=self._parent,
                 machine=self._machine(),

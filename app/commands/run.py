@@ -58,8 +58,10 @@ def run(args: argparse.Namespace) -> int:
         models=drafts,
         max_new_tokens=args.max_new_tokens,
         seed=args.seed,
+        stop_tokens=[] if args.ignore_eos else None,
         stop_texts=args.stop,
         chat=args.chat,
+        turn=prompt if args.chat else "",
         level="counts" if target is None else args.level or "decisions",
         layers=None if target is None else args.layers,
     )

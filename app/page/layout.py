@@ -10,6 +10,9 @@ from typing import Any
 import gradio as gr
 
 from decodescope.app.refusal import Refused, told
+from decodescope.app.runs.aside import has_chat
+from decodescope.app.runs.composed import Composed
+from decodescope.app.runs.given import no_template
 from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
 from decodescope.app.runs.presets import PRESETS, preset_of
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
@@ -31,6 +34,7 @@ TOP = "window.decodescope((page) => page.top(element));"
 VIEW = "window.decodescope((page) => page.view(element));"
 TRANSPORT = "window.decodescope((page) => page.transport(element));"
 OTHERS = "window.decodescope((page) => page.others(element));"
+UNDER = "window.decodescope((page) => page.under(element));"
 MORE = "window.decodescope((page) => page.more(element));"
 SET = """
 window.decodescope((page) => page.setter((text) => {
@@ -92,7 +96,7 @@ def page(play: Play) -> gr.Blocks:
                             elem_id="ds-other",
                         )
                     gr.HTML(elem_id="ds-more", html_template=EMPTY, js_on_load=MORE, apply_default_css=False)
-                    prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
+                    prompt, chat, eos = _prompt(begin)
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
                         gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
@@ -115,10 +119,10 @@ def page(play: Play) -> gr.Blocks:
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
-        first = [prompt, seed, new, level]
+        first = [prompt, seed, new, level, chat, eos]
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
-        _settings(play, table, demo, [answer, preset, *hidden.values()], [*hidden], started, kept, given, first)
+        _settings(play, table, demo, [answer, preset, chat, *hidden.values()], [*hidden], started, kept, given, first)
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     return demo
 
@@ -129,6 +133,17 @@ def _numbers(begin: Choice) -> tuple[gr.Number, gr.Number]:
     with gr.Row(elem_id="ds-numbers"):
         seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
         return seed, gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
+
+
+def _prompt(begin: Choice) -> tuple[gr.Textbox, gr.Checkbox, gr.Checkbox]:
+    """The prompt, whether it is put as a user's turn, and whether the text goes on after the end token."""
+    prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
+    with gr.Row(elem_id="ds-switches"):
+        more: Any = dict(interactive=True, container=False, min_width=120)
+        chat = gr.Checkbox(begin.chat, label="Chat template", elem_id="ds-chat", **more)
+        eos = gr.Checkbox(begin.ignore_eos, label="Go on after the end token", elem_id="ds-eos", **more)
+    gr.HTML(elem_id="ds-under", html_template=EMPTY, js_on_load=UNDER, apply_default_css=False)
+    return prompt, chat, eos
 
 
 def _level(begin: str) -> gr.Dropdown:
@@ -189,19 +204,17 @@ def _settings(
     """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit. Why given
     ones cannot be read stands where Run answers: what the check says of those that are there would take its place.
 
-    said: what tells of the settings: the sentence why not, the preset that they are, and the lists of models in the roles
-    `further`, which are shown where one is needed.
+    said: what tells of the settings: the sentence why not, the preset that they are, whether the target has a chat template,
+    and the lists of models in the roles `further`, which are shown where one is needed.
     """
     preset = said[1]
 
     def checked(*values: Any) -> list[Any]:
         choice = table.choice(*values)
         composed = play.compose(choice)
-        refused = {"refused": composed.why} if composed.why else {}
-        said_of = {"keep": as_json(choice), "memory": play.memory(choice).sentence, **refused}
         wanted = {*composed.wants, *play.names, *choice.models}
         shown = [gr.update(visible=role in wanted) for role in further]
-        return [said_of, preset_of(composed.method) or OWN, *shown]
+        return [_said(play, composed), preset_of(composed.method) or OWN, _chat(play, choice), *shown]
 
     def chosen(*values: Any) -> list[Any]:
         before = len(first) + len(table.models)
@@ -222,7 +235,8 @@ def _settings(
             return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
         kept_level = choice.level if choice.level in LEVELS else Choice.level
-        return [choice.prompt, *numbers, kept_level, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
+        said_so = [choice.prompt, *numbers, kept_level, choice.chat, choice.ignore_eos]
+        return [*said_so, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     knobs = [*table.shown, *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
@@ -234,6 +248,23 @@ def _settings(
     preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
+
+
+def _said(play: Play, composed: Composed) -> dict[str, Any]:
+    """What is told of settings: to be kept, what a run takes of the memory, what a chat template makes of the prompt, and why
+    they cannot run."""
+    choice = composed.choice
+    read = play.given(choice) if choice.chat else None
+    said = {"keep": as_json(choice), "memory": play.memory(choice).sentence, "given": "" if read is None else read.text}
+    return {**said, "refused": composed.why} if composed.why else said
+
+
+def _chat(play: Play, choice: Choice) -> dict[str, Any]:
+    """What becomes of the switch for the chat template: off and disabled, with the reason, where the target has none."""
+    reader, there = play.reader(play.named(choice).get(TARGET, "")), has_chat(play, play.named(choice))
+    if there or reader is None:
+        return gr.update(interactive=True, info=None)
+    return gr.update(value=False, interactive=False, info=controls.plain(f"{no_template(reader.name)}."))
 
 
 def _wanted(text: str, table: controls.Controls, play: Play, values: Sequence[Any]) -> Choice:

@@ -359,6 +359,7 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
             stop_tokens=header.stop_tokens,
             stop_texts=header.stop_texts,
             chat=header.chat,
+            turn=header.turn,
             level="fields",
             layers=sorted(set(layers)),
         )

@@ -19,7 +19,7 @@ from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.examples import Example, examples
 from decodescope.app.runs.library import Library
 from decodescope.app.runs.play import GONE, Play
-from decodescope.app.runs.recipe import as_json, recorded
+from decodescope.app.runs.recipe import as_json, as_turn, recorded
 from decodescope.app.runs.tours import tours
 from decodescope.engine.trace import Trace, TraceError, open_trace
 
@@ -220,7 +220,7 @@ def _settings(example: Example) -> str:
     """What an example was made with, as the page puts it into its controls."""
     trace = open_trace(example.path)
     try:
-        return as_json(recorded(trace.header))
+        return as_json(as_turn(recorded(trace.header), example.turn))
     finally:
         trace.close()
 

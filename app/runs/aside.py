@@ -8,12 +8,14 @@ from typing import Any
 
 from decodescope.app.refusal import Refused
 from decodescope.engine.core.component import registry
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import Method
 from decodescope.engine.trace.events import Header
 
 from .channel import Channel
+from .examples import examples
 from .play import Choice, Play
-from .recipe import recorded
+from .recipe import as_turn, recorded
 from .shelf import title
 
 
@@ -23,29 +25,49 @@ def made_with(play: Play, channel: Channel) -> Choice:
     if channel.wire is None:
         raise Refused("The run has not begun yet: copy it when its prompt has been read.")
     choice = recorded(channel.wire.header)
-    return replace(choice, models=channel.models or {role: play.key(name) or name for role, name in choice.models.items()})
+    turn = next((x.turn for x in examples() if x.run == channel.run), "")
+    choice = as_turn(choice, turn)
+    models = channel.models or {role: play.key(name) or name for role, name in choice.models.items()}
+    return replace(choice, models=models, ignore_eos=choice.ignore_eos and has_end(play, models))
+
+
+def has_end(play: Play, models: Mapping[str, str]) -> bool:
+    """Whether the target of these models (role -> model) has an end token; True where nothing is known of it."""
+    reader = play.reader(models.get(TARGET, ""))
+    return reader is None or bool(reader.stop_tokens)
+
+
+def has_chat(play: Play, models: Mapping[str, str]) -> bool:
+    """The same of a chat template."""
+    reader = play.reader(models.get(TARGET, ""))
+    return reader is None or (reader.tokenizer is not None and reader.tokenizer.has_chat)
 
 
 def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[str]:
     """In what the settings `now` differ from those of a run, each in words; empty: in nothing that counts."""
-    words = ["another prompt"] * (not (now.prompt == run.prompt or _same_tokens(play, header, now)))
+    words = _reading(run, now) if not _same_tokens(play, header, now) else []
+    words += [f"{'going on after' if now.ignore_eos else 'ending at'} the end token"] * (now.ignore_eos != run.ignore_eos)
     words += [f"seed {now.seed}, not {run.seed}"] * (now.seed != run.seed)
     words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
     words += [f"recorded: {now.level}, not {run.level}"] * (now.level != run.level)
     method, other = (Method.named(x.names, x.settings) for x in (run, now))
     names = play.named(now)
-    for role in ("target", *other.lanes):
+    for role in (TARGET, *other.lanes):
         if role in run.models and names.get(role) != run.models[role]:
             words.append(f"{title(role).lower()} {_called(names.get(role))}, not {_called(run.models[role])}")
     return words + _parts(method, other)
 
 
+def _reading(run: Choice, now: Choice) -> list[str]:
+    """In what the prompts differ, as they are written."""
+    words = ["another prompt"] * (now.prompt != run.prompt)
+    return words + [f"{'with' if now.chat else 'without'} the chat template"] * (now.chat != run.chat)
+
+
 def _same_tokens(play: Play, header: Header, now: Choice) -> bool:
     """Whether the prompt is read as the run's was, in the tokens of the target."""
-    reader = play.readers({"target": key} if (key := play.named(now).get("target")) else {}).get("target")
-    if reader is None or reader.tokenizer is None:
-        return False
-    return reader.tokenizer.encode(now.prompt) == header.prompt.tolist()
+    read = play.given(now)
+    return read is not None and not read.why and [*read.ids] == header.prompt.tolist()
 
 
 def _called(key: str | None) -> str:

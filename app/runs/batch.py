@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
 
+from .aside import has_chat
 from .channel import Channel
 from .composed import Choice
 from .play import Full, Play
@@ -52,10 +53,12 @@ class Row:
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 
 
-def row_of(prompt: Prompt, choice: Choice, i: int) -> Row:
-    """Prompt number i of a set, with the i-th seed behind the choice's."""
+def row_of(play: Play, prompt: Prompt, choice: Choice, i: int) -> Row:
+    """Prompt number i of a set, with the i-th seed behind the choice's; a user's turn where it is one and the target has a
+    chat template, or where the choice says so."""
     seed = (choice.seed + i) % (SEEDS + 1)
-    return Row(prompt, replace(choice, prompt=prompt.text, chat=prompt.chat, seed=seed))
+    chat = choice.chat or (prompt.chat and has_chat(play, play.named(choice)))
+    return Row(prompt, replace(choice, prompt=prompt.text, chat=chat, seed=seed))
 
 
 class Turns:
@@ -132,7 +135,7 @@ class Batch(Turns):
             raise Refused(composed.why)
         if not drafts(composed.method):
             raise Refused("This method drafts nothing, so no draft can be rejected: choose one that drafts.")
-        super().__init__(play, [row_of(prompt, choice, i) for i, prompt in enumerate(prompts)])
+        super().__init__(play, [row_of(play, prompt, choice, i) for i, prompt in enumerate(prompts)])
 
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,

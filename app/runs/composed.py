@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @dataclass
 class Choice:
     """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes;
-    chat: whether the prompt is a user's turn, put into the target's chat template where it has one;
-    models: role -> model, those that a page begins with where none are named
-    level: what is recorded of the run, one of LEVELS."""
+    chat: whether the prompt is a user's turn, to be put into the target's chat template;
+    models: role -> model, those that a page begins with where none are named;
+    level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it goes on after the target's end token"""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -28,6 +28,7 @@ class Choice:
     chat: bool = False
     models: Mapping[str, str] = field(default_factory=dict)
     level: str = "decisions"
+    ignore_eos: bool = False
 
     @property
     def recorded(self) -> Level:

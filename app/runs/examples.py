@@ -12,12 +12,14 @@ FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"
 
 @dataclass(frozen=True)
 class Example:
-    """One recorded run. run: its id, under which the page asks for it; about: one sentence."""
+    """One recorded run. run: its id, under which the page asks for it; about: one sentence; turn: the user's turn that the chat
+    template was given, "" where the prompt is none."""
 
     name: str
     run: str
     title: str
     about: str
+    turn: str = ""
 
     @property
     def path(self) -> Path:

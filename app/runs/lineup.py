@@ -21,7 +21,7 @@ HOTTEST = 5.0
 
 def choices_of(said: dict[str, Any]) -> list[Choice]:
     """The runs of a question: {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...],
-    "sampler", "temperature"}. Raises Refused."""
+    "sampler", "temperature", "chat", "ignore_eos"}; the last two are off where they are not there. Raises Refused."""
     methods, sampler, warm = said.get("methods"), said.get("sampler", ""), said.get("temperature", WARMTH)
     if not isinstance(methods, list) or not FEWEST_RUNS <= len(methods) <= MOST_RUNS:
         raise Refused(f"Choose {FEWEST_RUNS} to {MOST_RUNS} methods to run on one prompt.")
@@ -36,8 +36,16 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
     if not isinstance(prompt, str) or not all(isinstance(x, str) for x in methods):
         raise Refused("The prompt must be a text, and each method the name of a preset or settings as text.")
     common: dict[str, Any] = {"prompt": prompt, "seed": said["seed"], "max_new": said["new"]}
-    common["models"] = models_of(said)
+    common |= {"models": models_of(said), **_switches(said)}
     return [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in methods]
+
+
+def _switches(said: dict[str, Any]) -> dict[str, bool]:
+    """What of a question is on or off."""
+    switches = {name: said.get(name, False) for name in ("chat", "ignore_eos")}
+    if not all(isinstance(x, bool) for x in switches.values()):
+        raise Refused("The chat template and going on after the end token are true or false.")
+    return switches
 
 
 def models_of(said: dict[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from .channel import Channel
 from .composed import Choice, Composed
 from .examples import examples
 from .files import Files
+from .given import Given, given
 from .lanes import further, has_roles
 from .later import Later
 from .memory import BYTES_A_TOKEN, Estimate, short
@@ -92,6 +93,8 @@ class Play(Shelf):
             method = Method.named(choice.names, choice.settings)
             names = self.lanes(choice, method)
             self.admit(names, self.memory(choice, names).tokens)
+            if choice.chat and (read := self.given(choice, names)) is not None and read.why:
+                raise Refused(read.why)
             readers = self.readers(names)
             if len(readers) == len(names):
                 fitting(method, readers.pop(TARGET), readers)
@@ -118,16 +121,17 @@ class Play(Shelf):
     def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
         """What a run of this choice will take, with these models (role -> key) or those that it names."""
         names = names or self.named(choice)
-        tokens = self._tokens(choice.prompt, names) + min(MOST_NEW, max(0, choice.max_new))
-        return self.estimate(names, tokens)
+        read = self.given(choice, names)
+        about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+        tokens = about if read is None or read.why else len(read.ids)
+        return self.estimate(names, tokens + min(MOST_NEW, max(0, choice.max_new)))
 
-    def _tokens(self, prompt: str, names: Mapping[str, str]) -> int:
-        """Tokens of a prompt; about as many, where nothing is known of the target yet."""
-        reader = self.readers({TARGET: names[TARGET]}).get(TARGET) if TARGET in names else None
-        tokenizer = None if reader is None else reader.tokenizer
-        if tokenizer is None or len(prompt) > COUNTED:
-            return -(-len(prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        return len(tokenizer.encode(prompt))
+    def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
+        """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target."""
+        reader = self.reader((names or self.named(choice)).get(TARGET, ""))
+        if reader is None or reader.tokenizer is None or len(choice.prompt) > COUNTED:
+            return None
+        return given(reader.tokenizer, reader.name, choice)
 
     def method(self, choice: Choice) -> Method:
         """The method that the controls describe; raises ParamError or MethodError."""
@@ -187,10 +191,13 @@ class Play(Shelf):
             return Session(
                 target,
                 method,
-                encode(target, choice.prompt, choice.chat and target.tokenizer is not None and target.tokenizer.has_chat),
+                encode(target, choice.prompt, choice.chat),
                 models=further(models),
                 max_new_tokens=choice.max_new,
                 seed=choice.seed,
+                stop_tokens=[] if choice.ignore_eos else None,
+                chat=choice.chat,
+                turn=choice.prompt if choice.chat else "",
                 level=level,
             )
 

@@ -58,6 +58,7 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
             at = "@" if knob.lines and value.startswith("@") else ""  # on a command line @FILE would be a file's text
             words += ["--set", f"{part}.{knob.name}={at}{knob.spell(value)}"]
     words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
+    words += ["--chat"] * choice.chat + ["--ignore-eos"] * choice.ignore_eos
     words += ["--level", choice.level] if choice.level != Choice.level else []
     return shlex.join(words)
 
@@ -70,13 +71,14 @@ def _python(
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
     more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
-    level = f"    level={choice.level!r},\n" if choice.level != Choice.level else ""
+    further = {"chat": choice.chat, "ignore_eos": choice.ignore_eos, "level": choice.level}
+    said_too = "".join(f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(Choice, x))
     return (
         "from decodescope.engine import Method, load, run\n\n"
         f"method = {method}\n"
         "made = run(\n"
         f"    load({target!r}),\n    method,\n    {choice.prompt!r},\n{more}"
-        f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n{level})\n"
+        f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n{said_too})\n"
         "print(made.text)\n"
     )
 
@@ -180,13 +182,31 @@ def recorded(header: Header) -> Choice:
             names[kind], settings[kind] = part.name, part.knobs()
     if "policy" in settings:
         settings["policy"] = _asked(method.policy, header)
-    pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
-    prompt = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
     models = {TARGET: header.model, **header.lanes}
     called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
-    numbers: dict[str, Any] = {"seed": header.seed, "max_new": header.max_new_tokens}
-    level = header.levels[-1] if header.levels else Choice.level
-    return Choice(prompt.decode("utf-8", "replace"), names, settings, **numbers, models=called, level=level)
+    return Choice(
+        header.turn or _text(header),
+        names,
+        settings,
+        header.seed,
+        header.max_new_tokens,
+        chat=bool(header.turn),
+        models=called,
+        level=header.levels[-1] if header.levels else Choice.level,
+        ignore_eos=not header.stop_tokens,
+    )
+
+
+def as_turn(choice: Choice, turn: str) -> Choice:
+    """The settings of a run whose prompt is this user's turn in a chat template; "": as they are."""
+    return replace(choice, prompt=turn, chat=True) if turn else choice
+
+
+def _text(header: Header) -> str:
+    """The tokens of a prompt as text."""
+    pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
+    text = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
+    return text.decode("utf-8", "replace")
 
 
 def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
@@ -224,8 +244,9 @@ def as_json(choice: Choice) -> str:
     said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
     if choice.models:
         said["models"] = choice.models
-    if choice.level != Choice.level:
-        said["level"] = choice.level
+    for name in ("level", "chat", "ignore_eos"):
+        if getattr(choice, name) != getattr(Choice, name):
+            said[name] = getattr(choice, name)
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
@@ -240,6 +261,8 @@ class _Said:
     new: int
     models: dict[str, str] = field(default_factory=dict)
     level: str = Choice.level
+    chat: bool = False
+    ignore_eos: bool = False
 
 
 def from_json(text: str) -> Choice:
@@ -253,4 +276,14 @@ def from_json(text: str) -> Choice:
             raise TraceError("a part has no name")
     except (ValueError, RecursionError):
         raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None
-    return Choice(said.prompt, said.names, said.settings, said.seed, said.new, models=said.models, level=said.level)
+    return Choice(
+        said.prompt,
+        said.names,
+        said.settings,
+        said.seed,
+        said.new,
+        chat=said.chat,
+        models=said.models,
+        level=said.level,
+        ignore_eos=said.ignore_eos,
+    )

@@ -54,7 +54,7 @@ class PromptSet(Turns):
             if why := play.compose(choice).why:
                 raise Refused(f"Method {letter}: {why}")
         self._kept = kept
-        self._lines = [[row_of(prompt, choice, i) for choice in choices] for i, prompt in enumerate(prompts)]
+        self._lines = [[row_of(play, prompt, choice, i) for choice in choices] for i, prompt in enumerate(prompts)]
         self._cells: dict[int, tuple[Cell, list[int]]] = {}  # id of a row -> its figures and tokens
         turns = [line[i % len(line) :] + line[: i % len(line)] for i, line in enumerate(self._lines)]
         super().__init__(play, [row for line in turns for row in line])

@@ -48,6 +48,11 @@ class Offer:
         return Tokenizer.from_folder(self.folder)
 
     @property
+    def stop_tokens(self) -> list[int]:
+        """Ids that end a text, ascending."""
+        return self.tokenizer.stop_ids
+
+    @property
     def label(self) -> str:
         """Name and size, and where it comes from, as a list shows them."""
         return f"{self.name}, {short(self.spec.params).strip()}" + ("" if self.source == "shipped" else f" ({self.source})")
@@ -182,6 +187,10 @@ class Shelf:
         known: dict[str, Model | Offer] = {**self._offered, **self.present}
         return next((key for key, x in known.items() if x.name == name), None)
 
+    def reader(self, key: str) -> Model | Offer | None:
+        """What is known of the model of that key, loaded or not; None: nothing."""
+        return self.present.get(key) or self.offer(key)
+
     def nearest(self, name: str) -> str | None:
         """The same, for what comes from another machine: there the folder of that name may have stood elsewhere."""
         return self.key(name) or self.key(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
@@ -191,7 +200,7 @@ class Shelf:
         out. Raises Refused for one that is not offered."""
         readers: dict[str, Model | Offer] = {}
         for role, key in names.items():
-            reader = self.present.get(key) or self.offer(key)
+            reader = self.reader(key)
             if reader is not None:
                 readers[role] = reader
             elif key not in self.names.values():  # a name of the command line may have to be fetched

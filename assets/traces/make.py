@@ -139,7 +139,8 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
         raise SystemExit(f"{name}: no prompt gives {what.get('enough', ENOUGH)} steps; give it another one.")
     assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size} bytes: give it fewer tokens"
     print(f"{path.name}: {session.steps} steps, {path.stat().st_size / 1000:.0f} kB")
-    return {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
+    row = {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
+    return {**row, "turn": session.header.turn} if session.header.turn else row
 
 
 def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: dict[str, Any]) -> Session:
@@ -154,6 +155,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
         max_new_tokens=what["new"],
         seed=what["seed"],
         chat=chat,
+        turn=prompt if chat else "",
         level=level,
     )
     session.run_id = hashlib.sha256(f"example {path.stem}".encode()).hexdigest()[:16]

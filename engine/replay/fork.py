@@ -73,6 +73,7 @@ class Fork(Session):
             stop_tokens=header.stop_tokens,
             stop_texts=header.stop_texts,
             chat=header.chat,
+            turn=header.turn,
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
         self._drawn_from = first.seed
@@ -147,6 +148,7 @@ class Fork(Session):
             stop_tokens=sorted(self.stop.tokens),
             stop_texts=self._stop_texts,
             chat=self._chat,
+            turn=self._user_turn,
             level=self.recorder.level,
             asked=self.prompt,
         )

@@ -56,6 +56,8 @@ class Header:
              first that is not its), `name`, `change` (settings, as they were asked for), `forced` ([[node, accepted], ...] of
              that step), and `base`: `method`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own are
              those from the step on
+    chat:    whether the prompt is a user's turn, put by the model's chat template
+    turn:    that turn, as it was before; "" where there is none, or it was not recorded
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
@@ -81,6 +83,7 @@ class Header:
     stop_tokens: list[int] = field(default_factory=list)
     stop_texts: list[str] = field(default_factory=list)
     chat: bool = False
+    turn: str = ""
     forced: bool = False
     tellings: dict[str, Telling] = field(default_factory=dict)
     pieces: dict[str, Piece] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import { fileKnob } from "./file.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
 import { halted } from "./halted.js";
-import { openings } from "./openings.js";
+import { given, under as beneath } from "./given.js";
 import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, inWords, ofModels, open, over, panes, player, shown,
@@ -242,6 +242,12 @@ export function answer(element, value) {
     changed();
   }
   if (value?.memory) needs(value.memory);
+  given(value?.given || "");
+}
+
+/** What stands under the prompt. */
+export function under(element) {
+  beneath(place(element));
 }
 
 /** A knob that takes a file; see fileKnob. */
@@ -316,7 +322,7 @@ export function more(element) {
         show((text) => shown.put?.(text), (sentence) => (said.textContent = sentence))
       ), { class: "ds-button browse" });
   browse.setAttribute("aria-haspopup", "dialog");
-  place(element).replaceChildren(browse, one, said, openings());
+  place(element).replaceChildren(browse, one, said);
 }
 
 let room = ""; // what a run of the present settings takes

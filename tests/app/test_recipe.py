@@ -39,6 +39,7 @@ CHOICES = [
     MIXED,
     Choice("Once", {"drafter": "rsd_c"}, {"drafter": {"branching": "2, 1"}}, max_new=9),
     Choice("Once", PRESETS["plain"].names, max_new=5, level="fields"),
+    Choice("Say hello.", PRESETS["plain"].names, max_new=48, chat=True, ignore_eos=True),
     Choice("Once", {"drafter": "llma"}, {"drafter": {"reference": "@notes, there\n was a 'little' girl\n"}}, max_new=9),
 ]
 
@@ -47,7 +48,8 @@ CHOICES = [
 def test_command_and_python_do_what_the_page_does(choice: Choice, capsys: pytest.CaptureFixture[str]) -> None:
     method = Method.named(choice.names, choice.settings)
     draft = load("lab-draft") if "draft" in method.lanes else None
-    wanted = run(load("lab"), method, choice.prompt, draft=draft, max_new_tokens=choice.max_new, seed=choice.seed)
+    more = {"chat": choice.chat, "ignore_eos": choice.ignore_eos, "max_new_tokens": choice.max_new, "seed": choice.seed}
+    wanted = run(load("lab"), method, choice.prompt, draft=draft, **more)
     words = shlex.split(recipe(choice, NAMES, "command"))
     assert words[:2] == ["decodescope", "run"]
     assert main([*words[1:], "--json"]) == 0

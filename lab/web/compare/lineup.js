@@ -17,14 +17,16 @@ export function lineup({ begin, refuse, many = false }) {
     [["", "as each method has it"], ["greedy", "greedy for all"], ["temperature", "temperature for all"]]
       .map(([value, word]) => h("option", { value }, word)));
   const boxes = FIRST.map(() => h("select"));
+  const chat = h("input", { type: "checkbox" }), past = h("input", { type: "checkbox" });
   const start = h("button", { type: "submit", class: "ds-button go" }, "Run");
   const field = (word, ...inputs) => h("label", null, h("span", null, word), inputs);
+  const tick = (box, word) => h("label", { class: "tick" }, box, word);
   const heat = field("Temperature", warm);
   const form = h("form", { class: "lineup", "aria-label": title },
     h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${"ABCD"[k]}`, box))),
     set?.element || field("Prompt", prompt),
     h("div", { class: "numbers" }, field("Seed", seed), field("New tokens", fresh), field("Sampling", sampler), heat,
-      start),
+      tick(chat, "chat template"), tick(past, "go on after the end token"), start),
     h("p", { class: "quiet" }, many
       ? "On every prompt all methods run once with one seed, recorded like any run; who begins moves on. The first one "
         + "is the baseline."
@@ -58,6 +60,8 @@ export function lineup({ begin, refuse, many = false }) {
         prompt.value = own?.prompt || offered.prompt;
         seed.value = own?.seed ?? offered.seed;
         fresh.value = own?.new ?? offered.new;
+        chat.checked = !many && !!own?.chat;
+        past.checked = !!own?.ignore_eos;
       }
       asked = true;
     } catch (error) {
@@ -73,7 +77,7 @@ export function lineup({ begin, refuse, many = false }) {
       const said = { ...(set ? set.value() : { prompt: prompt.value }),
         seed: seed.value === "" ? null : Number(seed.value),
         new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
-        temperature: Number(warm.value), models: lab.models };
+        temperature: Number(warm.value), chat: chat.checked, ignore_eos: past.checked, models: lab.models };
       const path = `/ds/compare/${set ? "set" : "start"}`;
       begin(await ask(path, { method: "POST", body: JSON.stringify(said) }));
     } catch (error) {

@@ -1,0 +1,125 @@
+"""A prompt as a user's turn in the model's chat template, and texts that go on after the end token: in what is run, recorded,
+copied and put back, and on the page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from browser import KEPT, Lab, served
+from toylab import Words
+
+from decodescope.app.http.guard import Guard
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.aside import differences, made_with
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
+from decodescope.app.server import app
+from decodescope.engine import Method, load, run
+from decodescope.engine.replay.fork import Fork
+
+ASKED = "Say hello."
+
+
+def test_the_text_goes_on_after_the_end_token_where_that_is_asked_for() -> None:
+    model = load("lab")
+    ends = run(model, None, ASKED, chat=True, max_new_tokens=200)
+    assert ends.trace.end.reason == "stop_token" and ends.tokens[-1] in model.stop_tokens
+    goes = run(model, None, ASKED, chat=True, ignore_eos=True, max_new_tokens=len(ends.tokens) + 5)
+    assert goes.trace.end.reason == "max_new_tokens" and goes.tokens[: len(ends.tokens)] == ends.tokens
+    header = goes.trace.header
+    assert (header.chat, header.turn, header.stop_tokens) == (True, ASKED, [])
+    choice = recorded(header)
+    assert (choice.prompt, choice.chat, choice.ignore_eos) == (ASKED, True, True)
+    assert from_json(as_json(choice)) == choice
+    words = shlex.split(recipe(choice, {}, "command"))
+    assert {"--chat", "--ignore-eos"} <= {*words} and f"--prompt={ASKED}" in words
+    forked = Fork(model, header, goes.trace.steps, 1, max_new_tokens=9)
+    assert (forked.header.chat, forked.header.turn) == (True, ASKED)
+
+
+def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
+    play = Play("lab", None, tmp_path)
+    try:
+        choice = Choice(ASKED, max_new=4, chat=True, ignore_eos=True)
+        read = play.given(choice)
+        assert read is not None and read.text == f"<|user|>\n{ASKED}<|end|>\n<|assistant|>\n"
+        channel = play.start(choice)
+        assert play._jobs[channel.run].wait(300)
+        header = channel.wire.header
+        assert header.prompt.tolist() == [*read.ids] and (header.turn, header.stop_tokens) == (ASKED, [])
+        own = made_with(play, channel)
+        assert (own.prompt, own.chat, own.ignore_eos) == (ASKED, True, True)
+        plain = replace(own, chat=False, ignore_eos=False)
+        assert differences(play, header, own, own) == []
+        assert differences(play, header, own, plain) == ["without the chat template", "ending at the end token"]
+    finally:
+        play.close()
+
+
+def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: Play) -> None:
+    turns = [x for x in examples() if x.turn]
+    assert len(turns) >= 4
+    tokenizer = load("lab").tokenizer
+    for example in turns:
+        choice = made_with(play, play.find(example.run))
+        assert choice.chat and choice.prompt == example.turn
+        due = play.find(example.run).wire.header.prompt.tolist()
+        assert tokenizer.chat([{"role": "user", "content": choice.prompt}]) == due
+
+
+def test_a_model_without_a_template_refuses_a_turn(play: Play) -> None:
+    with pytest.raises(Refused, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"):
+        play.start(Choice("abc", chat=True))
+    header = run(play.models["target"], Method(), [1, 2], max_new_tokens=2).trace.header
+    assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
+
+
+@pytest.fixture(scope="module")
+def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab over the shipped models."""
+    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"))
+    with served(lambda port: Guard(app(play), port)) as address:
+        made = Lab(driver, address, play)
+        yield made
+        play.close()
+    assert not made.troubles, made.troubles
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped: Lab) -> None:
+    page = shipped.open()
+    page.wait_for_selector("#ds-models .room")
+    page.fill("#ds-prompt textarea", ASKED)
+    page.get_by_label("Chat template").check()
+    page.wait_for_selector(".ds-given pre >> text=<|assistant|>")
+    assert page.text_content(".ds-given pre") == f"<|user|>\n{ASKED}<|end|>\n<|assistant|>\n"
+    page.get_by_label("Go on after the end token").check()
+    page.get_by_label("New tokens").fill("3")
+    page.wait_for_function(f"{KEPT}.chat && {KEPT}.ignore_eos && {KEPT}.new === 3")
+    page.click("#ds-run")
+    page.wait_for_selector("html[data-ds-run=done]")
+    page.wait_for_selector("#ds-copy-command >> visible=true")
+    page.click("#ds-copy-command")
+    page.wait_for_function("document.querySelector('#ds-copied textarea')?.value.includes('--chat --ignore-eos')")
+    link = page.evaluate("fetch('/ds/recipe', {method: 'POST', body: JSON.stringify({way: 'link',"
+                         " settings: localStorage.getItem('decodescope-settings')})}).then(x => x.json())")["text"]
+    again = shipped.open("/" + link)
+    again.wait_for_selector(".ds-given pre >> text=<|assistant|>")
+    assert again.get_by_label("Go on after the end token").is_checked()
+    again.get_by_label("Chat template").uncheck()
+    again.wait_for_selector(".ds-given", state="hidden")
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_the_switch_is_disabled_with_the_reason_where_there_is_no_template(lab: Lab) -> None:
+    page = lab.open()
+    page.wait_for_selector("#ds-chat >> text=toy has no chat template.")
+    assert page.get_by_label("Chat template").is_disabled()
+    assert page.get_by_label("Go on after the end token").is_enabled()
