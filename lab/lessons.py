@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 POINT = PROMPTS["class"]  # it repeats itself, as code does: the next method looks much like the last one
+# As in LabBench: turns of a chat whose answer is nearly their own text, and beginnings of stories, in which all is new.
+EDITS = (
+    'Write brown instead of white.\nJulia went to the station with a white box. "Is this your white box?" asked Noah. Noah and '
+    "Julia ate beans. Julia put the white box on the table. Noah liked the box of Julia very much.",
+    'Write this again with Grace instead of Arthur.\nArthur went to the cave with a golden wheel. "Is this your golden wheel?" '
+    "asked Jill. Jill and Arthur ate berries. Then Jill helped Arthur to carry the wheel home.",
+    'Replace purple by black.\nMarco went to the valley with a purple bottle. There Marco met Lotte. "Yes," said Marco. Lotte '
+    "and Marco ate cherries. Then Lotte helped Marco to carry the bottle home.",
+)
+STORIES = (
+    "In a small town by the sea lived a careful girl called Luna who wanted to know everything.",
+    "Once upon a time there was a quiet duck named Carl.",
+    "Not long ago there was a small beaver called Kira who wanted to be a sailor.",
+)
 
 
 def cost_table(specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: int = 128, bits: int = 32) -> DataFrame:

@@ -12,7 +12,7 @@ from toys import SPEC
 from decodescope.engine.cost.cost import cost_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.summary import summarise
-from decodescope.lab.figures import curve, laws, roofline, worth
+from decodescope.lab.figures import bars, curve, laws, roofline, worth
 from decodescope.lab.lessons import cost_table, time_table
 from decodescope.lab.views.perfetto import export_perfetto
 
@@ -58,6 +58,14 @@ def test_laws_are_shares_in_the_order_of_the_first() -> None:
     assert list(first.customdata) == ["y", "x", "all others"]
     assert list(first.y) == [0.75, 0.25, 0.0] and list(second.y) == [0.0, 0.75, 0.25]
     assert laws.distance({"x": 0.5, "y": 0.5}, {"x": 0.25, "z": 0.75}) == 0.75
+
+
+def test_bars_stand_in_the_order_of_their_things() -> None:
+    drawing = bars.figure({"a": {"x": 1.0, "<b>": 2.0}, "b": {"z": 4.0, "x": 3.0}}, "t", "thing", "tokens per step")
+    first, second = drawing.data
+    assert list(first.y) == [1.0, 2.0, None] and list(second.y) == [3.0, None, 4.0]
+    assert list(drawing.layout.xaxis.ticktext) == ["x", "&lt;b&gt;", "z"]
+    assert drawing.layout.yaxis.title.text == "tokens per step" and first.marker.color != second.marker.color
 
 
 def test_hostile_texts_are_no_tags_for_plotly() -> None:
