@@ -139,6 +139,10 @@ def parser() -> Parser:
     sub.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
     _json(sub)
     _report(command("report", "report", "report", "tell where drafts die, and what to try"))
+    sub = command("gallery", "gallery", "gallery", "write runs as a folder of pages for any web server, or to open from disk")
+    sub.add_argument("out", metavar="OUT", help="the folder; a new one, or an empty one")
+    sub.add_argument("trace", nargs="*", metavar="TRACE", help="traces, or names of examples (default: all examples)")
+    _json(sub)
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top
 

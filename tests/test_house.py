@@ -39,10 +39,11 @@ FLOORS = (
 )
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
-    *("scope", "address", "phase", "runs", "landing", "tour", "going", "picture", "save", "file", "prompts", "nextrun"),
-    *("halted", "openings", "distribution", "given"),
+    *("scope", "address", "phase", "runs", "landing", "walk", "tour", "going", "picture", "save", "file", "prompts"),
+    *("nextrun", "halted", "openings", "distribution", "given"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "arrive"),
+    "gallery",
 )
 LAB_MAY_SEE = ("engine.core", "engine.trace", "engine.cost", "engine.bench.prompts")
 PAGES = {"gradio", "plotly", "fastapi", "starlette", "uvicorn", "anywidget", "ipywidgets", "IPython"}

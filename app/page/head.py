@@ -10,11 +10,13 @@ from decodescope.lab.views.bundle import WEB
 HEAD = b"""
 <link rel="stylesheet" href="/ds/web/scope.css">
 <link rel="stylesheet" href="/ds/web/page.css">
+<link rel="stylesheet" href="/ds/web/walk.css">
 <link rel="modulepreload" href="/ds/web/scope.js">
 <link rel="modulepreload" href="/ds/web/address.js">
 <link rel="modulepreload" href="/ds/web/runs.js">
 <link rel="modulepreload" href="/ds/web/tabs.js">
 <link rel="modulepreload" href="/ds/web/tour.js">
+<link rel="modulepreload" href="/ds/web/walk.js">
 <link rel="modulepreload" href="/ds/web/landing.js">
 <link rel="modulepreload" href="/ds/web/save.js">
 <script>

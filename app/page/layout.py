@@ -27,6 +27,7 @@ from . import controls
 STYLES = """
 <link rel="stylesheet" href="/ds/web/scope.css">
 <link rel="stylesheet" href="/ds/web/page.css">
+<link rel="stylesheet" href="/ds/web/walk.css">
 """
 # The scripts of the parts below: each hands its element to the page module, which lab/web/arrive.js gives out. `value` is
 # JSON, put in by textContent.

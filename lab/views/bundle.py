@@ -3,6 +3,8 @@
 The modules are named ones: `import { a, b } from "./file.js";` at the top, `export` before a declaration. Their text is
 put one after the other, what is needed first, so their names share one scope; a name that stands twice is refused.
 Comments on lines of their own stay behind: they are a sixth of what would travel.
+
+A browser loads no module from a file on disk, so a gallery's pages get the same as a plain script, with their own behind it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
+_BESIDE = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(?:\./|\.\./)([\w-]+\.js)";\n', re.MULTILINE)
+_EXPORTED = re.compile(r"^export \{ ([\w, ]+) \};\n", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
 _OTHER = re.compile(  # what is left of imports and exports, and declarations whose names are not read here
@@ -80,6 +84,33 @@ def joined(folder: Path, entry: str) -> str:
 def bare(text: str) -> str:
     """A script without the comments that have lines of their own."""
     return _COMMENT.sub("", text)
+
+
+def classic(*scripts: Path) -> str:
+    """The drawing module and, behind it, these scripts as one that is no module: it imports and exports nothing and leaves
+    no name. They import by name from scope.js, beside or above them, and from those named before. Raises BundleError."""
+    module = bundle()
+    known = {ENTRY: {x for match in _EXPORTED.finditer(module) for x in _names(match[1])}}
+    owners: dict[str, str] = {}
+    parts = []
+    for path in scripts:
+        text = bare(path.read_text(encoding="utf-8"))
+        for match in _BESIDE.finditer(text):
+            if match[2] not in known:
+                raise BundleError(f"{path.name} imports {match[2]}, which is not named before it.")
+            if missing := [x for x in _names(match[1]) if x not in known[match[2]]]:
+                raise BundleError(f"{path.name} imports {', '.join(missing)} from {match[2]}, which does not export it.")
+        text = _BESIDE.sub("", text)
+        if other := _OTHER.search(text):
+            raise BundleError(f'{path.name}: "{other[0][:60]}" cannot be joined; import and export by name.')
+        known[path.name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
+        for match in _DECLARED.finditer(text):
+            if (first := owners.setdefault(match[2], path.name)) != path.name:
+                raise BundleError(f"{match[2]} stands in {first} and in {path.name}; joined they are one scope: rename one.")
+        parts.append(f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n")
+    whole = _EXPORTED.sub("", re.sub(r"^export default ", "void ", module, flags=re.MULTILINE))
+    # a name of the scripts may stand in the module too: they have a scope of their own inside of its
+    return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *parts, "})();", "})();\n"])
 
 
 def _names(listed: str) -> list[str]:

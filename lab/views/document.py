@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 
 
-def document(body: str, parts: Mapping[str, str]) -> str:
+def document(body: str, parts: Mapping[str, str], style: str = "<style>@@STYLE@@</style>") -> str:
     """The whole file; `body` goes from the beginning of <main> to the end. Each @@NAME@@ stands for parts["NAME"], which is
-    put in as it is; POLICY, TITLE and STYLE are needed beside those of the body."""
-    html = re.sub(r"@@([A-Z]+)@@", lambda match: parts[match[1]], _HEAD + body)
+    put in as it is; POLICY, TITLE and what `style`, the end of the head, names are needed beside those of the body."""
+    html = re.sub(r"@@([A-Z]+)@@", lambda match: parts[match[1]], _HEAD + style + _BODY + body)
     return html.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -20,7 +20,8 @@ _HEAD = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="@@POLICY@@">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>@@TITLE@@</title>
-<style>@@STYLE@@</style>
+"""
+_BODY = """
 </head>
 <body>
 <main>

@@ -60,18 +60,18 @@ def export_html(
         "step": first if step is None else step,
         "messages": sent,
     }
-    cards = _card(trace, first, last)
+    cards = run_card(trace, first, last)
     if beside is not None:
         title = f"{title}, beside {called(beside.header)}"
         shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
-        cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{_card(beside, 0, len(beside.steps) - 1)}"
+        cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{run_card(beside, 0, len(beside.steps) - 1)}"
     parts = {
         "POLICY": POLICY,
         "TITLE": escaped("DecodeScope: " + title),
-        "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE,
+        "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE + RUN_STYLE,
         "CARD": cards,
-        "TABLE": _table(trace, last, text),
-        "DATA": _data(shown),
+        "TABLE": steps_table(trace, last, text),
+        "DATA": data_of(shown),
         "MODULE": module,
         "START": _START,
     }
@@ -102,12 +102,12 @@ def _without(first: int, last: int, count: int, sent: list[dict[str, Any]]) -> s
     return "" if (first, last) == (0, count - 1) else f"The file was cut to steps {first} to {last} of {count}."
 
 
-def _data(value: Any) -> str:
+def data_of(value: Any) -> str:
     """JSON that no HTML parser can leave: what could end the element is written as codes."""
     return as_json(value).decode().translate(_AS_CODES)
 
 
-def _card(trace: Trace, first: int, last: int) -> str:
+def run_card(trace: Trace, first: int, last: int) -> str:
     """What was run, with what, and how it came out."""
     h, s = trace.header, summarise(trace)
     models = [("target", h.model), *h.lanes.items()]
@@ -139,7 +139,7 @@ def _part(part: dict[str, Any]) -> str:
     return " ".join([str(part.get("name", "?")), *knobs])
 
 
-def _table(trace: Trace, last: int, text: bool) -> str:
+def steps_table(trace: Trace, last: int, text: bool) -> str:
     """The steps for readers without JavaScript."""
     rows, pieces = [], trace.pieces if text else {}
     for step in trace.steps[: min(last + 1, ROWS)]:
@@ -152,16 +152,19 @@ def _table(trace: Trace, last: int, text: bool) -> str:
     return "".join(rows)
 
 
-_STYLE = """
-body { margin: 0; background: var(--bg); color: var(--ink); font: 13px/1.5 var(--sans); }
-@media (prefers-color-scheme: dark) { body { background: #14171c; color: #e6edf3; } }
-main { max-width: 1200px; margin: 0 auto; padding: 24px; }
-main > * { margin-bottom: 24px; }
+# of what stands in RUN
+RUN_STYLE = """
 .card-of-run table, noscript table { border-collapse: collapse; }
 .card-of-run summary { cursor: pointer; }
 .card-of-run th, .card-of-run td, noscript th, noscript td { text-align: left; padding: 2px 16px 2px 0;
   font-weight: 400; vertical-align: top; overflow-wrap: anywhere; }
 .card-of-run th { opacity: .7; white-space: nowrap; }
+"""
+_STYLE = """
+body { margin: 0; background: var(--bg); color: var(--ink); font: 13px/1.5 var(--sans); }
+@media (prefers-color-scheme: dark) { body { background: #14171c; color: #e6edf3; } }
+main { max-width: 1200px; margin: 0 auto; padding: 24px; }
+main > * { margin-bottom: 24px; }
 """
 _START = """
 const { views, step, messages, runs, without } = JSON.parse(document.getElementById("data").textContent);
@@ -171,12 +174,14 @@ for (const message of messages || []) replay.push(message);
 (runs || []).forEach((told, which) => told.forEach((message) => replay.views[which].push(message)));
 replay.seek(runs ? { token: 1 } : step);
 """
-_PAGE = """<div id="scope"></div>
+# the place of the picture, below it what was run, the steps for readers without JavaScript, and what the script reads
+RUN = """<div id="scope"></div>
 <details class="card-of-run"><summary>About this run</summary><table>@@CARD@@</table></details>
 <noscript><table><tr><th>step</th><th>written</th><th>accepted</th><th>ms</th></tr>@@TABLE@@</table></noscript>
 </main>
 <script type="application/json" id="data">@@DATA@@</script>
-<script type="module">
+"""
+_PAGE = f"""{RUN}<script type="module">
 @@MODULE@@
 @@START@@</script>
 </body>

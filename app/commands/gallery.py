@@ -1,0 +1,168 @@
+"""The command `gallery`: recorded runs as a folder of static pages, for a web server or a file manager."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import sentence
+from decodescope.app.runs.examples import examples
+from decodescope.app.runs.families import family, order
+from decodescope.app.runs.tours import tours
+from decodescope.engine.core.progress import Progress
+from decodescope.engine.core.refusal import Refusal
+
+from .output import note, say_json, size
+
+if TYPE_CHECKING:
+    from decodescope.engine.trace import Trace
+    from decodescope.lab.views.gallery import Entry
+
+INDEX = "index"
+PROMPT = 120  # characters of a prompt that tell of a run
+
+
+def gallery(args: argparse.Namespace) -> int:
+    """Write the pages; 1 if a damaged trace was left out."""
+    from decodescope.lab.views.gallery import gallery as write
+
+    paths = places(args.trace)
+    folder, fresh = empty(args.out)
+    left: dict[str, str] = {}  # path -> why it has no page
+    runs = Runs(paths, left)
+    try:
+        pages = write(runs.entries(), folder, order(), runs.damaged)
+        if not pages:
+            why = "; ".join(f"{name}: {reason}" for name, reason in left.items())
+            raise Refusal(f"No trace could be read, so nothing was written. {why}")
+    except BaseException as error:
+        emptied(folder, fresh)
+        if isinstance(error, OSError):
+            raise Refusal(f"{str(folder)[:200]} cannot be written: {error.strerror or error}.") from None
+        raise
+    held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    for name, reason in left.items():
+        note(f"Left out: {name}: {reason}")
+    if args.json:
+        say_json({"out": str(folder), "pages": pages, "bytes": held, "left_out": left})
+    else:
+        print(f"{folder / 'index.html'}: {len(pages)} runs, {size(held)}")
+    return 1 if left else 0
+
+
+def places(names: list[str]) -> list[Path]:
+    """The files of the traces that are named, by path or as an example, each once; of no name those of all examples."""
+    known = {x.name: x.path for x in examples()}
+    files: dict[Path, Path] = {}
+    for name in names or known:
+        path = Path(name).expanduser()
+        try:
+            there = path.is_file()
+        except (OSError, ValueError):
+            there = False
+        if not there and name not in known:
+            there_are = f"examples: {', '.join(known) or 'none here'}"
+            raise Refusal(f"There is no trace {name[:200]} and no example of that name, so nothing was written; {there_are}.")
+        path = path if there else known[name]
+        if path.resolve() in files:
+            note(f"Note: {name} is there twice and gets one page.")
+        files.setdefault(path.resolve(), path)
+    if not files:
+        raise Refusal("No examples are installed here: name the traces (decodescope gallery OUT a.dstrace b.dstrace).")
+    return list(files.values())
+
+
+def empty(name: str) -> tuple[Path, bool]:
+    """The folder for the pages, made if it is not there, and whether it was made."""
+    folder = Path(name).expanduser()
+    try:
+        fresh = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        if next(folder.iterdir(), None) is not None:
+            raise Refusal(f"{name[:200]} is not empty: choose a new folder, or empty this one.")
+    except (OSError, ValueError) as error:
+        raise Refusal(f"The folder {name[:200]} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
+    return folder, fresh
+
+
+def emptied(folder: Path, fresh: bool) -> None:
+    """Take away what was written into a folder that was empty, and the folder if it was made for that."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if fresh:
+        folder.rmdir()
+
+
+class Runs:
+    """The runs of a gallery, opened one after the other; `left` takes in those that cannot be read, path -> why."""
+
+    def __init__(self, paths: list[Path], left: dict[str, str]):
+        self._paths, self._left = paths, left
+        self._taken = {INDEX}
+        self._at = ""
+
+    def entries(self) -> Iterator[Entry]:
+        """Each run, while it is looked at; what is damaged from the beginning is left out."""
+        from decodescope.engine.trace import open_trace
+        from decodescope.engine.trace.limits import TraceError
+
+        with Progress("pages", len(self._paths), "runs") as progress:
+            for path in self._paths:
+                self._at = str(path)
+                try:
+                    trace = open_trace(path)
+                except TraceError as error:
+                    self._left[self._at] = sentence(error)
+                else:
+                    with closing(trace):
+                        if trace.damage:
+                            note(f"Note: {path} is damaged, its page holds what is whole: {trace.damage}")
+                        yield self._entry(trace, path)
+                progress.add()
+
+    def damaged(self, entry: Entry, why: str) -> None:
+        """The trace that is looked at is damaged further on."""
+        self._taken.discard(entry.name)
+        self._left[self._at] = " ".join(why.split())
+
+    def _entry(self, trace: Trace, path: Path) -> Entry:
+        from decodescope.lab.views.gallery import Entry
+
+        head = trace.header
+        example = next((x for x in examples() if x.run == head.run), None)
+        name = path.stem if example is None else example.name
+        kind = family(head)
+        stops: list[dict[str, Any]] = [] if example is None else [stop.record() for stop in tours().get(example.name, ())]
+        return Entry(
+            name=self._free(name),
+            title=name if example is None else example.title,
+            about=beginning(trace) if example is None else example.about,
+            family=kind.title,
+            kind=kind.about,
+            stops=stops,
+            trace=trace,
+        )
+
+    def _free(self, name: str) -> str:
+        """A name for a page that no other has, of the letters a to z, digits and hyphens."""
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "run"
+        free, i = plain, 2
+        while free in self._taken:
+            free, i = f"{plain}-{i}", i + 1
+        self._taken.add(free)
+        return free
+
+
+def beginning(trace: Trace) -> str:
+    """How the prompt of a run begins."""
+    prompt = trace.header.prompt.tolist()[:PROMPT]
+    text = " ".join(trace.text([x for x in prompt if x in trace.pieces]).split())
+    return f"Prompt: {text[:PROMPT]}{'…' if len(text) > PROMPT else ''}" if text else f"Prompt of {len(prompt)} tokens."

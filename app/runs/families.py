@@ -1,0 +1,64 @@
+"""Families: what recorded runs are grouped by: the first part of a method that is not the usual one; drafters by their room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from decodescope.engine.core.component import FOLDERS
+from decodescope.engine.trace.events import Header
+from decodescope.engine.trace.parts import said
+
+METHODS = Path(__file__).resolve().parents[2] / "engine" / "methods"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of method: its name, and in a sentence what it does."""
+
+    title: str
+    about: str
+
+
+# kind of part -> its family, in the order in which a method's parts are asked
+KINDS = {
+    "strategy": Family("Parallel decoding and search", "A step that is not draft and verify: a block that settles, or beams."),
+    "policy": Family("Cache policies", "Which keys and values stay in the cache, and what is lost with the others."),
+    "depth": Family("Early exit", "A pass that runs some of the layers only."),
+    "acceptance": Family("Acceptance rules", "How much of a draft is kept, and whether the distribution stays the target's."),
+    "schedule": Family("Draft length", "How long a draft gets, step by step."),
+    "drafter": Family("Other drafters", "Drafts that the target verifies in one pass."),
+    "sampler": Family("Sampling", "The distribution that a token is drawn from."),
+}
+# room of drafters -> its family
+ROOMS = {
+    "drafters/draft_model": Family("Draft models", "A smaller model drafts, and the target verifies it in one pass."),
+    "drafters/heads": Family("Draft heads", "Small trained nets that draft from the target's own last state."),
+    "drafters/lookup": Family("Copied drafts", "Drafts copied from the prompt or from text seen before, with no model."),
+    "drafters/own_layers": Family("Self-speculation", "The target drafts with some of its layers and verifies with all."),
+}
+PLAIN = Family("Plain decoding", "One token a pass: what all others are held against.")
+
+
+@cache
+def rooms() -> dict[str, str]:
+    """Name of a drafter -> the room that its file lies in, as it stands in ROOMS."""
+    home = METHODS / FOLDERS["drafter"]
+    return {path.stem: f"{home.name}/{path.parent.name}" for path in home.rglob("*.py")}
+
+
+def family(header: Header) -> Family:
+    """The family of a recorded run."""
+    for kind, family in KINDS.items():
+        part = header.method.get(kind)
+        if not isinstance(part, dict) or said(header, kind).get("usual"):
+            continue
+        return ROOMS.get(rooms().get(str(part.get("name")), ""), family) if kind == "drafter" else family
+    return PLAIN
+
+
+def order() -> list[str]:
+    """The titles of all families, as a list of them is read: drafts first."""
+    kinds = ("drafter", "schedule", "acceptance", "policy", "depth", "strategy", "sampler")
+    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in kinds), PLAIN)]

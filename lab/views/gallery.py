@@ -1,0 +1,256 @@
+"""Gallery: recorded runs as a folder of static pages that a web server or a file manager opens, with nothing to install.
+
+An index of the families, a page for each run, and in `web/` the sheet and the scripts that the pages share. What a page draws
+stands in it as data: a browser reads no second file for a page that was opened from disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.trace.parts import called
+from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.whose import text_mark
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import encode
+from decodescope.lab.words.style import count, percent
+from decodescope.lab.words.tokens import escaped, shown_id
+
+from .bundle import WEB, bare, classic
+from .document import document
+from .export import RUN, RUN_STYLE, VIEWS, data_of, run_card, steps_table
+from .thumbnail import thumbnail
+
+# `file:` beside 'self': a page from disk has no origin of its own in every browser. Views place bars by style attributes
+POLICY = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file:; style-src-attr 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+PAGE = 3 << 19  # bytes of a page, 1.5 MiB
+TREES = 1 << 20  # bytes of steps with their trees; those behind come with text and times
+ROOM = 1 << 17  # bytes of a page that are kept for all but the steps
+PARTS = "web"  # the folder of what all pages share
+SCRIPTS = ("theme.js", "index.js", "trace.js")
+FOUND = 2000  # characters of a run's text that the search looks through
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a gallery.
+
+    name: of its page, of the letters a to z, digits and hyphens;  family, kind: title and sentence of its family
+    stops: of its guided tour, {"title", "text", "step", "node"};  trace: opened
+    """
+
+    name: str
+    title: str
+    about: str
+    family: str
+    kind: str
+    stops: Sequence[Mapping[str, Any]]
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What of an entry is kept once its trace is read: its page but for the ways to the others, its line and its picture."""
+
+    entry: Entry
+    page: str
+    line: str
+    picture: str
+
+
+def gallery(
+    entries: Iterable[Entry], folder: Path, families: Sequence[str] = (), damaged: Callable[[Entry, str], None] | None = None
+) -> list[str]:
+    """Write the gallery into `folder`, which is there and empty; the names of its pages. One whose trace is damaged where it is
+    read is left out and given to damaged(entry, sentence); where none is left nothing is written. families: titles in the
+    order in which they stand, others behind."""
+    drawn: list[_Drawn] = []
+    for entry in entries:
+        try:
+            drawn.append(_draw(entry))
+        except TraceError as error:
+            if damaged is None:
+                raise
+            damaged(entry, str(error))
+    if not drawn:
+        return []
+    ranks = {title: i for i, title in enumerate(families)}
+    drawn.sort(key=lambda one: ranks.get(one.entry.family, len(ranks)))
+    shared = folder / PARTS
+    shared.mkdir()
+    for name, text in _shared():
+        _write(shared / name, text)
+    for i, one in enumerate(drawn):
+        ways = [(way, drawn[k].entry) for way, k in (("Previous", i - 1), ("Next", i + 1)) if 0 <= k < len(drawn)]
+        _write(folder / f"{one.entry.name}.html", one.page.replace(_WAYS, "".join(_way(*x) for x in ways), 1))
+    _write(folder / "index.html", _index(drawn))
+    return [one.entry.name for one in drawn]
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _shared() -> Iterator[tuple[str, str]]:
+    """Name and text of the files that all pages share."""
+    sheets = [(WEB / name).read_text(encoding="utf-8") for name in ("scope.css", "walk.css", "gallery.css")]
+    yield "style.css", "".join([*sheets, RUN_STYLE])
+    for name in SCRIPTS[:2]:
+        yield name, f"(() => {{\n{bare((WEB / 'gallery' / name).read_text(encoding='utf-8'))}}})();\n"
+    yield SCRIPTS[2], classic(WEB / "walk.js", WEB / "gallery" / SCRIPTS[2])
+
+
+# ---- the page of a run
+
+
+def _draw(entry: Entry) -> _Drawn:
+    """Read the trace of an entry once. Raises TraceError."""
+    trace, steps = entry.trace, len(entry.trace.steps)
+    sent, last = _fitting(trace)
+    page = document(_TRACE, {
+        "POLICY": POLICY,
+        "TITLE": escaped(f"{entry.title} - DecodeScope gallery"),
+        "NAME": escaped(entry.title),
+        "ABOUT": escaped(entry.about),
+        "FAMILY": escaped(entry.family),
+        "STOPS": _stops(entry),
+        "DAMAGE": f'<p class="damage">{escaped(trace.damage)}</p>' if trace.damage else "",
+        "CARD": run_card(trace, 0, last),
+        "TABLE": steps_table(trace, last, True),
+        "DATA": data_of({"messages": sent, "views": list(VIEWS), "without": _without(sent, last, steps),
+                         "stops": [dict(stop) for stop in entry.stops]}),
+        "WAYS": _WAYS,
+    }, _LINKS)  # fmt: skip
+    return _Drawn(entry, page, _line(entry), thumbnail(sent))
+
+
+def _fitting(trace: Trace) -> tuple[list[dict[str, Any]], int]:
+    """Head, steps and end as far as they fit on a page, and the last step that does."""
+    sent: list[dict[str, Any]] = []
+    spent, last = ROOM, -1
+    for message in messages(trace, plenty=TREES):
+        # text that is no letter grows in a page: a < becomes a code
+        size = len(data_of(message)) + _rows_of(message)
+        if message["kind"] == "step" and spent + size > PAGE:
+            break
+        if message["kind"] == "end" and last < len(trace.steps) - 1:
+            break
+        spent += size
+        last = message.get("i", last)
+        sent.append(message)
+    return sent, last
+
+
+def _rows_of(message: dict[str, Any]) -> int:
+    """Bytes of a step's row in the table for readers without JavaScript, roughly, from above."""
+    return 160 + 40 * len(message["made"]) + 6 * len(encode(message["made"])) if message["kind"] == "step" else 0
+
+
+def _without(sent: Sequence[dict[str, Any]], last: int, steps: int) -> str:
+    """Why trees or steps are missing from a page, in a sentence."""
+    if last < steps - 1:
+        return f"The page holds steps 0 to {last} of {steps}: all would be larger than {PAGE / (1 << 20):g} MiB."
+    if any(x.get("brief") for x in sent):
+        return f"With all trees the page would be larger than {PAGE / (1 << 20):g} MiB."
+    return ""
+
+
+def _stops(entry: Entry) -> str:
+    """The tour as links, each to its step and node."""
+    if not entry.stops:
+        return ""
+    items = "".join(
+        f'<li><a href="#step={int(x["step"])}&amp;node={int(x["node"])}">{escaped(x["title"])}</a> {escaped(x["text"])}</li>'
+        for x in entry.stops
+    )
+    return f'<details class="stops"><summary>The tour as links</summary><ol>{items}</ol></details>'
+
+
+def _way(word: str, entry: Entry) -> str:
+    rel = "prev" if word == "Previous" else "next"
+    return f'<a rel="{rel}" href="{entry.name}.html">{word}<span>: {escaped(entry.title)}</span></a>'
+
+
+# ---- the index
+
+
+def _line(entry: Entry) -> str:
+    """The run in the list of its family."""
+    trace, head = entry.trace, entry.trace.header
+    s = summarise(trace)
+    numbers = [f"{count(s.tokens)} tokens", f"{s.tau:.2f} per pass"]
+    if s.acceptance is not None:
+        numbers.append(f"{percent(s.acceptance)} accepted")
+    if entry.stops:
+        numbers.append(f"tour of {len(entry.stops)} stops")
+    text = " ".join(shown_id(token, trace.pieces) for token in trace.tokens[: FOUND // 4])[:FOUND]
+    tour = " ".join(f"{x['title']} {x['text']}" for x in entry.stops)
+    words = (entry.title, entry.about, entry.family, entry.kind, called(head), head.model.get("name", ""), text_mark(head))
+    sought = " ".join(map(str, [*words, tour, text])).lower()
+    return (
+        f'<li data-find="{escaped(sought)}"><a href="{entry.name}.html">{escaped(entry.title)}</a>'
+        f'<p>{escaped(entry.about)}</p><p class="quiet">{escaped(", ".join([called(head), *numbers]))}</p></li>'
+    )
+
+
+def _index(drawn: Sequence[_Drawn]) -> str:
+    families: dict[str, list[_Drawn]] = {}
+    for one in drawn:
+        families.setdefault(one.entry.family, []).append(one)
+    parts = {
+        "POLICY": POLICY,
+        "TITLE": "DecodeScope gallery",
+        "FAMILIES": "".join(map(_family, families.values())),
+    }
+    return document(_INDEX, parts, _LINKS)
+
+
+def _family(runs: Sequence[_Drawn]) -> str:
+    first = runs[0]
+    return (
+        f'<section class="family"><a class="picture" href="{first.entry.name}.html" tabindex="-1" aria-hidden="true">'
+        f"{first.picture}</a><div><h2>{escaped(first.entry.family)}</h2><p>{escaped(first.entry.kind)}</p>"
+        f"<ul>{''.join(x.line for x in runs)}</ul></div></section>"
+    )
+
+
+_WAYS = "<!-- ways -->"
+_LINKS = f"""<link rel="stylesheet" href="{PARTS}/style.css">
+<script src="{PARTS}/theme.js"></script>"""
+_LOGO = """<svg class="ds-logo" viewBox="0 0 30 22" width="30" height="22" aria-hidden="true"><path class="off" d="M4,6H24"/>
+<path class="on" d="M4,6H9Q12,6 12,9V14Q12,17 15,17H25"/><rect class="root" x="1" y="3" width="6" height="6"/>
+<circle class="no" cx="24" cy="6" r="3.5"/><circle class="yes" cx="25" cy="17" r="3.5"/></svg>"""
+_MOON = """<button type="button" id="theme" aria-label="light or dark" title="light or dark"><svg viewBox="0 0 16 16" width="16"
+height="16" aria-hidden="true"><path d="M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z"/></svg></button>"""
+_TRACE = f"""<header class="top"><a class="brand" href="index.html">{_LOGO}<span>Gallery</span></a>
+<nav>@@WAYS@@</nav>{_MOON}</header>
+<h1>@@NAME@@</h1>
+<p class="about">@@ABOUT@@ <span class="quiet">@@FAMILY@@</span></p>
+@@DAMAGE@@<div id="tour"></div>
+@@STOPS@@
+{RUN}<script src="{PARTS}/trace.js"></script>
+</body>
+</html>
+"""
+_INDEX = f"""<header class="top"><span class="brand">{_LOGO}<span>DecodeScope gallery</span></span>{_MOON}</header>
+<h1>How fast decoding works, step by step</h1>
+<p class="about">Recorded runs of real models: what was drafted, what was kept and why, what the cache held, what each step
+cost.</p>
+<p class="search"><input type="search" id="find" placeholder="Method, idea, word of a text" aria-label="Search the runs"
+autocomplete="off" spellcheck="false">
+<button type="button" class="ds-button" id="moving" aria-pressed="false">Stop the pictures</button>
+<span id="none" role="status" class="quiet"></span></p>
+<div class="families">@@FAMILIES@@</div>
+</main>
+<script src="{PARTS}/index.js"></script>
+</body>
+</html>
+"""

@@ -1,0 +1,22 @@
+/* theme: light or dark before anything is drawn, as it was chosen here, or as the system has it. It is read on its own,
+ * in the head of every page of a gallery. */
+const THEME = "decodescope-theme", system = matchMedia("(prefers-color-scheme: dark)");
+const kept = () => {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null; // forbidden
+  }
+};
+const paint = () =>
+  document.documentElement.classList.toggle("dark", kept() ? kept() === "dark" : system.matches);
+
+paint();
+system.addEventListener("change", paint);
+addEventListener("DOMContentLoaded", () =>
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = document.documentElement.classList.toggle("dark");
+    try {
+      localStorage.setItem(THEME, dark ? "dark" : "light");
+    } catch {} // full, or forbidden: then it is not kept
+  }));
