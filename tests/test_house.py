@@ -40,7 +40,7 @@ FLOORS = (
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
     *("scope", "address", "phase", "runs", "landing", "walk", "tour", "going", "picture", "save", "file", "prompts"),
-    *("nextrun", "halted", "openings", "distribution", "given"),
+    *("nextrun", "halted", "openings", "distribution", "given", "when"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "arrive"),
     "gallery",

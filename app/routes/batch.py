@@ -3,6 +3,7 @@
 POST /ds/prompts           {"text", "file"} or {"bench"}, as app/runs/prompts.py reads them: how many there are of which kinds
 POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new", "models"}: begins the runs; method is a
                            preset, settings as text, or the id of a recorded run, which has its models by itself
+GET  /ds/batch             all batches, the newest first, without their prompts; also those of a server before this one
 GET  /ds/batch/ID          where they stand: k of n, tokens, and each prompt with its run or why it was refused
 POST /ds/batch/ID/stop     ends them; what was recorded stays
 """
@@ -19,7 +20,7 @@ from fastapi.responses import Response
 
 from decodescope.app.http.body import body_of
 from decodescope.app.refusal import Refused
-from decodescope.app.runs.batch import MOST, Batch, Batches
+from decodescope.app.runs.batch import MOST, Batches
 from decodescope.app.runs.lineup import choice_of, models_of
 from decodescope.app.runs.play import RUN, Choice, Play
 from decodescope.app.runs.prompts import asked, offered
@@ -33,7 +34,7 @@ BODY = 16 << 20  # bytes of a set of prompts
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
-    batches = Batches()
+    batches = Batches(play)
 
     @api.post("/ds/prompts")
     async def prompts(request: Request) -> Response:
@@ -45,19 +46,22 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         said = await body_of(request, BODY)
 
         def work() -> dict[str, Any]:
-            choice = _choice(play, said)
-            return batches.add(Batch(play, choice, asked(said, MOST))).begin().record()
+            return batches.start(_choice(play, said), asked(said, MOST)).record()
 
         return answer(await asyncio.to_thread(work))
 
+    @api.get("/ds/batch")
+    async def listed() -> Response:
+        return answer({"batches": await asyncio.to_thread(batches.listed)})
+
     @api.get("/ds/batch/{name}")
     async def state(name: str) -> Response:
-        return answer(await asyncio.to_thread(lambda: batches.of(name).record()))
+        return answer(await asyncio.to_thread(batches.record, name))
 
     @api.post("/ds/batch/{name}/stop")
     async def stop(name: str) -> Response:
-        await asyncio.to_thread(lambda: batches.of(name).stop())
-        return answer(await asyncio.to_thread(lambda: batches.of(name).record()))
+        await asyncio.to_thread(batches.stop, name)
+        return answer(await asyncio.to_thread(batches.record, name))
 
 
 def _choice(play: Play, said: dict[str, Any]) -> Choice:

@@ -3,19 +3,22 @@ between them, and what was recorded stays when the batch is stopped."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
-from collections import OrderedDict
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
+from decodescope.engine.trace.parts import called
 
 from .aside import has_chat
 from .channel import Channel
-from .composed import Choice
+from .composed import Choice, admit_numbers
+from .kept import Kept, Works
 from .play import Full, Play
 from .prompts import Prompt
 
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from decodescope.engine.method import Method
 
 MOST = 128  # prompts of a batch, and runs of one report
-KEPT = 16  # batches in memory
+REMEMBERED = 16  # batches in memory
+GONE = "This batch is not here any more; its runs are in the Library."
 AGAIN = 0.25  # seconds until a place in a full queue is asked for again
 
 
@@ -62,13 +66,17 @@ def row_of(play: Play, prompt: Prompt, choice: Choice, i: int) -> Row:
 
 
 class Turns:
-    """Runs that are queued one after the other, each when the one before it is over."""
+    """Runs that are queued one after the other, each when the one before it is over; the record is kept with every one."""
 
-    def __init__(self, play: Play, rows: Sequence[Row]):
-        self.id, self.play, self.rows = secrets.token_hex(8), play, [*rows]
+    def __init__(self, play: Play, rows: Sequence[Row], kept: Kept):
+        self.id, self.play, self.rows, self.kept = secrets.token_hex(8), play, [*rows], kept
         self.over = False
         self._halt = threading.Event()
         self._going = threading.Lock()  # whoever begins a run, or ends it
+
+    def record(self) -> dict[str, Any]:
+        """What came out so far, as plain data."""
+        raise NotImplementedError
 
     def begin(self) -> Self:
         """Begin, in a thread that waits for each run."""
@@ -97,11 +105,16 @@ class Turns:
                 if self._halt.is_set():
                     return
                 self._run(row)
+                self._keep()
         finally:
-            self._closed()
+            self.over = True
+            self._keep()
 
-    def _closed(self) -> None:
-        self.over = True
+    def _keep(self) -> None:
+        """Keep the record, once a run is over."""
+        if any(row.over for row in self.rows):
+            with contextlib.suppress(OSError):  # a disk that is full: it is still told from memory
+                self.kept.write(self.id, self.record())
 
     def _run(self, row: Row) -> None:
         """Run one prompt, and wait for its end."""
@@ -126,48 +139,61 @@ class Turns:
 
 
 class Batch(Turns):
-    """The runs of one choice on prompts; number i has the i-th seed behind the choice's. Raises Refused for a method that
-    cannot run here or that drafts nothing."""
+    """The runs of one choice on prompts; number i has the i-th seed behind the choice's. Raises Refused for numbers out of
+    range, and for a method that cannot run here or that drafts nothing."""
 
-    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt]):
+    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt], kept: Kept):
+        admit_numbers(choice)
         composed = play.compose(choice)
         if composed.why or composed.method is None:
             raise Refused(composed.why)
         if not drafts(composed.method):
             raise Refused("This method drafts nothing, so no draft can be rejected: choose one that drafts.")
-        super().__init__(play, [row_of(play, prompt, choice, i) for i, prompt in enumerate(prompts)])
+        self.at = time.time()
+        super().__init__(play, [row_of(play, prompt, choice, i) for i, prompt in enumerate(prompts)], kept)
 
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
-        which are those with a step that did not fail"""
+        which are those with a step that did not fail;  called: its method, once a run has begun;  at: when it began, s"""
         over = self.over  # first: where it is, all rows are in what follows
         runs = [x.channel.run for x in self.rows if x.channel and x.channel.count and x.over and not x.why]
         rows = [row.record() for row in self.rows]
         done = sum(x.over for x in self.rows)
         tokens = sum(x["tokens"] for x in rows)
         counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.stopped}
-        return {"id": self.id, **counts, "rows": rows, "runs": runs}
+        begun = (x.channel.wire.header for x in self.rows if x.channel is not None and x.channel.wire is not None)
+        name = next((called(header) for header in begun), "")
+        return {"id": self.id, "called": name, "at": self.at, **counts, "rows": rows, "runs": runs}
 
 
 class Batches:
-    """The batches of a server, by id; of those that are over the oldest go."""
+    """The batches of a lab."""
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, Batch] = OrderedDict()
+    def __init__(self, play: Play):
+        self._play, self._works = play, Works[Batch](Kept(play.folder / "batches"), REMEMBERED)
 
-    def add(self, batch: Batch) -> Batch:
-        """Remember a batch."""
-        self._known[batch.id] = batch
-        for old in list(self._known)[:-KEPT]:
-            if self._known[old].over:
-                del self._known[old]
-        return batch
+    def start(self, choice: Choice, prompts: Sequence[Prompt]) -> Batch:
+        """Begin a batch. Raises Refused."""
+        batch = Batch(self._play, choice, prompts, self._works.kept)
+        return self._works.add(batch.id, batch.begin())
 
-    def of(self, name: str) -> Batch:
-        """The batch of that id. Raises Refused."""
-        if name not in self._known:
-            raise Refused("This batch is not here any more; its runs are in the Library.")
-        return self._known[name]
+    def record(self, name: str) -> dict[str, Any]:
+        """Where the batch of that id stands. Raises Refused where it is not here."""
+        record = self._works.record(name)
+        if record is None:
+            raise Refused(GONE)
+        return record
+
+    def stop(self, name: str) -> None:
+        """End the batch of that id, where it goes on."""
+        self._works.stop(name)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """All batches, the newest first, without their rows, but how the first of them begins."""
+        return [
+            {**{key: value for key, value in record.items() if key != "rows"}, "begins": record["rows"][0]["begins"]}
+            for record in sorted(self._works.records(), key=lambda x: -x["at"])
+        ]
 
 
 def _tokens(channel: Channel) -> int:

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from decodescope.app.limits import SEEDS
+from decodescope.app.refusal import Refused
 from decodescope.engine.core.arguments import choice as one_of
 from decodescope.engine.trace.events import LEVELS, Level
 
 if TYPE_CHECKING:
     from decodescope.engine.method import Method
+
+MOST_NEW = 4096  # new tokens of one run on the page
 
 
 @dataclass
@@ -34,6 +38,16 @@ class Choice:
     def recorded(self) -> Level:
         """The level, if there is one of that name; raises ParamError."""
         return cast("Level", one_of(self.level, "level", LEVELS))
+
+
+def admit_numbers(choice: Choice) -> None:
+    """Raise Refused where the new tokens or the seed of a choice are out of range."""
+    if not 1 <= choice.max_new <= MOST_NEW:
+        given = "a box without a whole number" if choice.max_new == -1 else choice.max_new
+        raise Refused(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")
+    if not 0 <= choice.seed <= SEEDS:
+        given = "a box without a whole number" if choice.seed == -1 else choice.seed
+        raise Refused(f"Seed = {given}: must lie in [0, {SEEDS}].")
 
 
 @dataclass(frozen=True)

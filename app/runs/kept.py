@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 NAME = re.compile(r"[0-9a-f]{16}")
 MOST = 256  # of a kind; the oldest goes
@@ -37,3 +38,62 @@ class Kept:
         except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None
+
+    def names(self) -> list[str]:
+        """The records that there are."""
+        return [path.stem for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem)]
+
+
+class Work(Protocol):
+    """What goes on over several runs, and is kept."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """What came out so far, as plain data."""
+        ...
+
+    def stop(self) -> None:
+        """End it; what came out stays."""
+        ...
+
+
+One = TypeVar("One", bound=Work)
+
+
+class Works(Generic[One]):
+    """Works of one kind, by id: those that go on or have just ended in memory, at most about `most`, those before as they were
+    kept."""
+
+    def __init__(self, kept: Kept, most: int):
+        self.kept = kept
+        self._most, self._known = most, OrderedDict[str, One]()
+
+    def add(self, name: str, work: One) -> One:
+        """Remember a work."""
+        self._known[name] = work
+        for old in list(self._known)[: -self._most]:
+            if self._known[old].over:
+                del self._known[old]
+        return work
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        """What came out of the work of that id so far; of one whose server ended meanwhile, what it left, as stopped. None
+        where it is not here."""
+        if name in self._known:
+            return self._known[name].record()
+        record = self.kept.read(name)
+        return record and {**record, **({} if record.get("over") else {"over": True, "stopped": True})}
+
+    def stop(self, name: str) -> None:
+        """End the work of that id, where it goes on."""
+        if name in self._known:
+            self._known[name].stop()
+
+    def records(self) -> list[dict[str, Any]]:
+        """All of them."""
+        names = dict.fromkeys([*self._known, *self.kept.names()])
+        return [record for name in names if (record := self.record(name)) is not None]

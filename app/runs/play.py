@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from decodescope.app.limits import SEEDS, Limits
+from decodescope.app.limits import Limits
 from decodescope.app.places import tidy
 from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
@@ -18,7 +18,7 @@ from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.pieces import join
 
 from .channel import Channel
-from .composed import Choice, Composed
+from .composed import MOST_NEW, Choice, Composed, admit_numbers
 from .examples import examples
 from .files import Files
 from .given import Given, given
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
 
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
-MOST_NEW = 4096  # new tokens of one run on the page
 PROMPT = 1 << 20  # characters of a prompt
 WORDS = 12  # tokens of a prompt that tell its run from others
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
@@ -151,12 +150,7 @@ class Play(Shelf):
             raise Refused("Write a prompt first: the text that the model goes on with.")
         if len(choice.prompt) > PROMPT:
             raise Refused(f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it.")
-        if not 1 <= choice.max_new <= MOST_NEW:
-            given = "a box without a whole number" if choice.max_new == -1 else choice.max_new
-            raise Refused(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")
-        if not 0 <= choice.seed <= SEEDS:
-            given = "a box without a whole number" if choice.seed == -1 else choice.seed
-            raise Refused(f"Seed = {given}: must lie in [0, {SEEDS}].")
+        admit_numbers(choice)
         composed = self.compose(choice) if method is None else Composed(choice, method, "")
         if composed.method is None or composed.why:
             raise Refused(composed.why)
@@ -444,4 +438,4 @@ class _Tidy:
         tidy(self.folder, self.most << 20)
 
 
-__all__ = ["GONE", "Choice", "Play", "Refused", "further", "told"]
+__all__ = ["GONE", "MOST_NEW", "Choice", "Play", "Refused", "further", "told"]

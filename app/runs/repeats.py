@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +14,7 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.lab.views.contrast import prompts_equal
 
 from .channel import Channel
-from .kept import Kept
+from .kept import Kept, Works
 from .play import MOST_NEW, Play, further
 from .recipe import recorded
 
@@ -120,6 +119,11 @@ class Repeat:
         self.job = play.work(cast("Session", self))  # of a session the worker asks no more than stands above
         return self
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.end is not None or (self.job is not None and self.job.over)
+
     def stop(self) -> None:
         """End after the call that is being made."""
         self.stopping = True
@@ -142,7 +146,7 @@ class Repeat:
         each = [(run, rates[:n], same) for run, rates, same in zip(self.runs, self._rates, self._same, strict=True)]
         whole = n >= 2 and all(all(rates) for _, rates, _ in each)
         record: dict[str, Any] = {"id": self.run_id, "rounds": n, "times": self.times, "sure": SURE}
-        record["over"] = self.end is not None or (job is not None and job.over)
+        record["over"] = self.over
         record["status"] = "queued" if job is None else job.status
         record["message"] = "" if job is None else job.message
         record["runs"] = [{"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each]
@@ -154,29 +158,23 @@ class Repeat:
 
 
 class Repeats:
-    """The repeats of a lab: those that go on or have just ended in memory, those before as they were kept."""
+    """The repeats of a lab."""
 
     def __init__(self, play: Play):
-        self._play, self._kept = play, Kept(play.folder / "repeats")
-        self._known: OrderedDict[str, Repeat] = OrderedDict()
+        self._play, self._works = play, Works[Repeat](Kept(play.folder / "repeats"), REMEMBERED)
 
     def start(self, channels: Sequence[Channel], times: int) -> Repeat:
         """Queue repeats of these runs. Raises Refused."""
-        one = Repeat(self._play, channels, times, self._kept).begin(self._play)
-        self._known[one.run_id] = one
-        for old in list(self._known)[:-REMEMBERED]:
-            if self._known[old].end is not None:
-                del self._known[old]
-        return one
+        one = Repeat(self._play, channels, times, self._works.kept)
+        return self._works.add(one.run_id, one.begin(self._play))
 
     def record(self, name: str) -> dict[str, Any] | None:
         """What came out of the repeats of that id so far; None where they are not here."""
-        return self._known[name].record() if name in self._known else self._kept.read(name)
+        return self._works.record(name)
 
     def stop(self, name: str) -> None:
         """End the repeats of that id, where they go on."""
-        if name in self._known:
-            self._known[name].stop()
+        self._works.stop(name)
 
 
 def _first(channel: Channel) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -19,8 +18,8 @@ from decodescope.lab.decision.table import safe
 
 from .batch import Row, Turns, row_of
 from .channel import Channel
-from .composed import Choice
-from .kept import Kept
+from .composed import Choice, admit_numbers
+from .kept import Kept, Works
 from .lineup import LETTERS
 from .play import Play
 from .prompts import Prompt
@@ -47,27 +46,22 @@ class Cell:
 
 class PromptSet(Turns):
     """The runs of several choices on prompts: on each prompt all of them with one seed, and who begins moves on, so that what
-    else the machine does meets them all. The record is kept when they are over. Raises Refused."""
+    else the machine does meets them all. Raises Refused."""
 
     def __init__(self, play: Play, choices: Sequence[Choice], prompts: Sequence[Prompt], kept: Kept):
         for letter, choice in zip(LETTERS, choices, strict=False):
+            admit_numbers(choice)
             if why := play.compose(choice).why:
                 raise Refused(f"Method {letter}: {why}")
-        self._kept = kept
         self._lines = [[row_of(play, prompt, choice, i) for choice in choices] for i, prompt in enumerate(prompts)]
         self._cells: dict[int, tuple[Cell, list[int]]] = {}  # id of a row -> its figures and tokens
         turns = [line[i % len(line) :] + line[: i % len(line)] for i, line in enumerate(self._lines)]
-        super().__init__(play, [row for line in turns for row in line])
+        super().__init__(play, [row for line in turns for row in line], kept)
 
     def ended(self, row: Row) -> None:
         """Read the figures of a run that is over."""
         if row.channel is not None and not row.why and row.channel.count and not self.stopped:
             self._cells[id(row)] = _cell(row.channel)
-
-    def _closed(self) -> None:
-        super()._closed()
-        if self._cells:
-            self._kept.write(self.id, self.record())
 
     def record(self) -> dict[str, Any]:
         """What came out so far, as plain data.
@@ -124,32 +118,26 @@ def summed(lines: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
 
 
 class Sets:
-    """The sets of a lab: those that go on or have just ended in memory, those before as they were kept."""
+    """The sets of a lab."""
 
     def __init__(self, play: Play):
-        self._play, self._kept = play, Kept(play.folder / "sets")
-        self._known: OrderedDict[str, PromptSet] = OrderedDict()
+        self._play, self._works = play, Works[PromptSet](Kept(play.folder / "sets"), REMEMBERED)
 
     def start(self, choices: Sequence[Choice], prompts: Sequence[Prompt]) -> PromptSet:
         """Begin a set. Raises Refused."""
-        one = PromptSet(self._play, choices, prompts, self._kept).begin()
-        self._known[one.id] = one
-        for old in list(self._known)[:-REMEMBERED]:
-            if self._known[old].over:
-                del self._known[old]
-        return one
+        one = PromptSet(self._play, choices, prompts, self._works.kept)
+        return self._works.add(one.id, one.begin())
 
     def record(self, name: str) -> dict[str, Any]:
         """What came out of the set of that id so far. Raises Refused where it is not here."""
-        record = self._known[name].record() if name in self._known else self._kept.read(name)
+        record = self._works.record(name)
         if record is None:
             raise Refused(GONE)
         return record
 
     def stop(self, name: str) -> None:
         """End the set of that id, where it goes on."""
-        if name in self._known:
-            self._known[name].stop()
+        self._works.stop(name)
 
 
 def as_csv(record: dict[str, Any]) -> str:

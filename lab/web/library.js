@@ -4,6 +4,7 @@ import { button, grouped, h, plural, size, two } from "./scope.js";
 import { ask, example, open, shown, inWords } from "./runs.js";
 import { current, fragment, go, panel } from "./address.js";
 import { going } from "./going.js";
+import { when } from "./when.js";
 import { guide } from "./tour.js";
 
 const LARGEST = 64; // MiB of a file that is added
@@ -16,16 +17,6 @@ const live = going({
   wanted: () => current() === "library",
   show: (id) => (open(id), go("lab")),
 });
-
-/** A time as people say it: today 14:05, Monday, 3 Feb. */
-const when = (seconds) => {
-  const at = new Date(1000 * seconds),
-    days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(at).setHours(0, 0, 0, 0)) / 86400000);
-  const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  if (days < 2) return `${["today", "yesterday"][Math.max(0, days)]} ${time}`;
-  return at.toLocaleDateString("en-GB",
-    days < 7 ? { weekday: "long" } : { day: "numeric", month: "short", ...(days > 300 ? { year: "numeric" } : {}) });
-};
 
 export function page(element) {
   let rows = [], held = null, chosen = [], words = "", renaming = null, turn = 0;

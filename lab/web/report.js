@@ -41,7 +41,7 @@ export function page(element) {
       h("header", null, h("h1", null, "Where drafts die"),
         h("span", { class: "quiet" }, "runs of one method, counted together"),
         h("span", { class: "ways" }, running.opener)),
-      running.element, groups, notice),
+      running.element, running.earlier, groups, notice),
     out
   );
 

@@ -82,6 +82,25 @@ def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play
     assert client.get(f"/ds/compare/set/{name}/table.exe").status_code == 404
 
 
+def test_what_a_set_has_so_far_is_kept_with_every_run(client: TestClient, play: Any) -> None:
+    play.pausing = True  # each run stands before its first step
+
+    def standing() -> list[Any]:
+        return [x for x in play.channels().values() if x.status == "paused"]
+
+    name = begun(client, text="one\ntwo").json()["id"]
+    first = eventually(standing)[0]
+    assert not (play.folder / "sets" / f"{name}.json").exists()
+    play.act(first, "resume")
+    eventually((play.folder / "sets" / f"{name}.json").is_file)
+    eventually(standing)
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
+        record = later.get(f"/ds/compare/set/{name}").json()
+    assert record["over"] and record["stopped"] and record["done"] == 1 and record["lines"][0]["cells"][0]["tokens"] == 12
+    client.post(f"/ds/compare/set/{name}/stop")
+    ended(client, name)
+
+
 def test_a_stop_keeps_what_was_recorded(client: TestClient, play: Any) -> None:
     name = begun(client, new=400, text="one\ntwo\nthree\nfour").json()["id"]
     eventually(lambda: client.get(f"/ds/compare/set/{name}").json()["done"] >= 1)
@@ -100,6 +119,8 @@ def test_a_stop_keeps_what_was_recorded(client: TestClient, play: Any) -> None:
         ({"text": ""}, "no prompt in the text"),
         ({"text": "x\n" * (MOST + 1)}, f"more than {MOST}"),
         ({"seed": -1}, "The seed"),
+        ({"seed": 1 << 53}, "Seed = "),
+        ({"new": 5000}, "New tokens = 5000"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(client: TestClient, said: dict[str, Any], says: str) -> None:

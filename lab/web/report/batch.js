@@ -4,6 +4,7 @@ import { button, h, plural } from "../scope.js";
 import { ask, inWords, ofModels, shown as lab } from "../runs.js";
 import { current, fragment } from "../address.js";
 import { prompts } from "../prompts.js";
+import { earlier } from "./earlier.js";
 
 const AGAIN = 500; // ms between two looks at how far it is
 
@@ -57,6 +58,8 @@ export function batch({ methods, reported, moved }) {
   const element = h("section", { class: "panel", hidden: "" }, h("h2", null, "Run a method on prompts"), form, notice,
     far.element);
 
+  const others = earlier(reported), listed = () => others.read().catch(refuse);
+
   async function offered() {
     const presets = (await ask(ofModels("/ds/compare"))).presets.filter((one) => !one.why);
     const was = method.value, group = (label, rows) =>
@@ -82,6 +85,7 @@ export function batch({ methods, reported, moved }) {
         if (record.over) {
           id = null;
           moved();
+          listed();
           if (record.runs.length && current() === "report") reported(record.runs);
           return;
         }
@@ -124,9 +128,11 @@ export function batch({ methods, reported, moved }) {
   return {
     element,
     opener,
+    earlier: others.element,
     id: () => id,
     /** The page is looked at again, and its address names this batch, or none. */
     shown(name) {
+      listed();
       const wanted = name || id;
       if (!wanted) return;
       if (element.hidden) show(true);

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from toylab import Words, finished, occupied, speculative
+from toylab import HERE, Words, finished, guarded, occupied, speculative
 from waiting import eventually
 
 from decodescope.app.runs.batch import MOST
@@ -94,6 +95,10 @@ def test_kinds_are_counted_before_they_are_chosen(client: TestClient) -> None:
         ({"method": None}, "Send "),
         ({"seed": "5"}, "Send "),
         ({"new": True}, "Send "),
+        ({"new": 0}, "New tokens = 0: must lie in [1, 4096]"),
+        ({"new": 5000}, "New tokens = 5000: must lie in [1, 4096]"),
+        ({"seed": -1}, "Seed = "),
+        ({"seed": 1 << 53}, "Seed = "),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(client: TestClient, said: dict[str, Any], says: str) -> None:
@@ -101,9 +106,34 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(client: TestClient, said: d
     assert answer.status_code == 422 and says in answer.json()["error"] and answer.json()["error"].endswith(".")
 
 
-def test_bad_numbers_are_told_of_each_prompt(client: TestClient) -> None:
-    record = ended(client, begun(client, new=0, text="x").json()["id"])
-    assert record["rows"][0]["why"].startswith("New tokens = 0") and record["runs"] == []
+def test_batches_and_their_reports_are_listed_by_a_later_server(client: TestClient, play: Any) -> None:
+    names = [begun(client, text=text).json()["id"] for text in ("one\ntwo", "three")]
+    records = [ended(client, name) for name in names]
+    eventually(lambda: len(list((play.folder / "batches").glob("*.json"))) == 2)
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
+        rows = later.get("/ds/batch").json()["batches"]
+        again = later.get(f"/ds/batch/{names[0]}").json()
+        lead = later.get("/ds/report", params={"runs": ",".join(rows[1]["runs"])}).json()["lead"]
+    assert [(x["id"], x["of"], x["begins"], x["stopped"]) for x in rows] == [
+        (names[1], 1, "three", False),
+        (names[0], 2, "one", False),
+    ]
+    assert rows[1]["called"] == "draft model + temperature" and rows[1]["at"] <= rows[0]["at"]
+    assert again == records[0] and lead[0].startswith("2 runs of toy")
+
+
+def test_a_batch_whose_server_died_is_told_as_stopped_with_what_it_left(client: TestClient, play: Any) -> None:
+    with occupied(play):
+        name = begun(client, text="one\ntwo").json()["id"]
+        assert client.get(f"/ds/batch/{name}").json()["done"] == 0
+        assert not (play.folder / "batches" / f"{name}.json").exists(), "nothing came of it yet"
+    ended(client, name)
+    file = play.folder / "batches" / f"{name}.json"
+    left = eventually(lambda: file.is_file() and (record := json.loads(file.read_bytes()))["over"] and record)
+    file.write_text(json.dumps({**left, "over": False, "done": 1, "runs": left["runs"][:1]}))
+    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
+        record = later.get(f"/ds/batch/{name}").json()
+    assert (record["over"], record["stopped"], record["done"], len(record["runs"])) == (True, True, 1, 1)
 
 
 def test_a_batch_that_is_not_here_is_said_to_be_gone(client: TestClient) -> None:

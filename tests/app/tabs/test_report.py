@@ -15,6 +15,7 @@ from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.examples import examples
+from decodescope.app.runs.kept import Kept
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
@@ -253,6 +254,21 @@ def test_a_batch_is_found_again_by_its_address_and_stopped(paused: Lab) -> None:
     page.wait_for_selector(".progress:has-text('0 recorded'), .progress:has-text('stopped, ')")
     assert page.locator(".progress .ds-button").is_hidden() and "1 of 2 prompts" in page.locator(".progress").inner_text()
     page.wait_for_function("!location.hash.includes('batch=')")
+
+
+@browsed
+def test_batches_are_listed_each_with_its_report(lab: Lab) -> None:
+    play = lab.play
+    runs = [finished(play, prompt=x, max_new=9).run for x in ("one", "two")]
+    record = {"id": "cd" * 8, "called": "draft model", "at": 1.0, "of": 3, "done": 2, "tokens": 18, "over": False}
+    rows = [{"begins": "one <b>", "run": run} for run in runs]
+    Kept(play.folder / "batches").write("cd" * 8, {**record, "stopped": False, "rows": rows, "runs": runs})
+    page = lab.open("/#report", ready=False)
+    page.locator(".earlier summary").click()
+    line = page.locator(".earlier li", has_text="2 of 3 prompts, 18 tokens, stopped, “one <b>” first, 1 Jan 1970")
+    line.get_by_role("button", name="report on 2 runs of draft model").click()
+    page.wait_for_selector("#ds-page-report .lead p >> text=2 runs of toy")
+    assert f"of={','.join(runs)}" in page.evaluate("location.hash")
 
 
 @browsed
