@@ -40,14 +40,14 @@ def told(session) -> list[tuple[int, dict]]:
 
 @torch.inference_mode()
 def matchness(decoder: Decoder, text: list[int], skip: Skip, start: int, window: int) -> float:
-    """By definition, one place at a time, each in a cache of its own."""
-    hits = 0
+    """By definition, one place at a time, each behind a cache that holds what stands before the window."""
+    hits, cache = 0, KVCache(decoder.spec, dtype=decoder.dtype)
+    if start:
+        decoder.forward(Feed.causal(text[:start], 0), cache)
+        cache.commit(range(start))
     for end in range(start + 1, start + window + 1):
-        cache = KVCache(decoder.spec, dtype=decoder.dtype)
-        if start:
-            decoder.forward(Feed.causal(text[:start], 0), cache)
-            cache.commit(range(start))
         logits = decoder.forward(Feed.causal(text[start:end], start), cache, skip=skip)[0, -1]
+        cache.rollback()
         hits += int(logits.argmax()) == text[end]
     return hits / window
 
