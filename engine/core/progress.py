@@ -1,7 +1,8 @@
 """Progress: what takes longer than a second says its phase, how far it is where that is known, and for how long it has gone on.
 
-A bar of tqdm, in a terminal on standard error, in a notebook in its cell; it goes away when the work is done. Where standard
-error is no terminal nothing is shown; DECODESCOPE_PROGRESS=1 shows it there too, =0 nowhere.
+A bar of tqdm, in a terminal on standard error, in a notebook in its cell; it goes away when the work is done, from the cell's
+outputs as well: a notebook that is saved and opened again would say there that a widget is missing. Where standard error is
+no terminal nothing is shown; DECODESCOPE_PROGRESS=1 shows it there too, =0 nowhere.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ SILENT_S = 1.0  # seconds of work that say nothing
 SETTING = "DECODESCOPE_PROGRESS"
 
 
+def in_notebook() -> bool:
+    """Whether a kernel runs this."""
+    return "ipykernel.zmqshell" in sys.modules
+
+
 def shown() -> bool:
     """Whether progress is shown here."""
     if (asked := os.environ.get(SETTING)) in ("0", "1"):
         return asked == "1"
-    return "ipykernel.zmqshell" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
 
 
 class Progress:
@@ -35,6 +41,7 @@ class Progress:
         self.phase, self.total, self.unit, self.done = phase, total, unit, 0
         self._began = time.perf_counter()
         self._bar: Any = None
+        self._output: Any = None  # where a notebook shows it
         self._shown = shown()
 
     def __enter__(self) -> Progress:
@@ -57,11 +64,18 @@ class Progress:
     def _begun(self) -> Any:
         from tqdm.auto import tqdm
 
-        bar = tqdm(total=self.total, desc=self.phase, unit=f" {self.unit}", leave=False, dynamic_ncols=True, file=sys.stderr)
+        more: dict[str, Any] = {"display": False} if in_notebook() else {"file": sys.stderr, "dynamic_ncols": True}
+        bar = tqdm(total=self.total, desc=self.phase, unit=f" {self.unit}", leave=False, **more)
         bar.start_t -= time.perf_counter() - self._began
+        if in_notebook():
+            from IPython.display import display
+
+            self._output = display(bar.container, display_id=True)
         return bar
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.total = self._bar.n  # a text that ends before its length is whole: no bar is left in a notebook
             self._bar.close()
+        if self._output is not None:
+            self._output.update({}, raw=True)
