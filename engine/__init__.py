@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .run import Run as Run
     from .run import run as run
     from .session import Session as Session
+    from .start import Running as Running
+    from .start import start as start
 
 _HOME = {
     "load": "load",
@@ -31,6 +33,8 @@ _HOME = {
     "Run": "run",
     "run": "run",
     "Session": "session",
+    "Running": "start",
+    "start": "start",
 }
 __all__ = list(_HOME)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from decodescope.engine.core.arguments import SEEDS, choice, ids, shown, texts, whole
 from decodescope.engine.core.progress import Progress
@@ -19,7 +19,7 @@ from .session import Session
 
 
 class Run:
-    """A finished run: its text, its tokens, its trace."""
+    """A run, usually a finished one: its text, its tokens, its trace."""
 
     def __init__(self, model: Model, session: Session, trace: Trace):
         self.session, self.trace = session, trace
@@ -104,20 +104,59 @@ def run(
     longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for what
     cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
-    given = {**(models or {}), **({} if draft is None else {"draft": draft})}
-    composed, stops = Method.of(method), texts(stop, "stop")
+    asked = Asked(
+        models=models, draft=draft, max_new_tokens=max_new_tokens, seed=seed, chat=chat, stop=stop, level=level, layers=layers
+    )
+    opened = prepare(model, method, text_or_ids, path=path, **asked)
+    session = opened.session
+    read_prompt(session)
+    with Progress("decoding", session.left, "tokens") as progress:
+        for step in session.stream():
+            progress.add(len(step.emitted))
+            if on_step is not None:
+                on_step(step)
+    return opened
+
+
+class Asked(TypedDict, total=False):
+    """What `run` and `start` may be asked for beside model, method and prompt; `run` says what each is."""
+
+    models: Mapping[str, Model | str | Path] | None
+    draft: Model | str | Path | None
+    max_new_tokens: int
+    seed: int
+    chat: bool
+    stop: str | Sequence[str]
+    level: Level
+    layers: Sequence[int] | None
+
+
+def prepare(
+    model: Model | str | Path,
+    method: Method | str | Mapping[str, str] | None,
+    text_or_ids: str | Sequence[int],
+    *,
+    path: str | Path | None = None,
+    **asked: Unpack[Asked],
+) -> Run:
+    """The run that is asked for, of which nothing was computed yet; its records go into its trace, and to `path`. Models are
+    loaded after all else was checked. Raises what `run` does for what cannot be run."""
+    draft, roles = asked.get("draft"), dict(asked.get("models") or {})
+    given = {**roles, **({} if draft is None else {"draft": draft})}
+    composed, stops = Method.of(method), texts(asked.get("stop", ()), "stop")
     if path is not None and not isinstance(path, str | Path):
         raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")
-    whole(max_new_tokens, "max_new_tokens")  # before a model is loaded
-    whole(seed, "seed", 0, SEEDS)
+    chat, level, layers = asked.get("chat", False), asked.get("level", "decisions"), asked.get("layers")
+    count = whole(asked.get("max_new_tokens", 64), "max_new_tokens")
+    seed = whole(asked.get("seed", 0), "seed", 0, SEEDS)
     choice(level, "level", LEVELS)
-    model, roles = loaded(model), {role: loaded(x, role) for role, x in given.items()}
+    model, models = loaded(model), {role: loaded(x, role) for role, x in given.items()}
     session = Session(
         model,
         composed,
         encode(model, text_or_ids, chat),
-        models=roles,
-        max_new_tokens=max_new_tokens,
+        models=models,
+        max_new_tokens=count,
         seed=seed,
         stop_tokens=[] if ignore_eos else None,
         stop_texts=stops,
@@ -128,12 +167,6 @@ def run(
     )
     trace = Trace()
     session.sink = trace if path is None else Tee(LazyWriter(path), trace)
-    read_prompt(session)
-    with Progress("decoding", session.left, "tokens") as progress:
-        for step in session.stream():
-            progress.add(len(step.emitted))
-            if on_step is not None:
-                on_step(step)
     return Run(model, session, trace)
 
 

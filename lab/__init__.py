@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .notebook import Scope as Scope
     from .notebook import compare as compare
+    from .notebook import controls as controls
     from .notebook import decisions as decisions
     from .notebook import explain as explain
     from .notebook import export_html as export_html
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Scope",
     "compare",
+    "controls",
     "decisions",
     "explain",
     "export_html",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from decodescope.engine.core.arguments import whole
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import frame
 from decodescope.engine.trace.given import open_named as open_trace
@@ -14,16 +15,21 @@ from decodescope.lab.decision.explain import Explanation, decisions, explain
 from decodescope.lab.reports.report import Report
 from decodescope.lab.reports.shown import report
 from decodescope.lab.views.compare import Comparison, compare
+from decodescope.lab.views.controls import Controls, controls
 from decodescope.lab.views.export import export_html
 from decodescope.lab.views.perfetto import export_perfetto
 from decodescope.lab.views.scope import VIEWS, Scope
+from decodescope.lab.views.watched import Live, Watched
 
 __all__ = [
     "Comparison",
+    "Controls",
     "Explanation",
     "Report",
     "Scope",
+    "Watched",
     "compare",
+    "controls",
     "decisions",
     "explain",
     "export_html",
@@ -35,12 +41,25 @@ __all__ = [
 ]
 
 
-def show(given: Any, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None) -> Scope:
+@overload
+def show(given: Live, step: None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None) -> Watched: ...
+@overload
+def show(
+    given: Any, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
+) -> Scope: ...
+def show(
+    given: Any, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
+) -> Scope | Watched:
     """A run step by step: a trace, what `run` returned, a path, or the name of an example. Begins at `step`, counted from the
     end where it is negative, else at its last one. With the `profile` of the machine that ran it there is a roofline.
 
+    What `start` returned is shown while it goes, with a Stop; such a run has no `step` to begin at.
     Raises TraceError for what is no trace, ParamError for a step that it does not have.
     """
+    if isinstance(given, Live):
+        if step is not None:
+            raise ParamError("A run that goes on is shown at its newest step: leave step out, or show(running.trace, step).")
+        return Watched(given, views, profile)
     trace = trace_of(given)
     scope = Scope(trace, views, profile)
     if step is not None:

@@ -30,6 +30,7 @@ FLOORS = (
     *("engine.decoding", "engine.timing"),
     *(f"engine.methods.{x}" for x in ("samplers", "policies", "depth", "acceptance", "schedules", "drafters", "strategies")),
     *("engine.load", "engine.method", "engine.pairing", "engine.session", "engine.run", "engine.runner"),
+    "engine.start",
     *("engine.replay", "engine.bench"),
     *("engine.methods", "engine"),
     *("lab.words", "lab.cost", "lab.decision", "lab.wire", "lab.cache", "lab.figures", "lab.views", "lab.reports"),

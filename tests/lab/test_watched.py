@@ -1,0 +1,101 @@
+"""A run while it goes, and its knobs: what is drawn, stopped, begun again and compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets
+import pytest
+import toys
+from waiting import eventually
+
+from decodescope.engine import Method, start
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.methods.drafters.lookup.prompt_lookup import PromptLookup
+from decodescope.engine.start import Running
+from decodescope.lab import controls, show
+from decodescope.lab.notebook import Scope, Watched
+
+LONG = 1000
+
+
+def begun(method: Any = None, count: int = 24) -> Running:
+    return start(toys.pair()[0], method or toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count)
+
+
+def looked_up(**more: Any) -> Method:
+    return toys.method(drafter=("prompt_lookup", {"length": 4, "ngram": 1, **more}), sampler="temperature")
+
+
+def test_a_run_is_shown_while_it_goes() -> None:
+    running = begun()
+    view = show(running)
+    assert isinstance(view, Watched)
+    view.wait(30)
+    kinds = [message["kind"] for message in view.scope.messages]
+    assert kinds == ["head", *["step"] * len(running.trace.steps), "end"]
+    assert view.scope.trace is not None and view.scope.trace.tokens == running.trace.tokens
+    assert view._stop.disabled and view._line.value.startswith("done: 24 tokens")
+    assert isinstance(show(running.trace), Scope), "a trace is shown as before"
+    with pytest.raises(ParamError, match="newest step"):
+        show(running, 3)
+
+
+def test_its_stop_ends_it() -> None:
+    running = begun(count=LONG)
+    view = show(running)
+    view._stop.click()
+    view.wait(30)
+    assert running.status == "cancelled" and view._line.value.startswith("stopped")
+    assert view.scope.trace.end.reason == "stopped_by_user"
+
+
+def test_another_run_takes_the_place_of_the_first() -> None:
+    first, second = begun(), begun(count=7)
+    view = show(first).follow(second)
+    view.wait(30)
+    assert len(view.scope.trace.steps) == 7 and view.running is second
+
+
+def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
+    first = begun(looked_up(), LONG)
+    panel = controls(first)
+    knob = panel.panels[0].widgets["drafter.length"]
+    assert isinstance(knob, ipywidgets.IntSlider) and knob.value == 4 and (knob.min, knob.max) == (1, 64)
+    knob.value = 9
+    knob.value = 2  # both within the patience: one run
+    second = eventually(lambda: panel.runs[0] if panel.runs[0] is not first else None)
+    assert second.method.drafter == PromptLookup(length=2, ngram=1)
+    eventually(lambda: first.over)
+    assert first.status == "cancelled"
+    second.stop()
+    panel.wait(30)
+    assert max(step.drafted for step in second.trace.steps) <= 2
+
+
+def test_every_kind_of_knob_has_its_widget() -> None:
+    drawn = controls(begun(looked_up(match="first"), 1)).panels[0].widgets
+    kinds = {name: type(widget).__name__ for name, widget in drawn.items()}
+    assert kinds["drafter.match"] == "Dropdown" and kinds["sampler.temperature"] == "FloatSlider"
+
+
+def test_what_does_not_go_together_is_said_in_a_line() -> None:
+    panel = controls(begun(looked_up(), 4)).panels[0]
+    panel._record["drafter"]["length"] = 1000
+    panel._rest()
+    assert "must lie in [1, 64] tokens" in panel._line.value
+
+
+def test_two_runs_are_compared_once_both_are_over() -> None:
+    panel = controls(begun(looked_up()), begun()).wait(60)
+    assert panel.comparison is not None
+    first = panel.comparison
+    panel.panels[0].widgets["drafter.length"].value = 2
+    eventually(lambda: panel.comparison is not None and panel.comparison is not first)
+    assert [trace.header.method["drafter"].get("length") for trace in panel.comparison.traces] == [2, None]
+
+
+@pytest.mark.parametrize("given", [(), (1,), (1, 2, 3)], ids=["none", "no run", "three"])
+def test_controls_of_what_is_no_run_are_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(ParamError, match="what `start` returned"):
+        controls(*given)
