@@ -46,7 +46,7 @@ min_p = Exercise(
     ],
     same=same_function(*_CASES),
     because="A token stays if it is at least `share` times as likely as the likeliest one.",
-    otherwise="Try it on p = [0.5, 0.25, 0.15, 0.06, 0.04] with share = 0.2: at least 0.1 is asked, so it should give [0, 1, 2].",
+    otherwise="Try it on [0.5, 0.25, 0.15, 0.06, 0.04] with share = 0.2: at least 0.1 is asked, so it gives [0, 1, 2].",
 )
 scaled = Exercise(
     "How likely is the first token after the cut?",
