@@ -147,7 +147,7 @@ class Recorder:
                 if s.sampler.greedy:
                     step.tie = ties(step.tops, s.target.decoder.dtype)
         if step.beams is not None:
-            shown += step.beams.tokens
+            shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
         if step.iteration is not None:
             shown += step.iteration.tokens + (step.iteration.before or [])
         if not s.depth.exact:

@@ -17,7 +17,7 @@ import numpy as np
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.decided import decided, telling_at
-from decodescope.engine.trace.events import CacheChange, End, Header, Piece, Prefill, Step
+from decodescope.engine.trace.events import Beams, CacheChange, End, Header, Piece, Prefill, Step
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
@@ -29,6 +29,7 @@ from . import notes
 from .told import told
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
+TAIL = 16  # tokens of a hypothesis that ended, counted from its end
 PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 LONGEST = 4096  # characters of one token
 LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
@@ -169,9 +170,6 @@ class Wire:
                 "after": self._texts(it.tokens),
                 "before": self._texts(it.before or []),
             }
-        if step.beams is not None:
-            b = step.beams
-            message["beams"] = {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens)}
         self._laws(message, step, whole)
         self._notes(message, step, whole)
         if whole:
@@ -229,8 +227,16 @@ class Wire:
             message["notes"] = kept
         return message
 
+    def _beams(self, b: Beams) -> dict[str, Any]:
+        """The hypotheses of a step; of those that ended in it how many tokens they have, and the last of them."""
+        ended = [
+            {"score": one["score"], "n": len(one["tokens"]), "tail": self._texts(one["tokens"][-TAIL:])} for one in b.finished
+        ]
+        return {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens), "ended": ended}
+
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
+        searched = {} if step.beams is None else {"beams": self._beams(step.beams)}
         return {
             "kind": "step",
             "i": step.step,
@@ -259,6 +265,7 @@ class Wire:
                 "accepted": accepted,
                 "decode": decode,
             },
+            **searched,
         }
 
     def _cache(self, change: CacheChange, step: int) -> dict[str, Any]:

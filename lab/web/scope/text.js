@@ -1,10 +1,40 @@
 /* The text so far. */
-import { figures, h, see } from "./elements.js";
+import { joiner } from "./characters.js";
+import { figures, h, see, set } from "./elements.js";
 import { drafts, draws, statusWord } from "./marks.js";
 import { grouped } from "./numbers.js";
-import { running } from "./tokens.js";
+import { running, spoken } from "./tokens.js";
 
 const WINDOW = 2000; // tokens shown at once, besides the prompt's
+const CURSIVE = /[\u0600-\u0DFF]/; // scripts whose letters change with their neighbours, also across tokens
+
+/** Puts a text into a token's element, in place of what stands there. */
+function write(span, text) {
+  span.replaceChildren(...running(text).map(([kind, shown]) =>
+    kind === "text" ? h("i", { class: CURSIVE.test(shown) && "cursive" }, shown)
+      : kind === "space" ? h("i", { class: "lead" }, shown) : h("span", { class: kind }, shown)
+  ));
+}
+
+/** Elements of tokens as they come. What several hold of one character stands in the element of its last token; the
+ *  others are seen while that has not come, `takenAt` is its step. make(text, class, step, title) */
+function tokens() {
+  const join = joiner();
+  return (text, cls, step = null, title = "") => {
+    const span = h("span", { class: "tok " + cls }), whole = join(text, span);
+    const said = spoken(text) + (title && ": ") + title;
+    Object.assign(span, { step: step ?? -1, takenAt: Infinity, said, parts: [] });
+    if (step !== null) set(span, { "data-step": step, title });
+    write(span, whole ? whole.text : text);
+    if (!whole) return span;
+    span.parts = whole.keys.slice(0, -1);
+    span.title = `one character of ${whole.keys.length} tokens: ${whole.keys.map((token) => token.said).join("; ")}`;
+    for (const part of span.parts)
+      if (part.takenAt === Infinity) Object.assign(part, { takenAt: span.step, whole: span });
+    return span;
+  };
+}
+
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
 export function textView(context) {
   const lines = h("div"), box = h("div", { class: "text", tabindex: 0, "aria-label": "text" }, lines);
@@ -15,15 +45,9 @@ export function textView(context) {
   const caret = h("span", { class: "caret" });
   let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
     stick = true;
-  const token = (text, cls) => {
-    const span = h("span", { class: "tok " + cls });
-    for (const [kind, shown] of running(text))
-      span.append(
-        kind === "text" ? h("i", null, shown)
-          : kind === "space" ? h("i", { class: "lead" }, shown) : h("span", { class: kind }, shown)
-      );
-    return span;
-  };
+  let make = tokens();
+  /** Show a token with step i, unless a later one shows the character that it is a part of. */
+  const reveal = (span, i) => (span.hidden = span.step > i || span.takenAt <= i);
   box.addEventListener("scroll", () => (stick = box.scrollTop + box.clientHeight >= box.scrollHeight - 24));
   // after the layout of a frame
   new ResizeObserver(() => stick && (box.scrollTop = box.scrollHeight)).observe(lines);
@@ -41,8 +65,10 @@ export function textView(context) {
     from = added = at;
     shownTo = at - 1;
     before = store.steps[at - 1]?.sum.tokens ?? 0;
-    const prompt = at ? [] : head.prompt.map(([, text]) => token(text, "prompt")),
-      left = before + head.prompt_tokens - prompt.length;
+    make = tokens();
+    const prompt = at ? [] : head.prompt.map(([, text]) => make(text, "prompt"));
+    for (const span of prompt) reveal(span, -1);
+    const left = before + head.prompt_tokens - prompt.length;
     if (left) prompt.unshift(h("span", { class: "quiet" }, `… ${grouped(left)} tokens before `));
     lines.replaceChildren(...prompt, caret);
   }
@@ -61,23 +87,22 @@ export function textView(context) {
       if (store.steps[i] && (i < from || i > added + WINDOW / 4 || flat.length > WINDOW)) begin(store, start(store, i));
       // elements are made in order, as far as the steps are there
       for (; added <= i && store.steps[added]; added++) {
-        const group = store.steps[added].made.map(([, text, origin]) => {
-          const span = token(text, origin === "accept" ? "accepted" : "target");
-          span.dataset.step = added;
-          span.title = `step ${added}, ${statusWord(origin, draws(head))}`;
-          return span;
-        });
+        const group = store.steps[added].made.map(([, text, origin]) =>
+          make(text, origin === "accept" ? "accepted" : "target", added,
+            `step ${added}, ${statusWord(origin, draws(head))}`)
+        );
         spans[added] = group;
         flat.push(...group);
         lines.append(...group);
       }
       for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < added; k++)
-        for (const span of spans[k]) span.hidden = k > i;
+        for (const span of spans[k]) for (const one of [span, ...span.parts]) reveal(one, i);
       shownTo = Math.min(i, added - 1);
       for (const span of marked) span.classList.remove("now");
       marked = spans[i] || [];
       for (const span of marked) span.classList.add("now");
-      const other = context.parted === null ? null : (flat[context.parted - before] ?? null);
+      let other = context.parted === null ? null : (flat[context.parted - before] ?? null);
+      while (other?.hidden && other.whole) other = other.whole;
       if (other !== parted) {
         parted?.classList.remove("parted");
         other?.classList.add("parted");

@@ -1,4 +1,5 @@
 /* The draft tree, and its legend. */
+import { beamsView } from "./beams.js";
 import { brush } from "./brush.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
@@ -34,13 +35,9 @@ export function treeView(context) {
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
-  const list = h("ol", { class: "beams" });
-  const beamRows = pool(list, () => h("li", null, h("button", { type: "button" })));
-  list.addEventListener("click",
-    (event) =>
-      event.target.closest("li") && context.select([...list.children].indexOf(event.target.closest("li")) + 1));
+  const search = beamsView((k) => context.select(k + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
-  const painted = brush(), element = h("div", { class: "tree-box" }, svg, painted.element, list, twin, note);
+  const painted = brush(), element = h("div", { class: "tree-box" }, svg, painted.element, search.element, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
@@ -133,23 +130,17 @@ export function treeView(context) {
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && (!here || here === document.body));
     parted = held && !nodes; // a step that is still on its way
-    see(list, beams);
+    see(search.element, beams);
     const brief = brisk && nodes?.length > LARGE && !beams && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !beams && !tabled && !brief);
     see(painted.element, brief);
     see(twin, nodes && !beams && tabled);
     shown = nodes || [];
     say(note, !step ? ""
-      : !nodes ? context.absent(store, "The tree of this step")
+      : !nodes && !beams ? context.absent(store, "The tree of this step")
       : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
     if (beams) {
-      const best = context.chosen(store, i);
-      beams.tokens.forEach(([, text], k) => {
-        const button = beamRows.at(k).firstChild;
-        say(button, `${beams.scores[k].toFixed(2)} nats   ${spoken(text)}   from ${beams.parents[k] + 1}`);
-        set(button, { "aria-pressed": k + 1 === best });
-      });
-      beamRows.trim(beams.tokens.length);
+      search.draw(store, i, context.chosen(store, i) - 1, width);
       shown = beams.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
       return;
     }

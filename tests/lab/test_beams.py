@@ -1,0 +1,121 @@
+"""A beam search on the page: the hypotheses of every step with their texts, which went on from which, and which won."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import toys
+from toylab import Words
+
+from decodescope.engine import Session
+from decodescope.engine.trace import Trace
+
+from .drawn import Drawn, told
+from .runs import TEXTS
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+def search(width: int = 3, count: int = 14, **more: Any) -> Trace:
+    """A finished beam search of the toy, its tokens read as letters."""
+    target = toys.target(seed=toys.LIVELY)
+    target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
+    session = Session(
+        target, toys.method(strategy=("beam", {"width": width})), toys.PROMPT, max_new_tokens=count, seed=0, **more
+    )
+    session.sink = Trace()
+    for _ in session.stream():
+        pass
+    return session.sink
+
+
+def texts(trace: Trace, upto: int) -> list[list[int]]:
+    """The tokens of the hypotheses after step `upto`, by the record alone."""
+    kept: list[list[int]] = [[]]
+    for step in trace.steps[: upto + 1]:
+        assert step.beams is not None
+        kept = [[*kept[p], token] for p, token in zip(step.beams.parents, step.beams.tokens, strict=True)]
+    return kept
+
+
+def shown(trace: Trace, tokens: list[int]) -> str:
+    return "".join(str(trace.pieces[x]) for x in tokens)
+
+
+def open_run(drawn: Drawn, messages: list[dict[str, Any]]) -> None:
+    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages)
+
+
+def rows(drawn: Drawn) -> list[str]:
+    return drawn.page.locator(".beams li:visible").all_inner_texts()
+
+
+def test_every_step_has_the_texts_scores_and_origins_of_its_hypotheses(drawn: Drawn) -> None:
+    trace = search()
+    open_run(drawn, told(trace))
+    reordered = 0
+    for i, step in enumerate(trace.steps):
+        drawn.run("(i) => view.seek(i)", i)
+        assert step.beams is not None
+        reordered += step.beams.parents != sorted(step.beams.parents)
+        due = zip(rows(drawn), texts(trace, i), step.beams.parents, step.beams.scores, strict=True)
+        for k, (row, text, parent, score) in enumerate(due):
+            figures, words = f"{k + 1}  −{-score:.2f} nats  ", shown(trace, text)
+            assert row == f"{figures}{f'from {parent + 1}' if i else ''}  {words}", (i, k)
+            title = drawn.page.locator(".beams button").nth(k).get_attribute("title")
+            assert title == words
+        # the first pieces that all share are quieter than the rest
+        both = drawn.page.locator(".beams .both").first.text_content()
+        assert all(shown(trace, text).startswith(both) for text in texts(trace, i))
+    assert reordered, "the test needs hypotheses that overtake each other"
+
+
+def test_lines_lead_from_each_hypothesis_to_the_one_that_it_went_on_from(drawn: Drawn) -> None:
+    trace = search()
+    open_run(drawn, told(trace))
+    at = len(trace.steps) - 2
+    drawn.run("(i) => view.seek(i)", at)
+    drawn.page.locator(".beams button").nth(1).click()
+    drawn.settled()
+    paths = drawn.page.locator(".lines path").evaluate_all("x => x.map((y) => [y.getAttribute('class'), y.getAttribute('d')])")
+    rank, own = 1, []
+    for i in range(at, at - 7, -1):
+        parent = trace.steps[i].beams.parents[rank]
+        own.append((parent, rank))
+        rank = parent
+    ends = [tuple(float(pair.split(",")[1]) for pair in (d[1:].split("C")[0], d.split(" ")[-1])) for kind, d in paths if kind == "own"]
+    assert sorted(((a - 13) / 26, (b - 13) / 26) for a, b in ends) == sorted(own)
+    assert len(paths) == 7 * 3 and {kind for kind, _ in paths} == {"own", "kept", "left"}
+
+
+def test_the_hypothesis_that_won_is_told_at_the_end(drawn: Drawn) -> None:
+    trace = search()
+    open_run(drawn, told(trace))
+    last = len(trace.steps) - 1
+    assert trace.steps[last].emitted == texts(trace, last)[0], "the test needs one that was cut by the length"
+    assert drawn.text(".won").startswith("Won: hypothesis 1, −") and drawn.text(".won").endswith("over 14 tokens.")
+    assert drawn.page.locator(".beams .best").count() == 1
+    drawn.run("() => view.seek(3)")
+    assert drawn.page.locator(".won").is_hidden() and drawn.page.locator(".beams .best").count() == 0
+
+
+def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
+    found = None
+    for stop in range(13):
+        trace = search(2, 12, stop_tokens=[stop])
+        ended = [(i, one) for i, step in enumerate(trace.steps) for one in step.beams.finished]
+        won = next(((i, one) for i, one in ended if one["tokens"] == trace.steps[-1].emitted), None)
+        if won and won[0] < len(trace.steps) - 1:
+            found = trace, ended, won
+    assert found, "the test needs a search that is won by one that ended before its last step"
+    trace, ended, (step, one) = found
+    open_run(drawn, told(trace))
+    assert drawn.text(".won").startswith(f"Won: the hypothesis that ended in step {step}, −{-one['score']:.2f} nats over")
+    lines = drawn.page.locator(".over li").all_inner_texts()
+    assert len(lines) == min(4, len(ended))
+    for line, (i, x) in zip(lines, ended[-4:], strict=True):
+        assert line.startswith(f"ended in step {i}  −{-x['score']:.2f} nats  ")
+        assert line.endswith(shown(trace, x["tokens"])) and "<#" not in line
+    drawn.run("(i) => view.seek(i)", ended[0][0] - 1) if ended[0][0] else None
+    assert drawn.page.locator(".over").is_hidden() == bool(ended[0][0])
