@@ -84,7 +84,7 @@ def test_lines_lead_from_each_hypothesis_to_the_one_that_it_went_on_from(drawn: 
         parent = trace.steps[i].beams.parents[rank]
         own.append((parent, rank))
         rank = parent
-    ends = [tuple(float(pair.split(",")[1]) for pair in (d[1:].split("C")[0], d.split(" ")[-1])) for kind, d in paths if kind == "own"]
+    ends = [[float(x.split(",")[1]) for x in (d.split("C")[0], d.split(" ")[-1])] for kind, d in paths if kind == "own"]
     assert sorted(((a - 13) / 26, (b - 13) / 26) for a, b in ends) == sorted(own)
     assert len(paths) == 7 * 3 and {kind for kind, _ in paths} == {"own", "kept", "left"}
 
