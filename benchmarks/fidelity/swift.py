@@ -100,7 +100,8 @@ def compare(args: argparse.Namespace) -> None:
                 count.update(beside(seen.pop().draft, due, sure, choices if settings["siblings"] else None))
         cells = ("steps", "tokens", "chain", "siblings", "elsewhere")
         rows.append([name, *(count[x] for x in cells)])
-    told(code, ("sampler", "drafts", "tokens drafted", "same chain", "same siblings", "elsewhere by the drawn law"), rows)
+    head = ("sampler", "drafts", "tokens drafted", "same chain", "same siblings", "elsewhere by the drawn distribution")
+    told(code, head, rows)
 
 
 def beside(draft: Draft, due: list[int], sure: list[float], choices: Any) -> Counter[str]:

@@ -81,7 +81,7 @@ def runs() -> Iterator[Any]:
             yield pytest.param({**parts, **SAMPLED}, id=name(parts) + "-drawn", marks=marks[1])
 
 
-@pytest.mark.parametrize("parts", runs())
+@pytest.mark.parametrize("parts", [*runs()])
 def test_pair_runs_or_says_why_not(parts: dict, tell: Tell) -> None:
     run = tried(parts, tell)
     if run is not None:
