@@ -104,9 +104,8 @@ def run(
     longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for what
     cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
-    asked = Asked(
-        models=models, draft=draft, max_new_tokens=max_new_tokens, seed=seed, chat=chat, stop=stop, level=level, layers=layers
-    )
+    asked = Asked(models=models, draft=draft, max_new_tokens=max_new_tokens, seed=seed, chat=chat, ignore_eos=ignore_eos)
+    asked.update(stop=stop, level=level, layers=layers)
     opened = prepare(model, method, text_or_ids, path=path, **asked)
     session = opened.session
     read_prompt(session)
@@ -126,6 +125,7 @@ class Asked(TypedDict, total=False):
     max_new_tokens: int
     seed: int
     chat: bool
+    ignore_eos: bool
     stop: str | Sequence[str]
     level: Level
     layers: Sequence[int] | None
@@ -158,7 +158,7 @@ def prepare(
         models=models,
         max_new_tokens=count,
         seed=seed,
-        stop_tokens=[] if ignore_eos else None,
+        stop_tokens=[] if asked.get("ignore_eos") else None,
         stop_texts=stops,
         chat=chat,
         turn=text_or_ids if chat and isinstance(text_or_ids, str) else "",

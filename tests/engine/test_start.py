@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import toys
 from decodescope.engine import MethodError, ParamError, run, start
 from decodescope.engine.decoding import lane
 from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.run import Asked
 from decodescope.engine.runner import Job
 from decodescope.engine.start import Running
 from decodescope.engine.trace import End, Header, Prefill, Step, check, open_trace
@@ -80,6 +82,11 @@ def test_a_fault_is_raised_where_it_is_waited_for(monkeypatch: pytest.MonkeyPatc
         running.wait(30)
     assert running.status == "failed"
     assert isinstance(list(running.records())[-1], End)
+
+
+def test_all_that_run_takes_start_takes_but_on_step() -> None:
+    asked = set(inspect.signature(run).parameters) - {"model", "method", "text_or_ids", "path", "on_step"}
+    assert asked == set(Asked.__annotations__)
 
 
 def test_what_cannot_be_run_is_refused_at_once() -> None:
