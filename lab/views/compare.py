@@ -78,10 +78,10 @@ def compare(a: Any, b: Any, views: Sequence[str] = VIEWS) -> Comparison:
 
 
 def differences(a: Trace, b: Trace) -> list[Difference]:
-    """Settings that differ, then figures, then where the texts part. Settings that are equal are left out."""
+    """Settings that differ, then figures, then where the texts part. What is equal is left out, and what one of them has
+    alone: there is nothing that it could differ from."""
     left, right = dict(_settings(a)), dict(_settings(b))
-    names = list(dict.fromkeys([*left, *right]))
-    rows = [Difference(x, left.get(x, "–"), right.get(x, "–")) for x in names if left.get(x) != right.get(x)]
+    rows = [Difference(x, left[x], right[x]) for x in left if x in right and left[x] != right[x]]
     return [*rows, *_figures(a, b), _texts(a, b)]
 
 
@@ -100,9 +100,9 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
     yield "type, device", h.where
     yield "new tokens, at most", str(h.max_new_tokens)
     yield "recorded", h.levels[-1]
-    if h.fork is not None:
-        name = h.fork.get("name")
-        yield "fork", f"of run {str(h.fork.get('of'))[:8]} from step {h.fork.get('step')}" + (f": {name}" if name else "")
+    fork = h.fork or {}
+    name = f": {fork['name']}" if fork.get("name") else ""
+    yield "fork", f"of run {str(fork.get('of'))[:8]} from step {fork.get('step')}{name}" if fork else "none"
 
 
 def _figures(a: Trace, b: Trace) -> list[Difference]:
@@ -111,13 +111,13 @@ def _figures(a: Trace, b: Trace) -> list[Difference]:
     def row(what: str, one: float, two: float, form: str) -> Difference:
         return Difference(what, f"{one:{form}}", f"{two:{form}}", f"× {two / one:.2f}" if one else "")
 
-    share = [percent(s.acceptance) if s.acceptance is not None else "no trials" for s in (x, y)]
+    share = [percent(s.acceptance) for s in (x, y) if s.acceptance is not None]
     ratio = f"× {y.kv_bytes_held / x.kv_bytes_held:.2f}" if x.kv_bytes_held else ""
     return [
         row("tokens", x.tokens, y.tokens, "d"),
         row("target passes", x.target_passes, y.target_passes, "d"),
         row("tokens per target pass (tau)", x.tau, y.tau, ".2f"),
-        Difference("trials accepted", *share),
+        *([Difference("trials accepted", *share)] if len(share) == 2 else []),
         row("tokens/s, this machine", x.tokens_per_s, y.tokens_per_s, ".1f"),
         Difference("KV cache at the end", size(x.kv_bytes_held), size(y.kv_bytes_held), ratio),
         Difference("text", text_mark(a.header), text_mark(b.header)),

@@ -291,13 +291,23 @@ def test_any_run_can_be_what_the_others_are_measured_against(drawn: Drawn, plain
     assert head == "ABC"
 
 
+def test_a_setting_that_one_run_has_alone_is_listed_apart(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+    open_pair(drawn, plain, guessed)
+    known, alone = plain.header.method["drafter"], guessed.header.method["drafter"]
+    assert known["name"] == "none" and "length" in alone
+    summary, apart = drawn.text(".differs summary"), drawn.text(".differs p")
+    assert "drafter" in summary and "length" not in summary and "draft model" not in summary
+    assert apart.startswith("Only B: draft model") and f"draft model: length {alone['length']}" in apart
+    assert "–" not in drawn.text(".differs table"), "both have what is said to differ"
+
+
 def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> None:
     forked = copy(plain)
     forked.header = replace(plain.header, run="f" * 16, fork={"of": "a" * 16, "step": 3, "name": "what if"})
     open_pair(drawn, plain, forked)
     assert "1 setting differs: fork" in drawn.text(".differs summary")
     assert "of run aaaaaaaa from step 3: what if" in drawn.text(".differs table")
-    assert ("fork", "–", "of run aaaaaaaa from step 3: what if") in [(x.what, x.a, x.b) for x in differences(plain, forked)]
+    assert ("fork", "none", "of run aaaaaaaa from step 3: what if") in [(x.what, x.a, x.b) for x in differences(plain, forked)]
 
 
 # Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.

@@ -86,23 +86,25 @@ function settings(head) {
   words.set("seed", String(head.seed));
   words.set("new tokens, at most", String(head.max_new));
   if (head.levels) words.set("recorded", head.levels.at(-1));
-  if (head.fork)
-    words.set("fork", `of run ${String(head.fork.of).slice(0, 8)} from step `
-      + `${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}`);
+  words.set("fork", head.fork ? `of run ${String(head.fork.of).slice(0, 8)} from step `
+    + `${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}` : "none");
   if (head.device) words.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
   return words;
 }
 
-/** The settings in which runs differ: [[what, in A, in B, ...]]. */
+/** The settings in which runs differ: rows: [[what, in A, in B, ...]] of those that two runs have at least, otherwise;
+ *  apart: [[what, in A, in B, ...]] of those that some have alone, whose others have nothing to differ. A run that has
+ *  none: undefined. */
 export function differing(...heads) {
-  const all = heads.map(settings), names = new Set(all.flatMap((x) => [...x.keys()])), [a] = heads;
-  const rows = [...names].map((name) => [name, ...all.map((x) => x.get(name) ?? "–")]).filter(([, x, ...others]) =>
-    others.some((y) => y !== x)
-  );
+  const all = heads.map(settings), names = [...new Set(all.flatMap((x) => [...x.keys()]))], [a] = heads;
+  const known = names.map((name) => [name, ...all.map((x) => x.get(name))]),
+    has = ([, ...values]) => values.filter((x) => x !== undefined);
+  const rows = known.filter((row) => new Set(has(row)).size > 1),
+    apart = known.filter((row) => new Set(has(row)).size === 1 && has(row).length < heads.length);
   const other = heads.map((b) =>
     a.prompt_tokens !== b.prompt_tokens || a.prompt.some(([id], k) => id !== b.prompt[k]?.[0])
   );
   if (other.includes(true) && !rows.some(([name]) => name === "prompt"))
     rows.push(["prompt", ...all.map((x, k) => (other[k] ? "differs before its end" : x.get("prompt")))]);
-  return rows;
+  return { rows, apart };
 }

@@ -96,7 +96,8 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     at = page.evaluate(f"Number(document.querySelector('{P} .along').value)")
     shows(page, *(working(x, at) for x in traces))
     summary = page.locator(f"{P} .differs summary").inner_text()
-    assert "drafter" in summary and "prompt lookup: length" in summary and "seed" not in summary
+    assert "drafter" in summary and "prompt lookup" not in summary and "seed" not in summary
+    assert "Only C: prompt lookup: length" in page.locator(f"{P} .differs").inner_text(), "what one has alone stands apart"
     ground = page.locator(f"{P} .differs").evaluate("x => getComputedStyle(x).backgroundColor")
     assert ground == "rgb(253, 243, 207)", "the strip of differences is the yellow one"
     rows = page.locator(f"{P} .standings tbody tr").all_inner_texts()
