@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.trace import StorageFull
@@ -28,12 +28,58 @@ class QueueFull(RuntimeError):
     """More runs wait than the runner accepts. The message says how many and what to do."""
 
 
+class Stepped(Protocol):
+    """What the worker asks of a session, and of what stands in the place of one."""
+
+    run_id: str
+    halted: Callable[[], bool] | None  # asked between two chunks of a prompt: whether to stop
+
+    @property
+    def end(self) -> End | None:
+        """The last record, once there is one."""
+        ...
+
+    def step(self) -> Any:
+        """One step: a Step, or what has its number as `step` too. Raises Stopped where it ends instead."""
+        ...
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the run; what was made stays."""
+        ...
+
+    def branch(self) -> Session:
+        """An independent session that continues from here. Raises RuntimeError where there is none."""
+        ...
+
+
+class _Over:
+    """In the place of a session that was let go when its run was over."""
+
+    halted: Callable[[], bool] | None = None
+
+    def __init__(self, session: Stepped):
+        self.run_id, self.end = session.run_id, session.end
+
+    def step(self) -> Any:
+        """Nothing more comes. Raises Stopped."""
+        raise Stopped
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """It is ended."""
+        assert self.end is not None
+        return self.end
+
+    def branch(self) -> Session:
+        """Raises RuntimeError."""
+        raise RuntimeError("the run is over and its caches were let go: fork it from its trace.")
+
+
 class Job:
     """One run in the runner's hands. Steps are handed out with absolute numbers from a bounded ring: a slow reader misses
     the oldest, and never slows the engine."""
 
-    def __init__(self, session: Session, label: str = ""):
-        self.session, self.label = session, label
+    def __init__(self, session: Stepped, label: str = "", kept: bool = True):
+        self.session, self.label, self._kept = session, label, kept
         self.id = session.run_id
         self.status: Status = "queued"
         self.message = ""
@@ -135,6 +181,8 @@ class Job:
     def _set(self, status: Status, message: str = "") -> None:
         with self._changed:
             self.status, self.message = status, message or self.message
+            if self.over and not self._kept:
+                self.session = _Over(self.session)
             self._changed.notify_all()
 
     def _ended(self, message: str = "") -> None:
@@ -171,10 +219,11 @@ class Job:
 
 class Runner:
     """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission; one that goes on
-    after a pause comes first. `longest_s` bounds a run's computing; `advice` is what its last sentence says then to do."""
+    after a pause comes first. `longest_s` bounds a run's computing; `advice` is what its last sentence says then to do;
+    kept: whether a run that is over keeps its session, and with it the caches, so that it can be branched."""
 
-    def __init__(self, queue: int = 16, longest_s: float | None = None, advice: str = ""):
-        self.queue, self.longest_s, self.advice = queue, longest_s, advice
+    def __init__(self, queue: int = 16, longest_s: float | None = None, advice: str = "", kept: bool = True):
+        self.queue, self.longest_s, self.advice, self.kept = queue, longest_s, advice, kept
         self.jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._news = threading.Condition()
@@ -182,9 +231,9 @@ class Runner:
         self._worker = threading.Thread(target=self._work, name="decodescope-runner", daemon=True)
         self._worker.start()
 
-    def submit(self, session: Session, label: str = "", paused: bool = False) -> Job:
+    def submit(self, session: Stepped, label: str = "", paused: bool = False) -> Job:
         """Queue a session; raises QueueFull if too many wait. paused: before its first step."""
-        job = Job(session, label)
+        job = Job(session, label, self.kept)
         if paused:
             job.pause()
         with self._news:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -149,6 +150,17 @@ class Channel:
         """Let go of the job, which is over, and of what it holds."""
         if self.job is not None:
             self._settled, self.job, self.doing = self.job.status, None, lambda: None
+
+    def reads(self, session: Any) -> None:
+        """Say before the first step how far this session has read its prompt. The channel outlives it, and does not hold it."""
+        weak = weakref.ref(session)
+
+        def doing() -> dict[str, Any] | None:
+            own = weak()
+            reading = None if own is None else own.reading
+            return None if reading is None else dict(zip(("role", "read", "of"), reading, strict=True))
+
+        self.doing = doing
 
     @property
     def going(self) -> bool:

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from decodescope.app.limits import Limits
 from decodescope.app.places import tidy
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from decodescope.engine.load import Model
     from decodescope.engine.method import Method
     from decodescope.engine.run import LazyWriter
-    from decodescope.engine.runner import Job, Runner
+    from decodescope.engine.runner import Job, Runner, Stepped
     from decodescope.engine.session import Session
     from decodescope.engine.trace.events import Header, Step
 
@@ -208,16 +208,17 @@ class Play(Shelf):
         try:
             self.has_disk()
             models, writer = self.wanted(names), None
+            session: Stepped
             if models is not None:
-                session = make(models)
-                channel = self._channel(session.run_id)
-                writer = self._watch(session, channel, names)
+                session = own = make(models)
+                channel = self._channel(own.run_id)
+                writer = self._watch(own, channel, names)
                 if any(x.going for x in self._channels.values()):
-                    writer.announce(session.outline)
+                    writer.announce(own.outline)
             else:
                 self.admit(names)
                 later = Later(lambda: self._brought(names, make, channel), lambda end: channel.seal(end))
-                channel, session = self._channel(later.run_id), cast("Session", later)  # the worker asks no more of one
+                channel, session = self._channel(later.run_id), later
             try:
                 job = self._submit(session, paused)
             except Refused:
@@ -252,11 +253,11 @@ class Play(Shelf):
 
         channel.estimate = self.has_room(session, names).sentence
         writer = LazyWriter(channel.path)
-        channel.doing = lambda: session.reading and dict(zip(("role", "read", "of"), session.reading, strict=True))
+        channel.reads(session)
         session.sink = Tee(writer, channel, _Tidy(self.folder, self.limits.keep))
         return writer
 
-    def work(self, session: Session) -> Job:
+    def work(self, session: Stepped) -> Job:
         """Queue what the worker may treat as a session. Raises Refused if too many wait."""
         with self._lock:
             return self._submit(session)
@@ -266,10 +267,10 @@ class Play(Shelf):
 
         if self._runner is None:
             advice = ": ask for fewer new tokens, or start the lab with a larger --minutes"
-            self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice)
+            self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice, kept=False)  # forks read records
         return self._runner
 
-    def _submit(self, session: Session, paused: bool = False) -> Job:
+    def _submit(self, session: Stepped, paused: bool = False) -> Job:
         from decodescope.engine.runner import QueueFull
 
         try:

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import Refused, told
 from decodescope.engine.core.roles import TARGET
@@ -65,15 +65,25 @@ class Repeat:
         self._kept = kept
         self._prompt: list[int] = headers[0].prompt.tolist()
         self._first = [_first(channel) for channel in channels]
-        models = [_models(play, header, name) for name, header in zip("ABCD", headers, strict=False)]
-        pairs = [_contestants(play, *one) for one in zip(headers, "ABCD", models, strict=False)]
-        self._warm, self._field = [warm for warm, _ in pairs], [one for _, one in pairs]
-        for one in (*self._warm, *self._field):
-            one.write = self._until_stopped(one.write)
-        self._device = models[0][TARGET].decoder.device
+        self.halted: Callable[[], bool] | None = None
+        self._play, self._headers = play, dict(zip("ABCD", headers, strict=False))
+        self._warm: list[Contestant] = []
+        self._field: list[Contestant] = []
+        names = {letter: _names(play, header, letter) for letter, header in self._headers.items()}
+        if all(play.wanted(one) is not None for one in names.values()):  # what stands against it is told at once
+            self._gather()
         self._began = 0.0
         self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
         self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
+
+    def _gather(self) -> None:
+        """Make everyone who repeats; models that are not loaded are. Raises Refused."""
+        for letter, header in self._headers.items():
+            models = _models(self._play, header, letter)
+            for side, one in zip((self._warm, self._field), _contestants(self._play, header, letter, models), strict=True):
+                one.write = self._until_stopped(one.write)
+                side.append(one)
+            self._device = models[TARGET].decoder.device
 
     def _until_stopped(self, write: Callable[[list[int]], Written]) -> Callable[[list[int]], Written]:
         def call(prompt: list[int]) -> Written:
@@ -84,9 +94,17 @@ class Repeat:
         return call
 
     def step(self) -> Round:
-        """One round; before the first one everyone writes a few tokens."""
+        """One round; before the first one models are loaded that are not there, and everyone writes a few tokens. Raises
+        Stopped where it cannot begin."""
         from decodescope.engine.bench.contest import one_round
+        from decodescope.engine.session import Stopped
 
+        if not self._field:
+            try:
+                self._gather()
+            except Refused as error:
+                self.finish("bad_input", str(error))
+                raise Stopped from None
         self._began = self._began or time.perf_counter()
         try:
             for one in self._warm if not self.rounds else []:
@@ -114,9 +132,13 @@ class Repeat:
                 self._kept.write(self.run_id, {**self.record(), "status": "done"})
         return self.end
 
+    def branch(self) -> Session:
+        """Raises RuntimeError: rounds are no run."""
+        raise RuntimeError("repeats have no branches.")
+
     def begin(self, play: Play) -> Repeat:
         """Queue the rounds behind the runs that wait."""
-        self.job = play.work(cast("Session", self))  # of a session the worker asks no more than stands above
+        self.job = play.work(self)
         return self
 
     @property
@@ -149,6 +171,7 @@ class Repeat:
         record["over"] = self.over
         record["status"] = "queued" if job is None else job.status
         record["message"] = "" if job is None else job.message
+        record["phase"] = "" if self._field else self._play.phase  # while models are loaded
         record["runs"] = [{"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each]
         record["ratios"] = {}
         for base, slow, _ in each if whole else []:
@@ -195,10 +218,22 @@ def _header(channel: Channel) -> Header:
     return header
 
 
+def _names(play: Play, header: Header, name: str) -> dict[str, str]:
+    """Role -> key of the models of a run, for which there is room. Raises Refused."""
+    try:
+        names = play.recorded_with(header)
+        play.admit(names)
+    except ValueError as error:
+        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+    return names
+
+
 def _models(play: Play, header: Header, name: str) -> dict[str, Model]:
     """Role -> model of a run, with the very weights that it had. Raises Refused."""
     try:
-        models = play.bring(play.recorded_with(header))
+        models = play.bring(_names(play, header, name))
+    except Refused:
+        raise
     except ValueError as error:
         raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
     for role, recorded_as in {TARGET: header.model, **header.lanes}.items():

@@ -3,6 +3,7 @@ nobody should send. Figures of a run of it are printed with `-s`."""
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import logging
@@ -21,13 +22,14 @@ from urllib.parse import quote, urlsplit
 import pytest
 import toys
 from browser import served
-from toylab import ToyPlay, finished, occupied, speculative
+from toylab import ToyPlay, finished, occupied, speculative, toy_play
 from waiting import awaited, eventually
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.refusal import Refused
 from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import channel as events
+from decodescope.app.runs import forks
 from decodescope.app.runs.channel import BATCH, RING, Channel
 from decodescope.app.runs.play import Play
 from decodescope.app.server import app
@@ -381,3 +383,23 @@ def test_another_page_changes_nothing(play: Play, address: tuple[str, int], path
     there = sorted(play.folder.iterdir())
     answer = asked(address, path.replace("RUN", run), "POST", headers=headers, body=b"{}")
     assert answer.status == 403 and sorted(play.folder.iterdir()) == there
+
+
+def test_a_run_that_is_over_keeps_no_session_and_can_still_be_forked(tmp_path: Path) -> None:
+    play = toy_play(tmp_path)
+    channel = finished(play, max_new=8)
+    stopped = play.start(speculative(max_new=200))
+    play.act(stopped, "stop")
+    assert play._jobs[stopped.run].wait(60)
+
+    def held() -> list[str]:
+        gc.collect()
+        return [x.run_id for x in gc.get_objects() if type(x) is Session and x.run_id in (channel.run, stopped.run)]
+
+    eventually(lambda: not held(), "a session is held")
+    assert channel.status == "done" and play._jobs[channel.run].end is not None and channel.steps(0, 1)
+    with pytest.raises(RuntimeError, match="fork it from its trace"):
+        play._jobs[channel.run].branch()
+    branch = forks.fork(play, channel, {"step": 1})
+    assert play._jobs[branch.run].wait(60) and branch.status == "done"
+    play.close()

@@ -48,6 +48,8 @@ export function repeating({ runs, refuse, changed }) {
     const other = answer.runs.some((run) => !run.same_text);
     if (answer.status === "failed") return `The repeats failed: ${answer.message || "the reason is not known"}`;
     if (answer.status === "queued") return "The repeats wait for the runs before them.";
+    if (answer.phase) return `Before the first round: ${answer.phase}.`;
+    if (answer.over && !answer.rounds && answer.message) return answer.message;
     if (!answer.rounds)
       return answer.over ? "Stopped before the first round was over: there is no ratio."
         : `Repeating: round 1 of ${answer.times}.`;

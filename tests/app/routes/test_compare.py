@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,27 @@ def test_stopped_repeats_keep_the_rounds_that_were_made(play: Play) -> None:
     made.step()
     assert made.end is not None and made.end.reason == "stopped_by_user" and made.rounds == 2
     assert next(iter(made.record()["ratios"][made.runs[0]].values()))["n"] == 2
+
+
+def test_models_that_are_not_loaded_are_loaded_by_the_worker_that_repeats(
+    play: Any, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels, models, threads = [greedy(play, PLAIN), greedy(play, CHAIN)], dict(play.present), set()
+
+    def bring(names: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        play.present.update(models)
+        return play.loaded(names)
+
+    monkeypatch.setattr(play, "bring", bring)
+    play.present.clear()
+    begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
+    assert wait(client, begun["id"])["rounds"] == 3 and threads == {"decodescope-runner"}
+    play.present.clear()
+    models["toy"].fingerprint = "another"
+    begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
+    told = wait(client, begun["id"])
+    assert told["rounds"] == 0 and told["over"] and told["message"].startswith("Run A was made with the target model toy")
 
 
 def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: TestClient) -> None:
