@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
+from decodescope.engine.core.progress import Progress
 from decodescope.engine.cost.hardware import HardwareProfile, Key, load_profile, save_profile
 
 MiB = 2**20
@@ -39,16 +40,19 @@ def measure(
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), Progress("peak of products", 4, "figures") as progress:
             details: dict[str, float] = {}
             peak, details["median_peak_flops"] = _peak(dtype, device)
+            progress.at(1, phase="bandwidth of memory")
             memory, details["median_bandwidth"] = _bandwidth(device, _large_mib(device), 0.3)
+            progress.at(2, phase="bandwidth of the cache")
             cache = cache_mib = None
             for mib in CACHE_MIB:
                 rate, _ = _bandwidth(device, mib, 0.08)
                 if rate > CACHE_GAIN * memory:
                     cache, cache_mib = rate, mib
                     break
+            progress.at(3, phase="price of a launch")
             launch = _launch_us(device)
             used = torch.get_num_threads()
     finally:

@@ -17,6 +17,7 @@ from decodescope.engine.load import load
 from decodescope.engine.method import Method
 from decodescope.engine.replay.exact_law import law, sample
 from decodescope.engine.run import run
+from decodescope.engine.timing import measure
 
 SAMPLED = Method.named({"sampler": ["top_k", "temperature"]}, {"top_k": {"k": 2}})
 
@@ -46,6 +47,19 @@ def test_long_work_says_its_phase_how_far_it_is_and_for_how_long(
     monkeypatch.setenv("TQDM_MININTERVAL", "0")
     work()
     out, err = capsys.readouterr()
+    assert out == "" and re.search(says, err.replace("\r", " "), re.DOTALL), err
+
+
+def test_measuring_the_machine_says_which_figure_it_measures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "SILENT_S", 0.0)
+    monkeypatch.setattr(measure, "_times", lambda call, *how: [1.0])  # what is timed here is of no interest
+    monkeypatch.setenv(SETTING, "1")
+    monkeypatch.setenv("TQDM_MININTERVAL", "0")
+    measure.measure("float32")
+    out, err = capsys.readouterr()
+    says = r"bandwidth of memory: .*1/4 .*bandwidth of the cache: .*2/4 .*price of a launch: .*3/4 \[\d\d:\d\d<"
     assert out == "" and re.search(says, err.replace("\r", " "), re.DOTALL), err
 
 
