@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from decodescope.engine.core.component import declared
 from decodescope.engine.trace import Trace, TraceError, open_trace
 from decodescope.engine.trace.events import End, Header, Record, Step
+from decodescope.engine.trace.titles import title
 from decodescope.lab.wire.wire import Wire, encode, end_message
 
 RING = 2048  # steps kept in memory per run; older ones are read from its trace
@@ -58,6 +59,7 @@ class Channel:
         self._settled = ""  # the status of a run that is over, whose job was let go
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
         self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
+        self.named = ""  # what it is called before it has a header
         self.total = 0  # steps of a recorded run; 0: not known
         self.reading = False  # whether steps of a recorded run are still to be learnt
         self._trace: Trace | None = None  # of a recorded run, with the places of its records
@@ -204,6 +206,7 @@ class Channel:
         """Where the run stands, as plain data. doing, of one that is served and has made no step: {"phase": words} while its
         models are loaded, {"role", "read", "of"} while one reads the prompt, tokens, null before; seconds: since when."""
         state: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
+        state["named"] = self.named if self.wire is None else title(self.wire.header)
         if self.reading:
             state["of"] = self.total
         if self.status == "running" and not self.count:

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
 from decodescope.engine.core.arguments import choice as one_of
-from decodescope.engine.trace.events import LEVELS, Level
+from decodescope.engine.trace.events import LEVELS, Header, Level
+from decodescope.engine.trace.parts import called
+from decodescope.engine.trace.titles import titled
 
 if TYPE_CHECKING:
     from decodescope.engine.method import Method
@@ -48,6 +52,12 @@ def admit_numbers(choice: Choice) -> None:
     if not 0 <= choice.seed <= SEEDS:
         given = "a box without a whole number" if choice.seed == -1 else choice.seed
         raise Refused(f"Seed = {given}: must lie in [0, {SEEDS}].")
+
+
+def composed_title(method: Method, prompt: str) -> str:
+    """What a run of this method is called before it has a header."""
+    stub = Header(model={}, method=method.record(), prompt=np.zeros(0, np.int32), seed=0, parts=method.said())
+    return titled(called(stub), prompt)
 
 
 @dataclass(frozen=True)

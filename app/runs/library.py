@@ -18,6 +18,7 @@ from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceErro
 from decodescope.engine.trace import Limits as TraceLimits
 from decodescope.engine.trace.events import Step
 from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.titles import title
 from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
 from decodescope.lab.wire.wire import Wire, encode
 
@@ -209,7 +210,7 @@ def _told_of(path: Path) -> dict[str, Any]:
     try:
         head = trace.header
         said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
-        said |= {"called": parts.called(head), "drafts": parts.said(head, "drafter").get("drafts", True)}
+        said |= {"called": parts.called(head), "named": title(head), "drafts": parts.said(head, "drafter").get("drafts", True)}
         said |= {"lossless": head.lossless, "mark": text_mark(head), "plain": is_plain(head), "setting": setting(head)}
         said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
         if path.name.endswith(PARTIAL):

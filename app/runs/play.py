@@ -14,11 +14,9 @@ from decodescope.app.limits import Limits
 from decodescope.app.places import tidy
 from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace.parts import called
-from decodescope.engine.trace.pieces import join
 
 from .channel import Channel
-from .composed import MOST_NEW, Choice, Composed, admit_numbers
+from .composed import MOST_NEW, Choice, Composed, admit_numbers, composed_title
 from .examples import examples
 from .files import Files
 from .given import Given, given
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 PROMPT = 1 << 20  # characters of a prompt
-WORDS = 12  # tokens of a prompt that tell its run from others
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -196,7 +193,9 @@ class Play(Shelf):
             )
 
         level = choice.recorded
-        return self._launch(self.lanes(choice, method), session, visitor)
+        channel = self._launch(self.lanes(choice, method), session, visitor)
+        channel.named = composed_title(method, choice.prompt)
+        return channel
 
     def launch(self, names: Mapping[str, str], make: Make) -> Channel:
         """Queue the session that `make` makes of these models (role -> key), as nobody's own run. Raises Refused."""
@@ -377,19 +376,13 @@ class Play(Shelf):
         return {role: self.names[role] for role in roles if role in self.names} | names
 
     def going(self) -> list[dict[str, Any]]:
-        """The runs that are not over, whoever began them, the oldest first: number, state, steps, runs before it, and once its
-        prompt has been read its method and how the prompt begins."""
+        """The runs that are not over, whoever began them, the oldest first: number, state, steps, what it is called, and runs
+        before it."""
         rows = []
         for channel in self.channels().values():
             if channel.job is None or not channel.going:
                 continue
-            row = {**channel.state(), "ahead": self.ahead(channel), "called": "", "text": ""}
-            if channel.wire is not None:
-                header = channel.wire.header
-                begins = header.prompt[:WORDS].tolist()
-                text = join(begins, {token: header.pieces.get(str(token), "") for token in begins})
-                row |= {"called": called(header), "text": " ".join(text.split())}
-            rows.append(row)
+            rows.append({**channel.state(), "ahead": self.ahead(channel)})
         return rows
 
     def ahead(self, channel: Channel) -> int:

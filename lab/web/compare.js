@@ -1,7 +1,7 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
  * one table. */
 import { button, grouped, h, milli, pair } from "./scope.js";
-import { ask, ended, example, fill, inWords, open, panes as inLab, shown } from "./runs.js";
+import { ask, ended, example, fill, inWords, open, paneTitle, panes as inLab, shown } from "./runs.js";
 import { current, go } from "./address.js";
 import { against } from "./compare/against.js";
 import { read, write } from "./compare/link.js";
@@ -141,19 +141,19 @@ export function page(element) {
     baseline.replaceChildren(...runs.map((run, k) => h("option", { value: k }, LETTERS[k])));
     baseline.value = base;
     const enough = runs.length >= FEWEST;
-    none.hidden = enough;
-    host.hidden = table.element.hidden = measured.hidden = showing.hidden = !enough;
+    host.hidden = table.element.hidden = measured.hidden = showing.hidden = !(none.hidden = enough);
     chips.replaceChildren(
       ...(enough ? [] : runs).map((run, k) =>
-        h("li", null, h("b", null, LETTERS[k]), ` ${example(run.id)?.title || `run ${run.id.slice(0, 8)}`} `,
+        h("li", null, h("b", null, LETTERS[k]), ` ${paneTitle(run)} `,
           button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))
       )
     );
     adding.drawn();
     if (!enough) return runs.forEach((run) => (run.view = null)), idle() && show(adding, false);
-    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools,
-      ratio: (k) => runs[k] && ratio(k), why, onGap: (k, from, to) => runs[k] && gap(runs[k], from, to), onSeek: moved,
-      onMove: figures, onAlign: (to) => ((way = to), address()), onPane: front });
+    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools, why,
+      name: (k) => runs[k]?.named, ratio: (k) => runs[k] && ratio(k), onSeek: moved,
+      onGap: (k, ...of) => runs[k] && gap(runs[k], ...of), onMove: figures,
+      onAlign: (to) => ((way = to), address()), onPane: front });
     both.root.lastElementChild.before(switcher);
     // one speaks for all
     for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off");
@@ -223,7 +223,7 @@ export function page(element) {
   const gap = (run, from, to) => fill(run, from, to, () => runs.includes(run) && run.view);
   const events = stream({
     runs: () => runs,
-    changed: () => (queue.look(), table.runs(runs, base)),
+    changed: () => (queue.look(), both?.against(base), table.runs(runs, base)),
     over: () => (table.runs(runs, base), figures()),
     lost(kept, errors) {
       build(kept.map((run) => run.id));

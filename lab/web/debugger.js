@@ -2,7 +2,7 @@
  * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is
  * never changed. */
 import { button, firstOf, h, mount } from "./scope.js";
-import { NONE, ask, ended, heard, panes, stepped, inWords, without } from "./runs.js";
+import { NONE, ask, ended, heard, panes, paneTitle, stepped, inWords, without } from "./runs.js";
 import { here as address } from "./landing.js";
 import { current, fragment } from "./address.js";
 import { add, breakpoints, changed, enabled, list, numbered, remove, turn } from "./debugger/breaks.js";
@@ -274,7 +274,7 @@ export function page(element) {
     const { head } = store(), i = mine.at;
     const state = live() ? pane.status : "recorded", begun = store().count || !live();
     named.textContent = !pane.id ? ""
-      : [...(head ? [head.called, head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
+      : [paneTitle(pane), ...(head ? [head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
     nothing.textContent = !pane.id || begun ? without()
       : state === "paused" ? "The run is paused before its first step: press Continue, or Step."
       : "The run has made no step yet.";

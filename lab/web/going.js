@@ -1,6 +1,6 @@
 /* going: the runs of this machine that are not over, whoever began them, and what anybody here can do with each. */
 import { button, h, plural } from "./scope.js";
-import { ask } from "./runs.js";
+import { ask, titled } from "./runs.js";
 
 const LOOK = 2000; // ms between two looks
 const WORDS = { queued: "waits", running: "is running", paused: "is paused" };
@@ -13,14 +13,15 @@ export function going({ said, wanted, show, those = () => true }) {
     h("p", null, said), list);
   let timer = 0, drawn = "";
 
-  function row({ run, status, steps, called, text }) {
+  function row({ run, status, steps, named }) {
     const act = (word, action) => {
       const done = () => ask(`/ds/run/${run}/${action}`, { method: "POST" }).catch(() => {}).then(read);
-      return button(word, action ? done : () => show(run), { "aria-label": `${word}, run ${run.slice(0, 8)}` });
+      const label = `${word}, ${titled({ named, run })}, run ${run.slice(0, 8)}`;
+      return button(word, action ? done : () => show(run), { "aria-label": label });
     };
     const state = `${WORDS[status] || status}${steps ? ` after ${plural(steps, "step")}` : ""}`;
     return h("li", { "data-run": run },
-      h("span", null, `${called || "Run"} ${run.slice(0, 8)} ${state}`, text ? h("q", null, text) : null),
+      h("span", null, h("b", null, titled({ named, run })), ` ${state}`),
       act("Show it"), status === "paused" ? act("Go on with it", "resume") : null, act("Stop it", "stop"));
   }
   function draw(rows) {

@@ -1,7 +1,7 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
 import { button, h, icon, passName, placedUnder, scaled } from "./scope.js";
-import { ask, heard, panes, stepped, inWords, without } from "./runs.js";
+import { ask, heard, panes, paneTitle, stepped, inWords, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./address.js";
 import { operatorsTable } from "./hardware/operators.js";
@@ -52,8 +52,8 @@ export function page(element) {
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
       h("section", { class: "roofline" }, h("header", null, title, lead, h("span", { class: "end" }, legend, saving(
-        () => [["Roofline", chart, `Roofline ${panes[0].id.slice(0, 8)} step ${view().at}`], ["Passes",
-          passes.firstElementChild, `Passes ${panes[0].id.slice(0, 8)}`]],
+        () => [["Roofline", chart, `Roofline ${paneTitle(panes[0])} step ${view().at}`], ["Passes",
+          passes.firstElementChild, `Passes ${paneTitle(panes[0])}`]],
         () => [],
         "Save"
       ))), chart, note),

@@ -1,7 +1,7 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add,
  * save. */
 import { button, grouped, h, plural, size, two } from "./scope.js";
-import { ask, example, open, shown, inWords } from "./runs.js";
+import { ask, example, open, shown, inWords, titled } from "./runs.js";
 import { current, fragment, go, panel } from "./address.js";
 import { going } from "./going.js";
 import { when } from "./when.js";
@@ -65,7 +65,7 @@ export function page(element) {
   const post = (path, value) =>
     ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
   const find = (run) => rows.find((row) => row.run === run);
-  const named = (row) => row?.title || `run ${row?.run.slice(0, 8)}`;
+  const named = (row) => row && titled(row);
   const sought = (row) =>
     [named(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n")
       .toLowerCase();

@@ -8,8 +8,8 @@ import { halted } from "./halted.js";
 import { given, under as beneath } from "./given.js";
 import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
-import { active, ask, begin, ended, example, failed, heard, inWords, ofModels, open, over, panes, player, shown,
-  tell } from "./runs.js";
+import { active, ask, begin, ended, example, failed, heard, inWords, ofModels, open, over, panes, paneTitle, player,
+  shown, tell } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
 import { going } from "./going.js";
@@ -117,7 +117,7 @@ function line() {
 
 /** The views that are shown, for the menu that saves them. */
 function views() {
-  const title = (pane) => `${pane.id.slice(0, 8)} step ${pane.view.at}`;
+  const title = (pane) => `${paneTitle(pane)} step ${pane.view.at}`;
   return shown.both
     ? [...viewsOf(shown.both.root, title(panes[0])),
       ...panes.flatMap((pane, k) => viewsOf(pane.view.root, title(pane), "ABCD"[k]))]

@@ -1,14 +1,13 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
 import { button, h, plural } from "./scope.js";
-import { ask, panes, inWords } from "./runs.js";
+import { ask, panes, inWords, titled } from "./runs.js";
 import { current, fragment } from "./address.js";
 import { batch } from "./report/batch.js";
 import { beside } from "./report/beside.js";
 import { rejections, table } from "./report/tables.js";
 
 const MOST = 128; // runs of one report
-const LETTERS = 48; // of a run's prompt and text, by which it is told from others
 const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 const BESIDE = /(?:^#|&)beside=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 const BATCH = /(?:^#|&)batch=([0-9a-f]{16})(?:&|$)/;
@@ -18,11 +17,6 @@ const key = (row) => JSON.stringify([row.model, row.method]);
 const knobs = (row) =>
   Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
     .join(", ");
-const begins = (text) => {
-  const words = [...text.split(/\s+/).join(" ").trim()];
-  return words.length > LETTERS ? words.slice(0, LETTERS - 1).join("") + "…" : words.join("");
-};
-const named = (row) => row.title || (row.text && begins(row.text)) || `run ${row.run.slice(0, 8)}`;
 /** What tells runs of one method apart, each with a way into it. */
 const apart = (row) => [
   h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
@@ -96,7 +90,7 @@ export function page(element) {
     const list = h("ul", null,
       rows.map((row, i) =>
         h("li", null,
-          h("label", null, boxes[i], h("span", { class: "name" }, named(row))), apart(row))
+          h("label", null, boxes[i], h("span", { class: "name" }, titled(row))), apart(row))
       ));
     return h("div", { class: "group" }, go,
       h("details", { open: here && wanted.size < rows.length },

@@ -43,6 +43,12 @@ export const failed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
 /** What plays, pauses and seeks: the pair, or the one view. */
 export const player = () => shown.both || panes[0]?.view;
 
+/** What a run is called: as its file was renamed, else by its method and the first words of its prompt. */
+export const titled = ({ title, named, run }) => title || named || `run ${run.slice(0, 8)}`;
+/** The same of a run that is shown. */
+export const paneTitle = ({ id, view, named }) =>
+  titled({ title: example(id)?.title, named: view?.store.head?.named || named, run: id });
+
 export async function ask(path, options) {
   const answer = await fetch(path, options);
   const body = await answer.json().catch(() => ({}));
@@ -143,6 +149,7 @@ function two(...ids) {
       ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
   places.replaceChildren(beside, host);
   shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved,
+    name: (k) => fresh[k].named,
     onGap: (which, from, to) => fill(fresh[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
   fresh.forEach((x, k) => (x.view = shown.both.views[k]));
   panes.push(...fresh);
@@ -162,9 +169,10 @@ function connect(pane) {
   });
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
-    Object.assign(pane, { status: state.status, broke: state.broke || null, wait: WAIT });
+    Object.assign(pane, { status: state.status, broke: state.broke || null, named: state.named, wait: WAIT });
     view.expect(state.of || 0);
     phase(view, state, panes[0] === pane ? "yours" : "this one");
+    shown.both?.against(); // a run that waits has a name
     tell();
   });
   source.addEventListener("end", (event) => {

@@ -21,6 +21,7 @@ from decodescope.engine.trace.events import Beams, CacheChange, End, Header, Pie
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
+from decodescope.engine.trace.titles import title
 from decodescope.engine.trace.whose import is_plain, mark, setting
 from decodescope.lab.cost.passes import Passes, machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
@@ -109,6 +110,7 @@ class Wire:
             "lanes": {role: _model(spec) for role, spec in h.lanes.items()},
             "method": h.method,
             "called": called(h),
+            "named": title(h),
             "parts": {kind: said(h, kind) for kind in h.method} | {"zones": [zone.record() for zone in zones(h)]},
             "telling": None if self._telling is None else told(self._telling),
             "tells": notes.declarations(h),

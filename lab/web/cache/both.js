@@ -1,6 +1,6 @@
 /* both: what two runs of one prompt keep alike, head by head. */
 import { grouped, h, plural } from "../scope.js";
-import { ask, example } from "../runs.js";
+import { ask, example, titled } from "../runs.js";
 import { aloud, refuse, section, table } from "./parts.js";
 import { question } from "./question.js";
 
@@ -24,13 +24,13 @@ export function bothView(shared) {
     let names = new Map();
     try {
       const rows = runs.length ? (await ask("/ds/library")).rows : [];
-      names = new Map(rows.map((row) => [row.run, `${row.title || `run ${row.run.slice(0, 8)}`}: `
-        + `${row.called || ""}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
+      names = new Map(rows.map((row) => [row.run,
+        `${titled(row)}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
     } catch {
       names = new Map();
     }
     if (!runs.includes(other)) other = "";
-    const word = (run) => names.get(run) || example(run)?.title || `run ${run.slice(0, 8)}`;
+    const word = (run) => names.get(run) || titled({ title: example(run)?.title, run });
     choice.replaceChildren(
       h("option", { value: "" }, runs.length ? NONE : "no other run of this prompt"),
       ...runs.map((run) => h("option", { value: run }, word(run)))

@@ -1,6 +1,6 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
 import { button, grouped, h, plural } from "../scope.js";
-import { ask, shown as lab, inWords } from "../runs.js";
+import { ask, shown as lab, inWords, titled } from "../runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 
@@ -11,7 +11,6 @@ export function picker({ add, letter, full }) {
     "aria-label": "filter the runs", autocomplete: "off", spellcheck: "false" });
   const list = h("ul", { class: "found" }), note = h("p", { class: "quiet", role: "status" });
   const element = h("section", { class: "panel picker" }, h("h2", null, "Add a run"), filter, list, note);
-  const named = (row) => row.title || `run ${row.run.slice(0, 8)}`;
   const about = (row) =>
     [row.kind, row.called, row.model, row.steps !== undefined && plural(row.steps, "step")].filter(Boolean).join(", ");
   function drawn() {
@@ -19,13 +18,13 @@ export function picker({ add, letter, full }) {
       fitting = rows.filter((row) =>
         !row.trouble
         && parts.every((part) =>
-          `${named(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
+          `${titled(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
         )
       );
     const was = document.activeElement?.dataset?.run;
     list.replaceChildren(...fitting.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
-      const inside = [h("b", null, named(row)), h("span", { class: "quiet" }, about(row)),
+      const inside = [h("b", null, titled(row)), h("span", { class: "quiet" }, about(row)),
         h("span", { class: "at" }, there ? `is ${there}` : "Add")];
       const props = { class: null, "data-run": row.run, "aria-disabled": String(off) };
       return h("li", null, button(inside, () => add(row.run), props));
@@ -44,7 +43,7 @@ export function picker({ add, letter, full }) {
       ))]);
       const known = new Set(library.rows.map((row) => row.run));
       const here = own.filter((one) => one && !known.has(one.run)).map((one) => ({ run: one.run,
-        kind: `of this page, ${one.status}`, steps: one.steps })
+        kind: `of this page, ${one.status}`, named: one.named, steps: one.steps })
       );
       const mine = new Set(lab.own || []), rank = (row) => (mine.has(row.run) ? 0 : row.example ? 1 : 2);
       rows = [...here,

@@ -38,7 +38,7 @@ export function stream({ runs, changed, over, lost }) {
         run.view.push(step);
       });
       on("state", (state) => {
-        run.status = state.status;
+        Object.assign(run, { status: state.status, named: state.named });
         run.view.expect(state.of || 0);
         phase(run.view, state);
         run.stop.hidden = ended(run);

@@ -1,6 +1,6 @@
 /* tools: what can be done with one of the compared runs, at its head, and which run it goes on from. */
 import { button, h } from "../scope.js";
-import { ask, ended, open } from "../runs.js";
+import { ask, ended, open, paneTitle } from "../runs.js";
 import { go } from "../address.js";
 import { forms, saving, viewsOf } from "../save.js";
 
@@ -18,8 +18,8 @@ export function toolsOf({ runs, root, refuse, choose }) {
     run.origin = h("p", { class: "quiet origin" });
     stop.hidden = ended(run);
     const views =
-      () => [...viewsOf(root(), `of ${runs().map((one) => one.id.slice(0, 8)).join(" ")}`),
-        ...viewsOf(run.view.root, `${run.id.slice(0, 8)} step ${run.view.at}`, LETTERS[k])];
+      () => [...viewsOf(root(), `of ${runs().map(paneTitle).join(" and ")}`),
+        ...viewsOf(run.view.root, `${paneTitle(run)} step ${run.view.at}`, LETTERS[k])];
     const save = saving(views, () => forms(run.id, ended(run)), "Save");
     save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
     return h("div", { class: "tools" }, stop, save,

@@ -69,7 +69,8 @@ export function pair(element, options = {}) {
     strip.draw(stores.map((store) => store.head));
     const against = { store: stores[base], letter: letters[base] };
     const away = parts.fromPlain();
-    heads.forEach((one, k) => one.draw(stores[k], against, () => options.ratio?.(k), ended, away[k]));
+    heads.forEach((one, k) =>
+      one.draw(stores[k], against, () => options.ratio?.(k), ended, away[k], options.name?.(k)));
     const splits = parts.splits(base);
     clock.draw({ courses, at, most, longest, parts: parts.firsts(splits, base), width });
     parts.draw(splits, base, ended);

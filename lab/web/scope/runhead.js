@@ -17,11 +17,12 @@ export function runHead(letter, tools) {
 
   /** base: {store, letter} of the run that it is measured against; ratio: [large, small] where it is known better;
    *  ended: whether all are; away: where its text parts from a
-   *  plain run. */
-  function draw(store, base, ratio, ended, away) {
-    see(element, store.head);
+   *  plain run; waiting: what a run is called that has no head yet. */
+  function draw(store, base, ratio, ended, away, waiting) {
+    const title = store.head ? store.head.named || store.head.called : waiting;
+    see(element, title);
+    say(name, title || "");
     if (!store.head) return;
-    say(name, store.head.called);
     say(about, `${store.head.model.name}${store.end ? "" : store.count ? ", not ended yet" : ", waiting"}`);
     say(text, [...store.head.text ?? [], away].filter(Boolean).join(", "));
     const times = rate(store) / rate(base.store), known = Number.isFinite(times) && times > 0;
