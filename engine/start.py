@@ -31,7 +31,7 @@ class Running:
     @property
     def method(self) -> Method:
         """What decodes."""
-        return self._job.session.method
+        return self._run.session.method
 
     @property
     def status(self) -> Status:
