@@ -228,10 +228,17 @@ def _held(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]
 
 
 def written(kind: str, text: str, where: str) -> Component:
-    """The component that `text` names, e.g. "confidence_exit threshold=0.7 first=1"; `where` stands in messages. Raises
-    ParamError if there is no such component or knob."""
-    name, *knobs = text.replace(",", " ").split() or [""]
-    odd = next((knob for knob in knobs if "=" not in knob), None)
-    if odd is not None:
-        raise ParamError(f"{where} = {text!r}: write {odd!r} as knob=value, after the name.")
-    return build(kind, name, dict(knob.split("=", 1) for knob in knobs))
+    """The component that `text` names, e.g. "confidence_exit threshold=0.7 first=1"; what follows a value without a name is a
+    further item of it, "rsd_c branching=3,2,1". `where` stands in messages. Raises ParamError if there is no such component or
+    knob."""
+    name, *words = text.replace(",", " ").split() or [""]
+    knobs: dict[str, str] = {}
+    for word in words:
+        knob, named, value = word.partition("=")
+        if not named and not knobs:
+            raise ParamError(f"{where} = {text!r}: write {word!r} as knob=value, after the name.")
+        if named:
+            knobs[knob] = value
+        else:
+            knobs[[*knobs][-1]] += f",{word}"
+    return build(kind, name, knobs)

@@ -127,6 +127,8 @@ def test_what_cannot_work_is_refused_where_it_is_written() -> None:
     assert EarlyExit(criterion=" , ")._rule() is None
     with pytest.raises(ParamError, match=r"write '0\.4' as knob=value"):
         EarlyExit(criterion="confidence_exit 0.4")
+    with pytest.raises(ParamError, match=r"confidence_exit\.threshold = '0\.4,0\.5'"):
+        EarlyExit(criterion="confidence_exit threshold=0.4, 0.5")
     with pytest.raises(
         MethodError, match=r"early_exit\.layers = 6 leaves nothing to check with, toy has 6 layers; choose 1 to 5\."
     ):

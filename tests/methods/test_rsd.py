@@ -13,6 +13,8 @@ from law.tables import PROMPT, constant, model, table
 from sizes import sizes
 
 from decodescope.engine import Session
+from decodescope.engine.core.component import written
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import ROOT, Draft
@@ -169,3 +171,10 @@ def test_rsd_s_under_a_greedy_sampler_is_beam_search() -> None:
     assert paths(draft, 1) == [(x,) for x in beams]
     assert paths(draft, 2) == sorted(two, key=lambda path: -two[path])[:3]
     assert draft.q is None
+
+
+def test_a_list_is_read_where_a_part_is_written_as_text() -> None:
+    for text in ("rsd_c branching=3,2,1", "rsd_c, branching=3 2 1", "rsd_c branching=3, 2, 1"):
+        assert written("drafter", text, "here") == RSDC(branching=(3, 2, 1))
+    with pytest.raises(ParamError, match=r"here = 'rsd_c 3,2': write '3' as knob=value, after the name\.$"):
+        written("drafter", "rsd_c 3,2", "here")
