@@ -104,8 +104,17 @@ def run(
     longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for what
     cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
-    asked = Asked(models=models, draft=draft, max_new_tokens=max_new_tokens, seed=seed, chat=chat, ignore_eos=ignore_eos)
-    asked.update(stop=stop, level=level, layers=layers)
+    asked = Asked(
+        models=models,
+        draft=draft,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        chat=chat,
+        ignore_eos=ignore_eos,
+        stop=stop,
+        level=level,
+        layers=layers,
+    )
     opened = prepare(model, method, text_or_ids, path=path, **asked)
     session = opened.session
     read_prompt(session)

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("br
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
 WHOLE = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}  # cells out of sight are drawn as well
 RUN_S = 200
+LONG_MS = 150_000  # for one thing to happen, on a machine that is busy with others
 ALL_RAN = """() => {
     const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map((x) => x.textContent);
     return prompts.length > 0 && prompts.every((x) => /\\d/.test(x));
@@ -74,14 +75,18 @@ def run_all(page: Any, address: str) -> None:
     page.wait_for_function(ALL_RAN, timeout=RUN_S * 1000)
 
 
+def opened(work: Path, name: str, *cells: str) -> None:
+    """A notebook of these cells in the folder `work`, which is made."""
+    work.mkdir()
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    book = new_notebook(cells=[new_code_cell(x) for x in cells], metadata=kernel)
+    (work / name).write_text(json.dumps(book))
+
+
 def test_the_keys_of_a_widget_s_slider_are_the_slider_s(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = at_home(tmp_path / "home", monkeypatch)
     work = tmp_path / "work"
-    work.mkdir()
-    cells = ("from decodescope.lab import show", "scope = show('adaptive')\nscope", "scope.step + 1000")
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    book = new_notebook(cells=[new_code_cell(x) for x in cells], metadata=kernel)
-    (work / "keys.ipynb").write_text(json.dumps(book))
+    opened(work, "keys.ipynb", "from decodescope.lab import show", "scope = show('adaptive')\nscope", "scope.step + 1000")
     with jupyterlab(work, "keys.ipynb", env) as address:
         page = driver.new_page(viewport={"width": 1360, "height": 1000})
         run_all(page, address)
@@ -94,6 +99,38 @@ def test_the_keys_of_a_widget_s_slider_are_the_slider_s(driver: Any, tmp_path: P
         page.click(".jp-CodeCell >> nth=2 >> .cm-content")
         page.keyboard.press("Shift+Enter")
         page.wait_for_selector(".jp-OutputArea-output >> text=1001")
+
+
+def test_a_run_is_drawn_while_it_goes_stopped_and_begun_again(
+    driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = at_home(tmp_path / "home", monkeypatch)
+    work = tmp_path / "work"
+    going = "running = start('lab', 'prompt_lookup', 'def f(x):', max_new_tokens=1500)\nshow(running)"
+    knobs = "panel = controls(start('lab', 'prompt_lookup', 'def f(x):', max_new_tokens=12))\npanel"
+    imports = "from decodescope.engine import start\nfrom decodescope.lab import controls, show"
+    opened(work, "live.ipynb", imports, going, knobs, "running.status")
+    with jupyterlab(work, "live.ipynb", env) as address:
+        page = driver.new_page(viewport={"width": 1360, "height": 1400})
+        page.set_default_timeout(LONG_MS)
+        page.goto(address)
+        page.wait_for_selector("text=Python 3 | Idle")
+        page.click("[role=menubar] >> text=Run")
+        page.click("[role=menu] >> text=/^Run All Cells$/")
+        page.wait_for_selector("text=/decoding, step \\d+/")
+        page.wait_for_selector(".ds .tree")
+        assert page.locator(".ds .scrub").first.get_attribute("max") != "0"
+        page.click("button:has-text('Stop') >> nth=0")
+        page.wait_for_selector("text=/stopped: \\d+ tokens/")
+        page.wait_for_selector("text=/done: 12 tokens/")
+        page.click(".jp-CodeCell >> nth=3 >> .cm-content")
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_selector(".jp-OutputArea-output >> text=cancelled")
+        page.locator(".widget-readout").first.fill("3")  # the length of its drafts
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=/decoding, step|waits for/")
+        page.wait_for_selector("text=/done: 12 tokens/")
+        assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
 
 
 def test_the_second_notebook_is_drawn(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
