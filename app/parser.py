@@ -142,6 +142,7 @@ def parser() -> Parser:
     sub = command("gallery", "gallery", "gallery", "write runs as a folder of pages for any web server, or to open from disk")
     sub.add_argument("out", metavar="OUT", help="the folder; a new one, or an empty one")
     sub.add_argument("trace", nargs="*", metavar="TRACE", help="traces, or names of examples (default: all examples)")
+    sub.add_argument("--course", action="store_true", help="the notebooks too, each run first: a minute or two for each")
     _json(sub)
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top

@@ -17,6 +17,7 @@ from decodescope.app.runs.tours import tours
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.refusal import Refusal
 
+from .notebooks import chapters
 from .output import note, say_json, size
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ PROMPT = 120  # characters of a prompt that tell of a run
 
 
 def gallery(args: argparse.Namespace) -> int:
-    """Write the pages; 1 if a damaged trace was left out."""
+    """Write the pages; 1 if a damaged trace, or a notebook that failed, was left out."""
     from decodescope.lab.views.gallery import gallery as write
 
     paths = places(args.trace)
@@ -36,7 +37,8 @@ def gallery(args: argparse.Namespace) -> int:
     left: dict[str, str] = {}  # path -> why it has no page
     runs = Runs(paths, left)
     try:
-        pages = write(runs.entries(), folder, order(), runs.damaged)
+        course = chapters(left) if args.course else []
+        pages = write(runs.entries(), folder, order(), runs.damaged, course)
         if not pages:
             why = "; ".join(f"{name}: {reason}" for name, reason in left.items())
             raise Refusal(f"No trace could be read, so nothing was written. {why}")
@@ -49,9 +51,10 @@ def gallery(args: argparse.Namespace) -> int:
     for name, reason in left.items():
         note(f"Left out: {name}: {reason}")
     if args.json:
-        say_json({"out": str(folder), "pages": pages, "bytes": held, "left_out": left})
+        say_json({"out": str(folder), "pages": pages, "course": [x.name for x in course], "bytes": held, "left_out": left})
     else:
-        print(f"{folder / 'index.html'}: {len(pages)} runs, {size(held)}")
+        notebooks = f", {len(course)} notebooks" if args.course else ""
+        print(f"{folder / 'index.html'}: {len(pages)} runs{notebooks}, {size(held)}")
     return 1 if left else 0
 
 
@@ -106,7 +109,7 @@ class Runs:
 
     def __init__(self, paths: list[Path], left: dict[str, str]):
         self._paths, self._left = paths, left
-        self._taken = {INDEX}
+        self._taken = {INDEX}  # no page of a run begins like one of a notebook
         self._at = ""
 
     def entries(self) -> Iterator[Entry]:
@@ -154,6 +157,7 @@ class Runs:
     def _free(self, name: str) -> str:
         """A name for a page that no other has, of the letters a to z, digits and hyphens."""
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "run"
+        plain = f"run-{plain}" if plain.startswith("course-") else plain
         free, i = plain, 2
         while free in self._taken:
             free, i = f"{plain}-{i}", i + 1

@@ -22,6 +22,7 @@ from decodescope.lab.words.style import count, percent
 from decodescope.lab.words.tokens import escaped, shown_id
 
 from .bundle import WEB, bare, classic
+from .chapter import Chapter
 from .document import document
 from .export import RUN, RUN_STYLE, VIEWS, data_of, run_card, steps_table
 from .thumbnail import thumbnail
@@ -35,7 +36,8 @@ PAGE = 3 << 19  # bytes of a page, 1.5 MiB
 TREES = 1 << 20  # bytes of steps with their trees; those behind come with text and times
 ROOM = 1 << 17  # bytes of a page that are kept for all but the steps
 PARTS = "web"  # the folder of what all pages share
-SCRIPTS = ("theme.js", "index.js", "trace.js")
+COURSE = "course-"  # how the names of the pages of notebooks begin
+SCRIPTS = ("theme.js", "index.js")  # beside pages.js, in which the drawing module is
 FOUND = 2000  # characters of a run's text that the search looks through
 
 
@@ -67,11 +69,15 @@ class _Drawn:
 
 
 def gallery(
-    entries: Iterable[Entry], folder: Path, families: Sequence[str] = (), damaged: Callable[[Entry, str], None] | None = None
+    entries: Iterable[Entry],
+    folder: Path,
+    families: Sequence[str] = (),
+    damaged: Callable[[Entry, str], None] | None = None,
+    course: Sequence[Chapter] = (),
 ) -> list[str]:
     """Write the gallery into `folder`, which is there and empty; the names of its pages. One whose trace is damaged where it is
     read is left out and given to damaged(entry, sentence); where none is left nothing is written. families: titles in the
-    order in which they stand, others behind."""
+    order in which they stand, others behind. course: notebooks that get a page each, course-NAME.html."""
     drawn: list[_Drawn] = []
     for entry in entries:
         try:
@@ -91,7 +97,9 @@ def gallery(
     for i, one in enumerate(drawn):
         ways = [(way, drawn[k].entry) for way, k in (("Previous", i - 1), ("Next", i + 1)) if 0 <= k < len(drawn)]
         _write(folder / f"{one.entry.name}.html", one.page.replace(_WAYS, "".join(_way(*x) for x in ways), 1))
-    _write(folder / "index.html", _index(drawn))
+    for each in course:
+        _write(folder / f"{COURSE}{each.name}.html", _chapter(each))
+    _write(folder / "index.html", _index(drawn, course))
     return [one.entry.name for one in drawn]
 
 
@@ -103,9 +111,9 @@ def _shared() -> Iterator[tuple[str, str]]:
     """Name and text of the files that all pages share."""
     sheets = [(WEB / name).read_text(encoding="utf-8") for name in ("scope.css", "walk.css", "gallery.css")]
     yield "style.css", "".join([*sheets, RUN_STYLE])
-    for name in SCRIPTS[:2]:
+    for name in SCRIPTS:
         yield name, f"(() => {{\n{bare((WEB / 'gallery' / name).read_text(encoding='utf-8'))}}})();\n"
-    yield SCRIPTS[2], classic(WEB / "walk.js", WEB / "gallery" / SCRIPTS[2])
+    yield "pages.js", classic(WEB / "walk.js", *(WEB / "gallery" / x for x in ("trace.js", "course.js", "pages.js")))
 
 
 # ---- the page of a run
@@ -201,16 +209,34 @@ def _line(entry: Entry) -> str:
     )
 
 
-def _index(drawn: Sequence[_Drawn]) -> str:
+def _chapter(one: Chapter) -> str:
+    parts = {
+        "POLICY": POLICY,
+        "TITLE": escaped(f"{one.title} - DecodeScope gallery"),
+        "BODY": one.body,
+        "DATA": data_of({"live": one.live}),
+    }
+    return document(_CHAPTER, parts, _LINKS)
+
+
+def _index(drawn: Sequence[_Drawn], course: Sequence[Chapter]) -> str:
     families: dict[str, list[_Drawn]] = {}
     for one in drawn:
         families.setdefault(one.entry.family, []).append(one)
     parts = {
         "POLICY": POLICY,
         "TITLE": "DecodeScope gallery",
+        "COURSE": _listed(course),
         "FAMILIES": "".join(map(_family, families.values())),
     }
     return document(_INDEX, parts, _LINKS)
+
+
+def _listed(course: Sequence[Chapter]) -> str:
+    if not course:
+        return ""
+    items = "".join(f'<li><a href="{COURSE}{x.name}.html">{escaped(x.title)}</a></li>' for x in course)
+    return f'<section class="course"><h2>Course</h2><ul>{items}</ul></section>'
 
 
 def _family(runs: Sequence[_Drawn]) -> str:
@@ -236,7 +262,15 @@ _TRACE = f"""<header class="top"><a class="brand" href="index.html">{_LOGO}<span
 <p class="about">@@ABOUT@@ <span class="quiet">@@FAMILY@@</span></p>
 @@DAMAGE@@<div id="tour"></div>
 @@STOPS@@
-{RUN}<script src="{PARTS}/trace.js"></script>
+{RUN}<script src="{PARTS}/pages.js"></script>
+</body>
+</html>
+"""
+_CHAPTER = f"""<header class="top"><a class="brand" href="index.html">{_LOGO}<span>Gallery</span></a>{_MOON}</header>
+<article class="chapter">@@BODY@@</article>
+</main>
+<script type="application/json" id="data">@@DATA@@</script>
+<script src="{PARTS}/pages.js"></script>
 </body>
 </html>
 """
@@ -249,6 +283,7 @@ autocomplete="off" spellcheck="false">
 <button type="button" class="ds-button" id="moving" aria-pressed="false">Stop the pictures</button>
 <span id="none" role="status" class="quiet"></span></p>
 <div class="families">@@FAMILIES@@</div>
+@@COURSE@@
 </main>
 <script src="{PARTS}/index.js"></script>
 </body>

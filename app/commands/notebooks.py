@@ -1,0 +1,50 @@
+"""Notebooks: the course that comes with the package, run from top to bottom for its pages in a gallery."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from decodescope.engine.core.progress import SETTING, Progress
+from decodescope.engine.core.refusal import Refusal
+
+if TYPE_CHECKING:
+    from decodescope.lab.views.chapter import Chapter
+
+COURSE = Path(__file__).resolve().parents[2] / "notebooks"
+SECONDS = 600  # that one cell may take
+KERNEL = "python3"
+
+
+def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:
+    """The notebooks of a folder as chapters, in the order of their names; one that has no outputs is run first, with the kernel
+    of this Python. One that fails is left out, and `left` takes in why. Raises Refusal where there are none, or no kernel."""
+    import nbformat
+    from jupyter_client.kernelspec import NoSuchKernel
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    from decodescope.lab.views.chapter import chapter
+
+    paths = sorted(folder.glob("*.ipynb"))
+    if not paths:
+        raise Refusal(f"There are no notebooks in {folder}: leave --course out.")
+    # a bar of progress would stay on the page
+    surroundings = {**os.environ, SETTING: "0"}
+    pages = []
+    with Progress("notebooks", len(paths), "notebooks") as progress, TemporaryDirectory() as place:
+        for path in paths:
+            book = nbformat.read(path, as_version=4)
+            try:
+                if not any(cell.get("outputs") for cell in book.cells):
+                    resources = {"metadata": {"path": place}}
+                    NotebookClient(book, timeout=SECONDS, kernel_name=KERNEL, resources=resources).execute(env=surroundings)
+                pages.append(chapter(path.stem.replace("_", "-"), book))
+            except NoSuchKernel:
+                raise Refusal("Jupyter has no kernel python3 here: python -m ipykernel install --user makes one.") from None
+            except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+                left[str(path)] = str(error).strip().splitlines()[-1][:300]
+            progress.add()
+    return pages

@@ -1,0 +1,28 @@
+/* course: the runs that a notebook shows, drawn where its cells showed them, as soon as they come near. */
+import { mount, pair } from "../scope.js";
+
+/** Draw `all` in their places; shade() says light or dark. The result draws them light or dark anew. */
+export function course(all, shade) {
+  const views = [];
+  const draw = (place, one) => {
+    if (one.runs) {
+      const both = pair(place, { views: one.views || undefined, align: one.align, theme: shade() });
+      one.runs.forEach((messages, which) => messages.forEach((message) => both.views[which].push(message)));
+      both.seek({ token: Math.max(1, one.token) });
+      return views.push(both);
+    }
+    const view = mount(place, { views: one.views || undefined, theme: shade(), label: "recorded run" });
+    for (const message of one.messages) view.push(message);
+    view.seek(Math.max(0, one.step));
+    return views.push(view);
+  };
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      draw(target, all[Number(target.id.slice("live-".length))]);
+    }
+  }, { rootMargin: "600px" });
+  document.querySelectorAll(".live").forEach((place) => near.observe(place));
+  return () => views.forEach((view) => view.theme(shade()));
+}
