@@ -9,6 +9,7 @@ from .page import tabled
 from .tables import Table
 
 LETTERS = "ABCD"
+ENOUGH = 5  # prompts from which on an interval over them says that a ratio is not 1
 
 
 def page(record: Mapping[str, Any]) -> str:
@@ -41,7 +42,8 @@ def _ratio(ratio: Mapping[str, Any] | None) -> str:
     if ratio is None:
         return "–"
     low, high = ratio["interval"]
-    mark = ", not distinguishable from 1" if low <= 1 <= high else ""
+    few = ratio["n"] < ENOUGH
+    mark = ", too few prompts to tell" if few else ", not distinguishable from 1" if low <= 1 <= high else ""
     return f"× {ratio['median']:.2f} ({_between(ratio)}{mark})"
 
 

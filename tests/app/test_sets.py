@@ -79,6 +79,7 @@ def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play
     assert "four &lt;b>" in page.text or "four &lt;b&gt;" in page.text, "what was pasted is text"
     assert "<script" not in page.text and "http" not in page.text.replace("http-equiv", "")
     assert f"× {record['kinds'][0]['ratio'][1]['median']:.2f}" in page.text
+    assert page.text.count("n = 2, too few prompts to tell") == 2, "kind a has two prompts, and two ratios"
     assert client.get(f"/ds/compare/set/{name}/table.exe").status_code == 404
 
 

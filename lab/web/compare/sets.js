@@ -5,10 +5,12 @@ import { current } from "../address.js";
 import { certain } from "./against.js";
 
 const LETTERS = "ABCD", AGAIN = 700; // ms between two looks at how far it is
+const ENOUGH = 5; // prompts from which on an interval over them says that a ratio is not 1
 const between = ({ interval: [low, high], n }) => h("small", null, `${two(low)} to ${two(high)}, n = ${n}`);
 
-/** A median ratio with its interval; bold where that leaves 1 out. */
+/** A median ratio with its interval; bold where that leaves 1 out, over enough prompts. */
 const ratioOf = (one) => (!one ? "–"
+  : one.n < ENOUGH ? [`× ${two(one.median)}`, between(one), h("small", null, "too few prompts to tell")]
   : certain(one) ? [h("b", null, `× ${two(one.median)}`), between(one)]
   : [`× ${two(one.median)}`, between(one), h("small", null, "not distinguishable from 1")]);
 const acceptedOf = (one) => (one ? [`${two(one.mean)}`, between(one)] : "no draft");
