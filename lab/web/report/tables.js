@@ -59,8 +59,7 @@ export function rejections({ deaths, died, begins }, runs) {
       h("th", { scope: "row" },
         h("a", { href: place(death, runs), "aria-label": `run ${death.run + 1}, step ${death.step}, in the Debugger` },
           `${death.run + 1}, ${death.step}`)),
-      h("td", null, h("a", { href: place(death, runs) }, begins[death.run])),
-      [String(death.depth), death.kind].map((word) => h("td", null, word)),
+      [begins[death.run], String(death.depth), death.kind].map((word) => h("td", null, word)),
       [death.drafted, death.came, `${death.before}|`].map((word) => h("td", { class: "tok" }, word)),
       [death.p, death.q].map((value) => h("td", null, chance(value))));
   const section = h("section", { class: "deaths", tabindex: -1 }, h("h2", null, "Every rejection"), about,
