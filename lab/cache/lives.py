@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
 from decodescope.engine.trace.parts import PLACES, held_at, zones
 
@@ -56,6 +57,17 @@ class Lives:
         self._read = 0
         self._left = np.full((self.rows, 256), KEPT, np.int32)
         self._chosen: tuple[int, bool] = (-1, False)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Lives:
+        """Those of a whole run. Raises ValueError where it recorded no reading of its prompt, from which lives are counted."""
+        lives = cls(trace.header)
+        if trace.prefill is None:
+            raise ValueError("The run holds no reading of its prompt, with which the lives of its cache begin.")
+        lives.learn(trace.prefill)
+        for step in trace.steps:
+            lives.learn(step)
+        return lives
 
     @property
     def rows(self) -> int:

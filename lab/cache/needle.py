@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import Piece
 
 from .lives import BY_READING, Lives
@@ -46,6 +47,18 @@ def _starts(whole: bytes, sought: bytes) -> list[int]:
 
 def _bytes(piece: Piece) -> bytes:
     return piece.encode("utf-8", "replace") if isinstance(piece, str) else bytes.fromhex("".join(piece))
+
+
+def fate_of(trace: Trace, text: str) -> dict[str, Any]:
+    """What became of the first place of `text` by the end of a run, as `fate` says it. Raises ValueError where the run does not
+    hold the text, or has no step."""
+    lives = Lives.of(trace)
+    if not lives.count:
+        raise ValueError("The run has no step: there is nothing that its cache could have lost.")
+    spans = places(text, lives.tokens, trace.piece)
+    if not spans:
+        raise ValueError(f"The text of this run does not hold {text[:40]!r}.")
+    return fate(lives, *spans[0], lives.count - 1)
 
 
 def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:

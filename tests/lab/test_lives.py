@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 import toys
 
+from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Fields, Header, Prefill, Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import BY_READING, KEPT, Lives, overlap, portions, runs
-from decodescope.lab.cache.needle import fate, places
+from decodescope.lab.cache.needle import fate, fate_of, places
+from decodescope.lab.figures import attention
 
 WINDOW, SINKS, H2O = ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 6}), ("h2o", {"heavy": 4, "recent": 4})
-
-
-def lives_of(trace: Any) -> Lives:
-    made = Lives(trace.header)
-    for record in (trace.prefill, *trace.steps):
-        made.learn(record)
-    return made
 
 
 def decoded(policy: Any, **more: Any) -> Any:
@@ -31,7 +26,7 @@ def decoded(policy: Any, **more: Any) -> Any:
 @pytest.mark.parametrize("drafter", ["none", "prompt_lookup"])
 def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None:
     session = toys.decode(toys.method(policy=policy, drafter=drafter), count=20)
-    made, last = lives_of(session.sink), len(session.sink.steps) - 1
+    made, last = Lives.of(session.sink), len(session.sink.steps) - 1
     for i, step in enumerate(session.sink.steps):
         assert made.kept(i).sum(1).tolist() == [step.cache[0].held] * made.rows and made.held[i] == step.cache[0].held
         assert not made.untold and made.length[i] == session.sink.prefill.n + sum(
@@ -44,28 +39,28 @@ def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None
 
 
 def test_each_state_has_its_reason() -> None:
-    made = lives_of(decoded(SINKS).sink)
+    made = Lives.of(decoded(SINKS).sink)
     n = made.length[19]
     assert "".join(made.letters(0, 19, 0, n)) == "SS" + (n - 8) * "O" + 6 * "W" and not made.by_score
-    made = lives_of(decoded(WINDOW).sink)
+    made = Lives.of(decoded(WINDOW).sink)
     assert set(made.letters(3, 19, 0, made.length[19])) == {"O", "W"}
-    made = lives_of(decoded(H2O).sink)
+    made = Lives.of(decoded(H2O).sink)
     letters = "".join(made.letters(0, 19, 0, made.length[19]))
     assert made.by_score and letters.count("H") == letters.count("W") == 4 and letters.endswith("WWWW") and "O" not in letters
-    assert set(lives_of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
+    assert set(Lives.of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
 
 
 def test_what_goes_by_worth_is_told_from_what_goes_by_age_without_a_knob_s_help() -> None:
     session = decoded(H2O)
     session.sink.header.method["policy"] = {"name": "another"}
-    assert lives_of(session.sink).by_score
+    assert Lives.of(session.sink).by_score
     session = decoded(WINDOW)
     session.sink.header.method["policy"] = {"name": "another"}
-    assert not lives_of(session.sink).by_score
+    assert not Lives.of(session.sink).by_score
 
 
 def test_a_position_s_life_and_the_table_agree_with_the_map() -> None:
-    made = lives_of(decoded(H2O).sink)
+    made = Lives.of(decoded(H2O).sink)
     prompt = len(toys.PROMPT) - 1
     assert [made.came(p) for p in (0, prompt - 1, prompt, prompt + 3)] == [BY_READING, BY_READING, 0, 3]
     for i in (0, 7, 19):
@@ -81,7 +76,7 @@ def test_a_position_s_life_and_the_table_agree_with_the_map() -> None:
 @pytest.mark.parametrize("columns", [1, 3, 7, 400])
 def test_a_binned_map_says_how_much_of_each_stretch_is_kept(columns: int) -> None:
     session = decoded(H2O)
-    made, mass = lives_of(session.sink), session.sink.steps[12].cache[0].mass
+    made, mass = Lives.of(session.sink), session.sink.steps[12].cache[0].mass
     found, n = made.binned(12, columns, mass), made.length[12]
     width = found["bin"]
     assert found["columns"] <= columns and found["columns"] * width >= n > (found["columns"] - 1) * width
@@ -94,7 +89,7 @@ def test_a_binned_map_says_how_much_of_each_stretch_is_kept(columns: int) -> Non
 
 
 def test_the_series_is_short_and_loses_no_eviction() -> None:
-    made = lives_of(decoded(WINDOW).sink)
+    made = Lives.of(decoded(WINDOW).sink)
     for points in (1, 3, 7, 500):
         found = made.series(points)
         assert len(found["step"]) <= points and found["step"][-1] == 19 and sum(found["evicted"]) == sum(made.evicted)
@@ -102,7 +97,7 @@ def test_the_series_is_short_and_loses_no_eviction() -> None:
 
 
 def test_two_runs_are_compared_where_their_texts_are_the_same() -> None:
-    a, b = lives_of(decoded(H2O, seed=1).sink), lives_of(decoded("keep_all", seed=1).sink)
+    a, b = Lives.of(decoded(H2O, seed=1).sink), Lives.of(decoded("keep_all", seed=1).sink)
     found = overlap(a, 19, b, 19)
     same = next((k for k, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=True)) if x != y), len(a.tokens))
     assert found["upto"] == min(same, a.length[19]) and found["parted"] == (same <= a.length[19])
@@ -151,7 +146,7 @@ def test_a_text_is_found_across_tokens_and_bytes(text: str, due: list[tuple[int,
 
 
 def test_what_became_of_a_text_is_said_in_one_sentence() -> None:
-    made = lives_of(decoded(SINKS).sink)
+    made = Lives.of(decoded(SINKS).sink)
     n = made.length[19]
     lost = fate(made, 3, 5, 19)
     assert "positions 3 to 5" in lost["sentence"] and "no head holds any of it" in lost["sentence"]
@@ -161,13 +156,51 @@ def test_what_became_of_a_text_is_said_in_one_sentence() -> None:
     part = fate(made, n - 7, n - 5, 19)
     assert "6 hold a part" in part["sentence"] and "in step 19" in part["sentence"]
     assert "has not read" in fate(made, n, n, 19)["sentence"] and "1 of 2 are read" in fate(made, n - 1, n, 19)["sentence"]
-    lost = fate(lives_of(decoded(H2O).sink), 0, 12, 19)
+    lost = fate(Lives.of(decoded(H2O).sink), 0, 12, 19)
     assert "rated higher" in lost["sentence"] and 0 < sum(row["kept"] for row in lost["rows"]) < 6 * 13
-    counted = lives_of(decoded(SINKS, level="counts").sink)
+    counted = Lives.of(decoded(SINKS, level="counts").sink)
     assert counted.untold and "is not recorded" in fate(counted, 3, 5, 19)["sentence"]
 
 
+def test_a_text_s_fate_is_told_of_a_whole_run() -> None:
+    trace = decoded(WINDOW).sink
+    lives = Lives.of(trace)
+    first, last = places(text := trace.text(lives.tokens[1:3]), lives.tokens, trace.piece)[0]
+    story = fate_of(trace, text)
+    assert story == fate(lives, first, last, lives.count - 1) and "no head holds" in story["sentence"]
+    with pytest.raises(ValueError, match="does not hold 'nowhere'"):
+        fate_of(trace, "nowhere")
+    with pytest.raises(ValueError, match="no reading"):
+        Lives.of(Trace([trace.header]))
+    with pytest.raises(ValueError, match="no step"):
+        fate_of(Trace([trace.header, trace.prefill]), text)
+
+
 # ---- attention
+
+
+def test_heaviest_entries_are_counted_in_one_step_and_over_all() -> None:
+    trace = decoded(("keep_all", {}), level="fields", layers=[0, 2]).sink
+    length = len(trace.header.prompt) + sum(len(step.emitted) for step in trace.steps)
+    grids = [drawn(step.fields, 6, 2, length)[[0, 1, 4, 5]] for step in trace.steps]
+    shown = attention.table(trace)
+    assert shown["layer"].tolist() == [0, 2] and set(shown["of"]) == {length}
+
+    def enough(row: np.ndarray) -> int:
+        return next(k for k in range(1, length + 1) if np.sort(row)[-k:].sum() >= 0.9 * row.sum() - 1e-6)
+
+    run = [enough(row) for row in sum(grids)]
+    assert shown["run"].tolist() == [np.mean(run[:2]), np.mean(run[2:])]
+    steps = [np.mean([[enough(row) for row in g[k : k + 2]] for g in grids]) for k in (0, 2)]
+    assert shown["one step"].tolist() == pytest.approx(steps, abs=1e-3)
+    due = [sum(g[k : k + 2, :4].sum() for g in grids) / (2 * len(grids)) for k in (0, 2)]
+    assert shown["first"].tolist() == pytest.approx(due, abs=1e-3)
+    even, one, over = attention.figure(trace).data
+    assert even.y[0] == one.y[0] == over.y[0] == 0 and even.y[-1] == one.y[-1] == pytest.approx(1) == over.y[-1]
+    most = np.mean([np.sort(g, 1)[:, ::-1][:, : length * 3 // 5].sum(1) for g in grids])
+    assert length % 5 == 0 and one.y[60] == pytest.approx(most) and one.y[60] > over.y[60] > 0.6
+    with pytest.raises(ValueError, match="holds attention"):
+        attention.figure(decoded(H2O).sink)
 
 
 def test_rows_of_attention_are_those_of_the_record_by_position() -> None:
