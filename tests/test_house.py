@@ -41,7 +41,7 @@ FLOORS = (
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
     *("scope", "address", "phase", "runs", "landing", "walk", "tour", "going", "picture", "save", "file", "prompts"),
-    *("nextrun", "halted", "openings", "distribution", "given", "when"),
+    *("nextrun", "halted", "openings", "distribution", "given", "when", "focus"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "arrive"),
     "gallery",
@@ -749,11 +749,9 @@ LONGER = {
     "debugger.forks": 137,
     "debugger.watches": 135,
     "debugger.whatif": 148,
-    "hardware": 191,
     "library": 314,
     "scope.cache": 278,
     "scope.card": 171,
-    "scope.roof": 139,
     "scope.tree": 177,
 }
 

@@ -19,7 +19,7 @@ from decodescope.engine.core.params import Param, ParamError
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import usual
 
-SLIDER = 2000  # positions of a slider; a longer range gets a number box
+SLIDER = 130  # positions of a slider, so that each is a pixel or two; a longer range gets a number box
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = "tree", "lookup"
 # a knob that takes a file; what of it is put in as JSON comes from the part's own file

@@ -12,47 +12,83 @@ import { scrolling } from "./hardware/tables.js";
 
 const WAIT = 150; // ms that the scrubber stands still before operators are asked for
 
-export function page(element) {
-  let prices = null, key = "", wanted = { device: "", target: "", draft: "" }, opKey = "", timer = 0;
-
-  // ---- the parts
-
-  const title = h("h1"), lead = h("span", { class: "lead" });
-  const kind = (phase, measured, word) => h("span", null, marked(phase, measured), word),
-    legend = h("span", { class: "legend" }, kind("verify", true, "measured"), kind("other", true, "other steps"),
-      kind("verify", false, "modelled"));
-  const chart = h("div", { class: "chart" }), note = h("p", { class: "quiet" });
-  const passes = scrolling("the passes"), surface = surfaceTable(), operators = operatorsTable();
+/** Where the run is priced: lists of devices and models, and figures of one's own; changed() when one is chosen. */
+function wantedPlace(changed) {
+  const wanted = { device: "", target: "", draft: "" };
   const choose = (label, name) => {
     const list = h("select", { "aria-label": label });
     list.addEventListener("change",
-      () => ((wanted[name] = list.value), (own.hidden = wanted.device !== "own"), load()));
+      () => ((wanted[name] = list.value), (own.hidden = wanted.device !== "own"), changed()));
     return list;
   };
   const device = choose("another device", "device"), target = choose("another target model", "target"),
     draft = choose("another draft model", "draft");
   const figure = (name, word, unit, value) => {
     const box = h("input", { type: "number", min: 0, step: "any", value, "aria-label": `${word}, ${unit}` });
-    box.addEventListener("change", () => load());
+    box.addEventListener("change", changed);
     own.append(h("label", null, `${word} `, box, ` ${unit}`));
     return [name, box];
   };
   const own = h("div", { class: "own", hidden: "" });
   const figures = Object.fromEntries([figure("bandwidth", "bandwidth", "GB/s", 1000),
     figure("peak", "peak", "TFLOP/s", 80), figure("launch", "launch", "µs", 4)]);
-  const why = h("p", { role: "alert" }), bars = h("div", { class: "bars" }), verdict = h("p"), assumed = h("ul");
-  const priced = h("div", null, h("h2", null, "Time per token"), bars, verdict, h("h2", null, "What the model assumes"),
-    assumed);
-  const slider = h("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "step" }),
-    where = h("b", { class: "where" });
-  const move = (word, name, by) =>
-    button(icon(name), () => seek(view().at + by), { class: "bare", "aria-label": word, title: word });
+  function fill({ devices, models }) {
+    const option = (value, word) => h("option", { value }, word);
+    device.replaceChildren(option("", "its own machine"),
+      ...devices.map((x) => option(x.key, `${x.name}, ${scaled(x.bandwidth)}B/s, ${scaled(x.peak)}FLOP/s`)),
+      option("own", "own figures…"));
+    const named = models.map((x) => option(x.key, `${x.name}, ${scaled(x.params).trim()}`));
+    target.replaceChildren(option("", "as recorded"), ...named);
+    draft.replaceChildren(option("", "as recorded"), ...named.map((x) => x.cloneNode(true)));
+  }
+  /** What is wanted, as a question to the server. */
+  const asked = () => {
+    const words = new URLSearchParams(Object.entries(wanted).filter(([, x]) => x));
+    if (wanted.device === "own") { for (const [name, box] of Object.entries(figures)) words.set(name, box.value); }
+    return words.toString();
+  };
+  return { device, target, draft, own, fill, asked };
+}
+
+/** What the last pass of a step reached, as parts of a sentence. */
+const reached = (last) => (last
+  ? [h("b", null, `${scaled(last.y)}FLOP/s`), ` in ${passName(last)}${last.roof
+    ? `: ${(100 * last.share).toFixed(0)} % of the roof, bound by ${last.bound}` : ""}`]
+  : ["What its passes moved is not recorded."]);
+
+/** The machines under whose roofs the passes stand. */
+function machines(machine, there) {
+  if (!machine)
+    return "Peak and bandwidth of the machine that made this run are not recorded, so its own roof is not drawn; "
+      + "choose a device to see the model's.";
+  const cached = machine.cache_bandwidth ? `; dotted: its cache, ${scaled(machine.cache_bandwidth)}B/s` : "";
+  return `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s${cached}. `
+    + (there ? `Dashed: ${there.name}, ${scaled(there.bandwidth)}B/s, ${scaled(there.peak)}FLOP/s in ${there.dtype}, `
+      + `${there.kind}.` : "");
+}
+
+/** The keys that go from step to step: seek(i), at() where one is. */
+function stepKeys(element, seek, at) {
+  element.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, select, button, summary, .scroll") || event.ctrlKey || event.metaKey
+      || event.altKey) return;
+    const by = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1 }[event.key];
+    if (by) seek(at() + by);
+    else if (event.key === "Home") seek(0);
+    else if (event.key === "End") seek(Infinity);
+    else return;
+    event.preventDefault();
+  });
+}
+
+/** The parts of the page in their places; steps: what moves the step, at(): the step that is shown. */
+function laidOut({ title, lead, legend, chart, note, passes, surface, operators, elsewhere, why, priced }, steps, at) {
   const section = (word, beside, ...parts) =>
     h("section", null, h("header", null, h("h2", null, word), beside), ...parts);
-  const opened = h("div", { class: "open" },
+  return h("div", { class: "open" },
     h("div", { class: "left" },
       h("section", { class: "roofline" }, h("header", null, title, lead, h("span", { class: "end" }, legend, saving(
-        () => [["Roofline", chart, `Roofline ${paneTitle(panes[0])} step ${view().at}`], ["Passes",
+        () => [["Roofline", chart, `Roofline ${paneTitle(panes[0])} step ${at()}`], ["Passes",
           passes.firstElementChild, `Passes ${paneTitle(panes[0])}`]],
         () => [],
         "Save"
@@ -61,10 +97,34 @@ export function page(element) {
       section("Bytes and FLOP by operator", operators.lanes, operators.note, operators.element),
       section("When drafting pays", h("span", { class: "quiet" }, "speed over one token at a time, by the model"),
         surface.note, surface.element)),
-    h("aside", { "aria-label": "the same run elsewhere" }, h("h2", null, "The same run on"), device, own,
-      h("h2", null, "with"), h("label", null, h("span", null, "target"), target),
-      h("label", null, h("span", null, "draft"), draft), why, priced),
-    h("div", { class: "steps" }, move("previous step", "prev", -1), move("next step", "next", 1), where, slider));
+    h("aside", { "aria-label": "the same run elsewhere" }, h("h2", null, "The same run on"), elsewhere.device,
+      elsewhere.own, h("h2", null, "with"), h("label", null, h("span", null, "target"), elsewhere.target),
+      h("label", null, h("span", null, "draft"), elsewhere.draft), why, priced),
+    h("div", { class: "steps" }, steps));
+}
+
+/** The page in its element. */
+export function page(element) {
+  let prices = null, key = "", opKey = "", timer = 0;
+
+  // ---- the parts
+
+  const title = h("h1"), lead = h("span", { class: "lead" });
+  const kind = (phase, measured, word) => h("span", null, marked(phase, measured), word);
+  const chart = h("div", { class: "chart" }), note = h("p", { class: "quiet" });
+  const passes = scrolling("the passes"), surface = surfaceTable(), operators = operatorsTable();
+  const elsewhere = wantedPlace(() => load()), { asked } = elsewhere;
+  const why = h("p", { role: "alert" }), bars = h("div", { class: "bars" }), verdict = h("p"), assumed = h("ul");
+  const priced = h("div", null, h("h2", null, "Time per token"), bars, verdict, h("h2", null, "What the model assumes"),
+    assumed);
+  const slider = h("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "step" }),
+    where = h("b", { class: "where" });
+  const move = (word, name, by) =>
+    button(icon(name), () => seek(view().at + by), { class: "bare", "aria-label": word, title: word });
+  const legend = h("span", { class: "legend" }, kind("verify", true, "measured"), kind("other", true, "other steps"),
+    kind("verify", false, "modelled"));
+  const opened = laidOut({ title, lead, legend, chart, note, passes, surface, operators, elsewhere, why, priced },
+    [move("previous step", "prev", -1), move("next step", "next", 1), where, slider], () => view().at);
   const nothing = h("p", { class: "nothing", role: "status" });
   element.replaceChildren(h("h1", { class: "unseen" }, "Hardware"), nothing, opened);
 
@@ -74,23 +134,10 @@ export function page(element) {
 
   // ---- asked of the server
 
-  ask("/ds/hardware").then(({ devices, models }) => {
-    const option = (value, word) => h("option", { value }, word);
-    device.replaceChildren(option("", "its own machine"),
-      ...devices.map((x) => option(x.key, `${x.name}, ${scaled(x.bandwidth)}B/s, ${scaled(x.peak)}FLOP/s`)),
-      option("own", "own figures…"));
-    const named = models.map((x) => option(x.key, `${x.name}, ${scaled(x.params).trim()}`));
-    target.replaceChildren(option("", "as recorded"), ...named);
-    draft.replaceChildren(option("", "as recorded"), ...named.map((x) => x.cloneNode(true)));
-  }, (error) => refuse(error));
+  ask("/ds/hardware").then(elsewhere.fill, (error) => refuse(error));
   const refuse = (error) => {
     why.className = error ? "ds-refusal" : "";
     why.textContent = error ? inWords(error) : "";
-  };
-  const asked = () => {
-    const words = new URLSearchParams(Object.entries(wanted).filter(([, x]) => x));
-    if (wanted.device === "own") { for (const [name, box] of Object.entries(figures)) words.set(name, box.value); }
-    return words.toString();
   };
   /** Price the shown run anew if anything of the question has changed. */
   async function load() {
@@ -139,12 +186,7 @@ export function page(element) {
       prompt = (here.head.passes || []).map((x) => placedUnder(machine, x));
     const last = present.filter(own).at(-1) || present.at(-1);
     title.textContent = `Step ${i}`;
-    lead.replaceChildren(
-      ...(last
-        ? [h("b", null, `${scaled(last.y)}FLOP/s`),
-          ` in ${passName(last)}${last.roof ? `: ${(100 * last.share).toFixed(0)} % of the roof, bound by `
-          + `${last.bound}` : ""}`] : ["What its passes moved is not recorded."])
-    );
+    lead.replaceChildren(...reached(last));
     where.textContent = `step ${i} of ${here.count - 1}`;
     Object.assign(slider, { max: Math.max(0, here.count - 1), value: i });
     slider.setAttribute("aria-valuetext", where.textContent);
@@ -163,14 +205,7 @@ export function page(element) {
             last, hollow }) : ""
       );
     }
-    note.textContent = !machine
-      ? "Peak and bandwidth of the machine that made this run are not recorded, so its own roof is not drawn; choose "
-        + "a device to see the model's."
-      : `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, `
-        + `${scaled(machine.peak)}FLOP/s`
-        + (machine.cache_bandwidth ? `; dotted: its cache, ${scaled(machine.cache_bandwidth)}B/s` : "") + ". "
-        + (there ? `Dashed: ${there.name}, ${scaled(there.bandwidth)}B/s, ${scaled(there.peak)}FLOP/s in `
-          + `${there.dtype}, ${there.kind}.` : "");
+    note.textContent = machines(machine, there);
     drawPriced(home, there);
   }
   let pricedAs = null;
@@ -191,15 +226,6 @@ export function page(element) {
   stepped(update);
   new ResizeObserver(draw).observe(chart);
   window.addEventListener("resize", draw); // the type may have another size
-  element.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, select, button, summary, .scroll") || event.ctrlKey || event.metaKey
-      || event.altKey) return;
-    const by = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1 }[event.key];
-    if (by) seek(view().at + by);
-    else if (event.key === "Home") seek(0);
-    else if (event.key === "End") seek(Infinity);
-    else return;
-    event.preventDefault();
-  });
+  stepKeys(element, seek, () => view().at);
   return { shown: update };
 }

@@ -2,6 +2,7 @@
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
 import { panel } from "./address.js";
 import { fileKnob } from "./file.js";
+import { keepFocus } from "./focus.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
 import { halted } from "./halted.js";
@@ -37,6 +38,7 @@ let frame = null; // what stands left: the line that says what is shown, what we
 /** Draw before the page around it is ready. */
 export function early() {
   paint();
+  keepFocus();
   if (frame) return;
   const waiting = h("div", { id: "ds-early" });
   document.body.prepend(waiting);

@@ -30,6 +30,58 @@ export function placedUnder(machine, row) {
 }
 
 const PLOT = { left: 44, top: 8, high: 150, bottom: 30 }; // px
+
+/** Whether it is the target that verifies. */
+const verifies = (row) => row.lane === "target" && row.phase === "verify";
+
+function passSentence(row) {
+  const words = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
+  return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}` : words;
+}
+
+/** The mark of a row of passes. */
+function passMark(c, row, x, y, r) {
+  c.beginPath();
+  if (row.phase === "prefill")
+    c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
+  else if (verifies(row)) c.arc(x, y, r, 0, 7);
+  else c.moveTo(x, y - r * 1.25), c.lineTo(x + r * 1.25, y), c.lineTo(x, y + r * 1.25), c.lineTo(x - r * 1.25, y);
+  c.closePath();
+  c.fill();
+}
+
+/** Lines and numbers of both axes, in powers of ten: at(x) and to(y) are px. */
+function roofAxes(c, at, to, { low, high, down, up, span, tall }) {
+  for (let k = low; k <= high; k++) {
+    c.beginPath(), c.moveTo(at(10 ** k), PLOT.top), c.lineTo(at(10 ** k), PLOT.top + tall), c.stroke();
+    c.textAlign = "center";
+    c.fillText(k < 0 ? (10 ** k).toFixed(-k) : grouped(10 ** k), at(10 ** k), PLOT.top + tall + 10);
+  }
+  c.textAlign = "right";
+  c.fillText("FLOP per byte", PLOT.left + span, PLOT.top + tall + 23);
+  for (let k = down; k <= up; k++) {
+    c.beginPath(), c.moveTo(PLOT.left, to(10 ** k)), c.lineTo(PLOT.left + span, to(10 ** k)), c.stroke();
+    c.fillText(scaled(10 ** k).replace(/\.0+(?= )/, "").trim(), PLOT.left - 6, to(10 ** k));
+  }
+}
+
+/** Names beside the marks, where they touch none that was written before; that of `last` first. */
+function nameMarks(c, marks, last, { span, tall }) {
+  const taken = marks.map(({ x, y }) => [x - 9, y - 7, 18, 14]);
+  for (const { row, x, y } of [...marks].sort((a, b) => (b.row === last) - (a.row === last))) {
+    const word = passWord(row), long = c.measureText(word).width;
+    for (const [left, middle] of [[x + 13, y + 9], [x + 13, y - 7], [x - 13 - long, y + 9], [x - 13 - long, y - 7]]) {
+      const box = [left, middle - 6, long, 12];
+      if (left < PLOT.left || left + long > PLOT.left + span || middle + 6 > PLOT.top + tall
+        || taken.some(([a, b, w, t]) => left < a + w && left + long > a && box[1] < b + t && box[1] + 12 > b))
+        continue;
+      taken.push(box);
+      c.fillText(word, left, middle);
+      break;
+    }
+  }
+}
+
 /** Points: prompt a triangle, draft a diamond, verify a disc, filled since their time was measured. */
 export function roofView(context) {
   const canvas = h("canvas", { class: "roof", role: "img" }), reading = h("p", { class: "reading" }),
@@ -39,21 +91,7 @@ export function roofView(context) {
     element = h("section", { class: "roof-pane" }, h("header", null, h("h2", null, "Roofline"), name), reading, canvas,
       twin, note, h("div", { class: "tools" }, asTable));
   let tabled = false, colours = null, width = 0, drawn = null, drawnAs = "";
-  const own = (row) => row.lane === "target" && row.phase === "verify";
 
-  function sentence(row) {
-    const words = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
-    return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}` : words;
-  }
-  function mark(c, row, x, y, r) {
-    c.beginPath();
-    if (row.phase === "prefill")
-      c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
-    else if (own(row)) c.arc(x, y, r, 0, 7);
-    else c.moveTo(x, y - r * 1.25), c.lineTo(x + r * 1.25, y), c.lineTo(x, y + r * 1.25), c.lineTo(x - r * 1.25, y);
-    c.closePath();
-    c.fill();
-  }
   function paint(machine, rows, others, last) {
     colours = colours || inks(element, "line", "edge", "branch", "muted", "ink", "bg", "ring");
     const all = [...rows, ...others], wide = Math.max(180, width), span = wide - PLOT.left - 10,
@@ -70,17 +108,7 @@ export function roofView(context) {
     c.strokeStyle = colours.line;
     c.lineWidth = 1;
     c.textBaseline = "middle";
-    for (let k = low; k <= high; k++) {
-      c.beginPath(), c.moveTo(at(10 ** k), PLOT.top), c.lineTo(at(10 ** k), PLOT.top + tall), c.stroke();
-      c.textAlign = "center";
-      c.fillText(k < 0 ? (10 ** k).toFixed(-k) : grouped(10 ** k), at(10 ** k), PLOT.top + tall + 10);
-    }
-    c.textAlign = "right";
-    c.fillText("FLOP per byte", PLOT.left + span, PLOT.top + tall + 23);
-    for (let k = down; k <= up; k++) {
-      c.beginPath(), c.moveTo(PLOT.left, to(10 ** k)), c.lineTo(PLOT.left + span, to(10 ** k)), c.stroke();
-      c.fillText(scaled(10 ** k).replace(/\.0+(?= )/, "").trim(), PLOT.left - 6, to(10 ** k));
-    }
+    roofAxes(c, at, to, { low, high, down, up, span, tall });
     c.save();
     c.beginPath(), c.rect(PLOT.left, PLOT.top, span, tall), c.clip();
     const roof = (bandwidth, dashed) => {
@@ -102,28 +130,15 @@ export function roofView(context) {
     for (const row of rows) {
       const x = at(row.x), y = to(row.y);
       c.fillStyle = colours.ink;
-      mark(c, row, x, y, 4);
+      passMark(c, row, x, y, 4);
       if (row !== last) continue;
       c.strokeStyle = colours.ring;
       c.lineWidth = 2;
       c.beginPath(), c.arc(x, y, 8.5, 0, 7), c.stroke();
     }
-    // names beside the marks, where they touch none that was written before
     c.font = "600 " + colours.less;
-    const taken = rows.map((row) => [at(row.x) - 9, to(row.y) - 7, 18, 14]);
-    for (const row of [...rows].sort((a, b) => (b === last) - (a === last))) {
-      const word = passWord(row), long = c.measureText(word).width, x = at(row.x), y = to(row.y);
-      for (const [left, middle] of [[x + 13, y + 9], [x + 13, y - 7], [x - 13 - long, y + 9], [x - 13 - long, y - 7]]) {
-        const box = [left, middle - 6, long, 12];
-        if (left < PLOT.left || left + long > PLOT.left + span || middle + 6 > PLOT.top + tall
-          || taken.some(([a, b, w, t]) => left < a + w && left + long > a && box[1] < b + t && box[1] + 12 > b))
-          continue;
-        taken.push(box);
-        c.fillText(word, left, middle);
-        break;
-      }
-    }
-    set(canvas, { "aria-label": `roofline of ${machine.name}: ${rows.map(sentence).join("; ")}` });
+    nameMarks(c, rows.map((row) => ({ row, x: at(row.x), y: to(row.y) })), last, { span, tall });
+    set(canvas, { "aria-label": `roofline of ${machine.name}: ${rows.map(passSentence).join("; ")}` });
   }
   function table(machine, rows) {
     const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`,
@@ -148,11 +163,11 @@ export function roofView(context) {
       drawnAs = as;
       const present = passes.map((row) => placedUnder(machine, row)),
         rows = [...(store.head.passes || []).map((row) => placedUnder(machine, row)), ...present];
-      const last = present.filter(own).at(-1) || present.at(-1) || null;
+      const last = present.filter(verifies).at(-1) || present.at(-1) || null;
       say(name,
         machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s`
           : "");
-      say(reading, last ? sentence(last)
+      say(reading, last ? passSentence(last)
         : step.passes ? "The record holds no passes of this step that can be priced."
         : context.absent(store, "What the passes moved"));
       const pictured = !!machine && !tabled && rows.length > 0;
@@ -166,7 +181,7 @@ export function roofView(context) {
       else if (pictured)
         paint(machine, rows,
           store.near(i).flatMap((x) =>
-            (x === step ? [] : (x?.passes || []).filter(own).map((row) => placedUnder(machine, row)))), last);
+            (x === step ? [] : (x?.passes || []).filter(verifies).map((row) => placedUnder(machine, row)))), last);
     },
   };
 }

@@ -196,6 +196,14 @@ class TestThePage:
         heads = page.locator(f"{PAGE} table").first.locator("thead th").all_inner_texts()
         assert {"measured", "model, here", "model, there"} <= set(heads)
 
+    def test_all_columns_of_the_passes_fit_in_larger_type(self, lab: Lab) -> None:
+        page = self.opened(lab, width=1280, height=900)
+        page.click(".ds-top .size")
+        page.select_option(f"{PAGE} select >> nth=0", "a100-80g")
+        page.wait_for_function(f"document.querySelectorAll('{PAGE} table')[0].rows[0].cells.length == 10")
+        box = f"document.querySelector('{PAGE} .scroll')"
+        assert page.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
+
     def test_the_step_moves_with_the_scrubber_here_and_in_the_lab(self, lab: Lab) -> None:
         page = self.opened(lab)
         for i in (2, 5):
