@@ -751,8 +751,6 @@ LONGER = {
     "debugger.whatif": 148,
     "library": 314,
     "scope.cache": 278,
-    "scope.card": 171,
-    "scope.tree": 177,
 }
 
 

@@ -274,7 +274,7 @@ class Case:
         else:
             why = "Another guess at the same place was accepted before its turn came."
         explained.lines = [Line(why + " The target computed its distribution all the same: that is the price of a wide draft.")]
-        explained.numbers = [("draft", "q(x)", draft.q[node])]
+        explained.numbers = [] if self._onehot() else [("draft", "q(x)", draft.q[node])]
         return explained
 
     # ---- the target's own token

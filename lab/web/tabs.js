@@ -1,7 +1,7 @@
 /* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its
  * state. */
 import { LAB, PAGES, current, go, turned } from "./address.js";
-import { button, h } from "./scope.js";
+import { button, h, tips } from "./scope.js";
 
 /** Fetches the module of a page when it is first looked at; it exports page(element), which fills the element and may
  *  return {shown(), hidden()}. A sheet NAME.css comes with it. The Lab is the page itself. */
@@ -45,6 +45,7 @@ export function pages(element) {
   for (const tab of TABS.slice(1)) {
     const said = { role: "tabpanel", "aria-labelledby": "ds-tab-" + tab.name, tabindex: -1 };
     tab.panel = h("section", { id: "ds-page-" + tab.name, class: "ds-page", ...said });
+    tips(tab.panel);
   }
   element.replaceChildren(...TABS.slice(1).map((tab) => tab.panel));
   const tab = tabOf(current());

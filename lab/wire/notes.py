@@ -37,6 +37,7 @@ def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
             "what": note.what[:SENTENCE],
             "line": "" if at is None else line[:WORD],
             "at": at,
+            "summed": note.summed or None,
         }
         rows[name] = {key: value for key, value in row.items() if value is not None and value != ""}
     return rows

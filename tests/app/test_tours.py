@@ -153,10 +153,12 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
     says(tour[2], sure[2][0], digits=2)
     assert origins(steps[2]) == ["resample"]
     says(tour[3], sure[3][5], digits=2)
-    assert min(sure[3][:5]) > 0.93 and origins(steps[3]) == ["accept"] * 6 + ["bonus"]
+    says(tour[3], min(sure[3][:5]), digits=3)
+    assert origins(steps[3]) == ["accept"] * 6 + ["bonus"]
     (check,) = [x for x in kept[3].passes if x.phase == "verify"]
     assert (check.tokens, check.attn, check.ffn) == (7, 6, 6)
-    assert min(sure[4]) > 0.89 and notes(kept[4])["exit"] == "length" and len(sure[4]) == 6 and len(steps[4]["made"]) == 7
+    says(tour[5], min(sure[4]), digits=2)
+    assert notes(kept[4])["exit"] == "length" and len(sure[4]) == 6 and len(steps[4]["made"]) == 7
     says(tour[6], sure[6][5], digits=2)
     assert origins(steps[6]) == ["accept"] * 5 + ["resample"]
     assert [x[1] for x in steps[6]["nodes"][6:8]] == ['",', '"],']
@@ -204,7 +206,7 @@ def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
     assert steps[2]["drafted"] == 4 and steps[2]["nodes"][-1][1] == "." and origins(steps[2]) == ["accept", "resample"]
     says(tour[3], said[3]["sure"][0], said[4]["threshold"], digits=2)
     assert origins(steps[3])[0] == "accept" and (steps[4]["drafted"], origins(steps[4]).count("accept")) == (6, 5)
-    says(tour[4], said[5]["sure"][0], said[6]["threshold"], said[6]["sure"][1], digits=2)
+    says(tour[4], said[6]["threshold"], said[6]["sure"][1], digits=2)
     assert origins(steps[5]) == ["resample"] and steps[6]["drafted"] == 2
     says(tour[5], said[11]["threshold"], digits=2)
     assert min(said[11]["sure"]) > said[11]["threshold"] and said[11]["stop"] == "length" and steps[11]["drafted"] == 18

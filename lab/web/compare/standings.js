@@ -1,6 +1,6 @@
 /* standings: the figures of compared runs as a table and a file, what every two must have in common, and the repeats
  * that give a ratio of speeds its interval. */
-import { grouped, h, plural, size, two } from "../scope.js";
+import { grouped, h, plural, size, termed, two } from "../scope.js";
 import { certain, measured } from "./against.js";
 import { repeating } from "./repeats.js";
 
@@ -21,7 +21,7 @@ export function standings({ refuse, changed, apart }) {
     h("header", null, h("h2", null, "Summary"), repeats.element, h("span", { class: "save" }, "Save as ", csv, json)),
     repeats.note, h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "summary table" },
       h("table", null, h("caption", { class: "unseen" }, "Figures of the compared runs"),
-        h("thead", null, h("tr", null, HEADS.map((word) => h("th", { scope: "col" }, word)))), body)),
+        h("thead", null, h("tr", null, HEADS.map((word) => termed(h("th", { scope: "col" }, word))))), body)),
     h("h2", null, "What they must share"), list);
 
   function buttons() {

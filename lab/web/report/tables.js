@@ -1,6 +1,6 @@
 /* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger
  * there. */
-import { button, h, plural, s } from "../scope.js";
+import { button, h, plural, s, termed } from "../scope.js";
 import { fragment } from "../address.js";
 
 const WIDE = 140, HIGH = 10; // px of a bar
@@ -16,7 +16,7 @@ const bar = (share) => (share === null ? null
 const as = (head, word, k) =>
   [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ").trim()
     || null;
-const heads = (words) => h("thead", null, h("tr", null, words.map((word) => h("th", { scope: "col" }, word))));
+const heads = (words) => h("thead", null, h("tr", null, words.map((word) => termed(h("th", { scope: "col" }, word)))));
 const wide = (title, sheet) => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet);
 const meets = (death, where) => Object.entries(where).every(([name, value]) => String(death[name]) === value);
 /** The address at which the Debugger shows where a draft was rejected. There nodes are counted behind the root. */

@@ -7,146 +7,160 @@ import { glyph, tokenOf, statusWord } from "./marks.js";
 import { notedOf } from "./noted.js";
 import { apart, prob } from "./numbers.js";
 
+function derivedMark(decided) {
+  if (decided.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
+  return decided.agrees
+    ? h("span", { class: "agree" },
+      s("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" },
+        s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
+}
+/** Title, token and place over a card. */
+function shell(mark, title, token, where, decided) {
+  return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), derivedMark(decided)),
+    h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
+}
+const verdictWord = (ok) => (ok ? "accepted" : "rejected");
+/** What record and numbers say where they differ. */
+function lieOf(decided) {
+  if (decided.agrees !== false || decided.again === undefined) return null;
+  return h("table", { class: "sums lying" },
+    h("tbody", null,
+      h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(decided.recorded))),
+      h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(decided.again)))));
+}
+/** The tests of a chain that decide together. */
+function wholeTable(decided) {
+  const { heads, rows, last, num } = decided.table;
+  return h("table", { class: "laws block" },
+    h("thead", null, h("tr", null, ["token", ...heads].map((x) => h("th", { scope: "col" }, x)))),
+    h("tbody", null,
+      rows.map((row) =>
+        h("tr", { class: row.k === decided.k ? "tried" : null },
+          h("th", { scope: "row" }, tokenOf(row.node.text, 12)),
+          row.cells.map((x) => h("td", null, prob(x))),
+          h("td", { class: row.ok ? "yes" : "no" },
+            row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`))
+      )));
+}
+/** The line of the test, in one row or two; null where nothing was tested. */
+function testRows(decided) {
+  if (!decided.test) return null;
+  const sign = decided.test[2], bad = decided.status === "reject" ? "bad" : decided.status === "accept" ? "good" : "";
+  const [symbol, a, , b] = decided.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
+  const between = () => [decided.test[1], decided.test[3], decided.test[5]].map(prob)
+    .map((v, k) => v + (k < 2 ? ` ${decided.test[2 + 2 * k]} ` : "")).join("");
+  const shown = decided.test.length > 4 ? between() : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
+  const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)),
+    row = h("tr", { class: "test" }, h("th", { scope: "row" }, decided.word || "test"), code);
+  const long = symbol.length + shown.length > 29; // then the numbers have a row of their own
+  if (long)
+    set(code, { colspan: 2 }), set(value, { colspan: 3 });
+  return long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
+}
+/** The distributions at the place of a decision, and what was tried next. */
+function lawsBeside(context, store, step, decided, half) {
+  const right = [];
+  if (decided.laws) {
+    const residual = decided.laws.left, chance = step.proposal === "onehot" || decided.form === "greedy";
+    const title = residual ? (OWN.has(decided.status) ? "What was left" : "What the target wants instead")
+      : decided.laws.drawn ? "Both distributions at this place"
+      : decided.form === "greedy" ? "The target's distribution before the sampler" : "The target's distribution here";
+    const note = !residual ? ""
+      : chance ? "p without what was rejected"
+      : decided.laws.total === null ? ""
+      : `∝ max(0, ${decided.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), `
+        + `${prob(decided.laws.total)} in all`;
+    right.push(...lawTable(decided.laws, title, note, half < 300 ? 8 : 12));
+    if (decided.status === "reject" && !residual && decided.form === "drawn")
+      right.push(h("p", { class: "line" }, "What was left after that many rejections is not in the record."));
+  } else if (decided.form !== "root" && decided.status !== "unreached" && (step.few || step.cut))
+    right.push(h("p", { class: "quiet" }, context.absent(store, "The distributions at this place")));
+  if (decided.then) {
+    const next = decided.then, num = next.num ?? next.r, den = next.den ?? next.q,
+      drawn = num !== null && next.u !== null && den && decided.form === "drawn",
+      [a, b] = drawn ? apart(next.u, num / den) : [];
+    const numbers = drawn
+      ? `${next.parent === decided.after?.id && decided.status === "reject" ? " against what is left" : ""}: ${a} `
+        + `${next.u * den < num ? "<" : "≥"} ${b}` : "";
+    right.push(
+      h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12),
+        `${numbers}, ${statusWord(next.status, next.u !== null)}`)
+    );
+  }
+  return right;
+}
+/** What a card says of a decision: the test on the left, what was left and what came next on the right. */
+function cardOf(context, store, step, decided, width, two) {
+  const half = two ? Math.floor((width - 32) / 2) : width;
+  const odds = decided.box && decided.box.u !== undefined && decided.box.box > 0
+    ? Math.min(1, decided.box.ink / decided.box.box) : null;
+  const where = [decided.id !== undefined && !OWN.has(decided.status) ? `node ${decided.id}` : "",
+    decided.depth ? `depth ${decided.depth}` : "", decided.tried].filter(Boolean).join(", ");
+  const after = decided.after ? [where ? " after " : "after ", tokenOf(decided.after.text, 12)]
+    : decided.where ? [decided.where] : [];
+  const left = [
+    shell(decided.status, decided.title, tokenOf(decided.text, 16), [where, ...after], decided), lieOf(decided),
+    decided.box ? dart(decided.box, half, decided.status) : decided.line ? stretch(decided.line, half) : null,
+    odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u")
+      : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`),
+        h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
+    decided.numbers?.length ? numbersTable(decided.numbers, testRows(decided)) : null,
+    decided.table ? wholeTable(decided) : null,
+    decided.lines.map((line) => h("p", { class: "line" }, line)), notedOn(store.head, step, decided.id ?? 0)];
+  const right = lawsBeside(context, store, step, decided, half);
+  return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
+}
+function notedOn(head, step, id) {
+  const rows = notedOf(head, step, id);
+  return rows.length ? [h("h3", null, "Noted"), numbersTable(rows)] : null;
+}
+/** A pass of a block that settles. */
+function iterationCard(step, at) {
+  const { before, after, fixed } = step.iteration, agrees = rederives(step, null),
+    verdict = { agrees, recorded: fixed, again: fixedOf(step) };
+  return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", verdict),
+    agrees === false
+      ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${verdict.again}.`) : null,
+    h("table", { class: "laws block" },
+      h("thead", null,
+        h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
+      h("tbody", null,
+        after.map(([, text], k) =>
+          h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)),
+            h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"),
+            h("td", { class: "word" }, tokenOf(text, 10)),
+            h("td", { class: k < fixed ? "yes" : "" },
+              k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final")
+                : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))
+        ))),
+    h("p", { class: "line" },
+      "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come "
+        + "out as they went in are final, and so is the token after them.")];
+}
+/** A hypothesis of beam search. */
+function beamsCard(store, i, step, at) {
+  const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)),
+    before = store.steps[i - 1]?.beams;
+  const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, own = from === null ? null : scores[k] - from;
+  return [
+    shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
+      before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
+    numbersTable([
+      ["so far", "score before, nats", from === null ? null : from.toFixed(3)],
+      ["this token", "ln p", own === null ? null : own.toFixed(3)],
+      ["", "p", own === null ? null : Math.exp(own)],
+      ["together", "score, nats", scores[k]?.toFixed(3)],
+    ]),
+    h("p", { class: "line" },
+      "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."),
+  ];
+}
+
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
 export function cardView(context) {
   const body = h("div", { class: "decision-body" });
   const element = h("aside", { class: "decision", tabindex: -1, role: "region", "aria-label": "decision" }, body);
   let drawn = null, drawnAs = "", wide = 0;
-  function status(decided) {
-    if (decided.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
-    return decided.agrees
-      ? h("span", { class: "agree" },
-        s("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" },
-          s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
-  }
-  function shell(mark, title, token, where, decided) {
-    return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), status(decided)),
-      h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
-  }
-  const verdictWord = (ok) => (ok ? "accepted" : "rejected");
-  function lie(decided) {
-    if (decided.agrees !== false || decided.again === undefined) return null;
-    return h("table", { class: "sums lying" },
-      h("tbody", null,
-        h("tr", null, h("th", null, "record says"), h("td", { class: "value" }, verdictWord(decided.recorded))),
-        h("tr", null, h("th", null, "numbers say"), h("td", { class: "value" }, verdictWord(decided.again)))));
-  }
-  function wholeTable(decided) {
-    const { heads, rows, last, num } = decided.table;
-    return h("table", { class: "laws block" },
-      h("thead", null, h("tr", null, ["token", ...heads].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", null,
-        rows.map((row) =>
-          h("tr", { class: row.k === decided.k ? "tried" : null },
-            h("th", { scope: "row" }, tokenOf(row.node.text, 12)),
-            row.cells.map((x) => h("td", null, prob(x))),
-            h("td", { class: row.ok ? "yes" : "no" },
-              row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`))
-        )));
-  }
-  function cardOf(store, i, step, decided, width, two) {
-    const half = two ? Math.floor((width - 32) / 2) : width, sign = decided.test ? decided.test[2] : "",
-      bad = decided.status === "reject" ? "bad" : decided.status === "accept" ? "good" : "";
-    let test = null;
-    if (decided.test) {
-      const [symbol, a, , b] = decided.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
-      const between = () => [decided.test[1], decided.test[3], decided.test[5]].map(prob)
-        .map((v, k) => v + (k < 2 ? ` ${decided.test[2 + 2 * k]} ` : "")).join("");
-      const shown = decided.test.length > 4 ? between() : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
-      const value = h("td", { class: "value " + bad }, shown), code = h("td", null, h("code", null, symbol)),
-        row = h("tr", { class: "test" }, h("th", { scope: "row" }, decided.word || "test"), code);
-      const long = symbol.length + shown.length > 29; // then the numbers have a row of their own
-      if (long)
-        set(code, { colspan: 2 }), set(value, { colspan: 3 });
-      test = long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
-    }
-    const odds = decided.box && decided.box.u !== undefined && decided.box.box > 0
-      ? Math.min(1, decided.box.ink / decided.box.box) : null;
-    const where = [decided.id !== undefined && !OWN.has(decided.status) ? `node ${decided.id}` : "",
-      decided.depth ? `depth ${decided.depth}` : "", decided.tried].filter(Boolean).join(", ");
-    const after = decided.after ? [where ? " after " : "after ", tokenOf(decided.after.text, 12)]
-      : decided.where ? [decided.where] : [];
-    const left = [
-      shell(decided.status, decided.title, tokenOf(decided.text, 16), [where, ...after], decided), lie(decided),
-      decided.box ? dart(decided.box, half, decided.status) : decided.line ? stretch(decided.line, half) : null,
-      odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u")
-        : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`),
-          h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
-      decided.numbers?.length ? numbersTable(decided.numbers, test) : null, decided.table ? wholeTable(decided) : null,
-      decided.lines.map((line) => h("p", { class: "line" }, line)), noted(store.head, step, decided.id ?? 0)];
-    const right = [];
-    if (decided.laws) {
-      const residual = decided.laws.left, chance = step.proposal === "onehot" || decided.form === "greedy";
-      const title = residual ? (OWN.has(decided.status) ? "What was left" : "What the target wants instead")
-        : decided.laws.drawn ? "Both distributions at this place"
-        : decided.form === "greedy" ? "The target's distribution before the sampler" : "The target's distribution here";
-      const note = !residual ? ""
-        : chance ? "p without what was rejected"
-        : decided.laws.total === null ? ""
-        : `∝ max(0, ${decided.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), `
-          + `${prob(decided.laws.total)} in all`;
-      right.push(...lawTable(decided.laws, title, note, half < 300 ? 8 : 12));
-      if (decided.status === "reject" && !residual && decided.form === "drawn")
-        right.push(h("p", { class: "line" }, "What was left after that many rejections is not in the record."));
-    } else if (decided.form !== "root" && decided.status !== "unreached" && (step.few || step.cut))
-      right.push(h("p", { class: "quiet" }, context.absent(store, "The distributions at this place")));
-    if (decided.then) {
-      const next = decided.then, num = next.num ?? next.r, den = next.den ?? next.q,
-        drawn = num !== null && next.u !== null && den && decided.form === "drawn",
-        [a, b] = drawn ? apart(next.u, num / den) : [];
-      const numbers = drawn
-        ? `${next.parent === decided.after?.id && decided.status === "reject" ? " against what is left" : ""}: ${a} `
-          + `${next.u * den < num ? "<" : "≥"} ${b}` : "";
-      right.push(
-        h("p", { class: "then" }, glyph(next.status), " Then ", tokenOf(next.text, 12),
-          `${numbers}, ${statusWord(next.status, next.u !== null)}`)
-      );
-    }
-    return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
-  }
-  function noted(head, step, id) {
-    const rows = notedOf(head, step, id);
-    return rows.length ? [h("h3", null, "Noted"), numbersTable(rows)] : null;
-  }
-  function iteration(step, at) {
-    const { before, after, fixed } = step.iteration, agrees = rederives(step, null),
-      verdict = { agrees, recorded: fixed, again: fixedOf(step) };
-    return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", verdict),
-      agrees === false
-        ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${verdict.again}.`) : null,
-      h("table", { class: "laws block" },
-        h("thead", null,
-          h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
-        h("tbody", null,
-          after.map(([, text], k) =>
-            h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)),
-              h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"),
-              h("td", { class: "word" }, tokenOf(text, 10)),
-              h("td", { class: k < fixed ? "yes" : "" },
-                k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final")
-                  : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))
-          ))),
-      h("p", { class: "line" },
-        "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come "
-          + "out as they went in are final, and so is the token after them.")];
-  }
-  function beams(store, i, step, at) {
-    const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)),
-      before = store.steps[i - 1]?.beams;
-    const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, own = from === null ? null : scores[k] - from;
-    return [
-      shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
-        before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
-      numbersTable([
-        ["so far", "score before, nats", from === null ? null : from.toFixed(3)],
-        ["this token", "ln p", own === null ? null : own.toFixed(3)],
-        ["", "p", own === null ? null : Math.exp(own)],
-        ["together", "score, nats", scores[k]?.toFixed(3)],
-      ]),
-      h("p", { class: "line" },
-        "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."),
-    ];
-  }
   return {
     element,
     focus: () => element.focus(),
@@ -165,13 +179,13 @@ export function cardView(context) {
       drawnAs = as;
       let parts;
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
-      else if (step.iteration) parts = iteration(step, at);
-      else if (step.beams) parts = beams(store, i, step, at);
+      else if (step.iteration) parts = iterationCard(step, at);
+      else if (step.beams) parts = beamsCard(store, i, step, at);
       else {
         const decided = at === null ? null : decision(step, store.head, at);
         if (decided && store.head?.levels && !store.head.levels.includes("decisions"))
           parts = [h("p", { class: "quiet" }, "This run was recorded without its decisions.")];
-        else parts = decided ? cardOf(store, i, step, decided, inner, two)
+        else parts = decided ? cardOf(context, store, step, decided, inner, two)
             : [h("p", { class: "quiet" }, step.cut ? context.absent(store, "This node") : "Nothing was decided here.")];
       }
       body.classList.toggle("two", two && parts.length === 2 && parts[0] instanceof Element);

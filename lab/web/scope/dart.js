@@ -2,6 +2,7 @@
 import { h, s } from "./elements.js";
 import { outline, tokenOf } from "./marks.js";
 import { prob, share } from "./numbers.js";
+import { termed } from "./terms.js";
 
 const inked = (x, y, kind, said, anchor) => s("text", { x, y, class: kind, "text-anchor": anchor }, said);
 /** The box is what the draft claims, the ink what the target backs, u is thrown at the box. */
@@ -70,13 +71,13 @@ export function lawTable(laws, title, note, most) {
     h("table", { class: "laws" },
       h("thead", null,
         h("tr", null, h("th", { scope: "col" }, "token"), h("td", null),
-          laws.drawn ? h("th", { scope: "col" }, "q") : null, h("th", { scope: "col" }, "p"),
-          laws.left ? h("th", { scope: "col" }, "residual") : null)), h("tbody", null, rows))];
+          laws.drawn ? termed(h("th", { scope: "col" }, "q")) : null, termed(h("th", { scope: "col" }, "p")),
+          laws.left ? termed(h("th", { scope: "col" }, "residual")) : null)), h("tbody", null, rows))];
 }
 
 export const numbersTable = (rows, test) =>
   h("table", { class: "sums" }, h("tbody", null, rows.map(([word, symbol, value]) =>
-    h("tr", null, h("th", { scope: "row" }, word), h("td", null, h("code", null, symbol)),
+    h("tr", null, termed(h("th", { scope: "row" }, word)), h("td", null, termed(h("code", null, symbol))),
       h("td", { class: "value" }, value && typeof value === "object" ? tokenOf(value.text)
         : typeof value === "number" ? prob(value) : value ?? "–"))
   ), test));

@@ -1,6 +1,7 @@
 /* What the card says of one node, from the record alone. */
 import { rederives, testsOf } from "./judge.js";
 import { lawsAt } from "./laws.js";
+import { certain } from "./noted.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 import { spoken } from "./tokens.js";
@@ -49,7 +50,7 @@ export function decision(step, head, id) {
   if (trial < 0) {
     const parent = by.get(node.parent), kept = family.find((n) => n.status === "accept" && n.id !== id);
     const own = nodes.some((n) => OWN.has(n.status));
-    decided.numbers = [["draft", "q(x)", node.q]];
+    if (!certain(step)) decided.numbers = [["draft", "q(x)", node.q]];
     if (kept) decided.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
     else if (parent && parent.status === "reject")
       decided.lines.push(`It continues ${said(parent)}, which was rejected.`);
@@ -141,6 +142,7 @@ function drawnOf(decided, step, tests, i, before) {
       decided.lines.push("The test's q is that of this draw: the tokens drawn before it are out, and the rest is "
         + "scaled to one. The table's q is that of the first draw.");
     } else decided.numbers.push(["draft", "q(x)", node.q]);
+    if (certain(step)) decided.lines.push("The draft chose this token without a draw: the test takes q = 1.");
     decided.numbers.push(["threshold", symbol, den ? num / den : null]);
     if (node.u !== null) decided.numbers.push(["draw", "u", node.u]);
   }

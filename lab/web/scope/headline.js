@@ -2,6 +2,7 @@
 import { figures, h, say, see } from "./elements.js";
 import { rederives } from "./judge.js";
 import { percent, plural, two } from "./numbers.js";
+import { termed } from "./terms.js";
 
 /** "Step 14: 7 tokens from one pass", and the figures of the run so far at the right end. */
 export function headline(context) {
@@ -35,6 +36,7 @@ export function headline(context) {
       ];
       if (tried) list.push([percent(ok / tried), " of trials accepted"]);
       sums.tell(list);
+      for (const { lastChild } of sums.element.children) termed(lastChild);
       const same = step.brief || step.cut || !step.nodes ? null : rederives(step, store.head);
       element.classList.toggle("lies", same === false);
       say(agrees, step.forced ? "forced" : same === false ? "does not re-derive" : same ? "✓ re-derived" : "");

@@ -1,5 +1,6 @@
 /* Keys: what the keys do on a run, and the list of them. */
 import { h } from "./elements.js";
+import { TERMS } from "./terms.js";
 
 const KEYS = [
   ["← →", "step back, on; with Shift ten"],
@@ -13,13 +14,14 @@ const KEYS = [
   ["e E", "next, previous eviction"],
   ["+ − 0", "on Time: zoom in, out, all; ← → go along"],
   ["[ ]", "along the cache map; Enter one row, j k the next"],
-  ["?", "this list"],
+  ["?", "this list, and what the words mean"],
 ];
 
-/** The list of the keys; more: further lines. */
+/** The list of the keys, and of the terms; more: further keys. */
 export const keyList = (more = []) =>
   h("dialog", { class: "keys", "aria-label": "keys", tabindex: -1 },
-    h("dl", null, [...KEYS, ...more].map(([key, word]) => h("div", null, h("dt", null, key), h("dd", null, word)))));
+    h("dl", null, [...KEYS, ...more].map(([key, word]) => h("div", null, h("dt", null, key), h("dd", null, word)))),
+    h("ul", null, Object.values(TERMS).map((text) => h("li", null, text))));
 
 /** A key on a run. views: its tree and its card, where they are shown, and the list of the keys. */
 export function runKey(event, context, store, { tree, card, help }) {

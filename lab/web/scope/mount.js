@@ -12,6 +12,7 @@ import { plural } from "./numbers.js";
 import { roofView } from "./roof.js";
 import { Store } from "./store.js";
 import { stripView } from "./strip.js";
+import { tips } from "./terms.js";
 import { textView } from "./text.js";
 import { themed } from "./theme.js";
 import { timeView } from "./time.js";
@@ -79,6 +80,7 @@ export function mount(element, options = {}) {
   const { parts, tree, card } = fill(root, context, options.views || VIEWS, outcome);
   root.append(veil, help, reader);
   element.append(root);
+  tips(root);
 
   function look() {
     if (!(width = root.clientWidth)) return;

@@ -1,5 +1,5 @@
 /* What the parts of the method noted, in words: of a step, and of one node. */
-import { milli } from "./numbers.js";
+import { milli, prob } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
 const FEW = 6; // members or rows that are said; the others are withUnit
@@ -33,19 +33,29 @@ export function heldAgainst(note, values) {
   return typeof at === "number" ? `${note.line} ${wordOf(at)}` : "";
 }
 
-/** What was noted of one node: [[word, what it is held against, value], ...]. */
+/** What was noted of one node: [[word, what it is held against, value], ...]. Before a sum of logarithms over its path
+ *  stands what the draft gave the node alone, where q does not. */
 export function notedOf(head, step, id) {
   const rows = [];
   for (const [part, values] of Object.entries(step.notes ?? {}))
     for (const [name, note] of Object.entries(head?.tells[part] ?? {})) {
       const x = note.kind === "node" ? values[name]?.[id] : null;
-      if (x !== null && x !== undefined) rows.push([note.word, heldAgainst(note, values), withUnit(note.unit, x)]);
+      if (x === null || x === undefined) continue;
+      if (note.summed && certain(step))
+        rows.push(["draft", "gave it", prob(aloneOf(values[name], step.nodes[id][0], x))]);
+      rows.push([note.word, heldAgainst(note, values), withUnit(note.unit, x)]);
     }
   return rows;
 }
+const aloneOf = (sums, parent, x) => Math.exp(x - (parent > 0 ? sums[parent] : 0));
 
-/** The first of these that is held against something, for the tree: "sure 0.42". */
+/** What is said of a node under it in the tree: what it is held against; else, where its q is 1 for want of chance,
+ *  what shaped the tree instead: "sure 0.42", "rank 2". */
 export function notedUnder(head, step, id) {
-  const [name, , x] = notedOf(head, step, id).find(([, against]) => against) ?? [];
+  const rows = notedOf(head, step, id);
+  const shaped = certain(step) ? rows.find(([word]) => word === "draft") ?? rows[0] : null;
+  const [name, , x] = rows.find(([, against]) => against && against !== "gave it") ?? shaped ?? [];
   return name ? `${name} ${x}` : "";
 }
+/** Whether the draft chose its tokens without chance: its q is 1 by convention, and says nothing of its confidence. */
+export const certain = (step) => step.proposal === "onehot";

@@ -21,6 +21,7 @@ export { grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js
 export { pair } from "./pair.js";
 export { passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives, tellingOf } from "./judge.js";
+export { termed, tips } from "./terms.js";
 export { spoken } from "./tokens.js";
 
 /** Hear what comes to the model and which of its traits change; the result stops that. */

@@ -6,9 +6,10 @@ import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { draws, glyph, outline, radius, tokenOf, statusWord, WORDS } from "./marks.js";
-import { notedUnder } from "./noted.js";
+import { certain, notedUnder } from "./noted.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
+import { termed } from "./terms.js";
 import { spoken } from "./tokens.js";
 
 const LARGE = 40; // nodes above which a tree is a picture at first
@@ -21,6 +22,65 @@ function under(node, telling) {
   if (node.r === null || node.u === null || !node.q || !telling?.rest) return "";
   const bound = node.r / node.q, ok = node.u * node.q < node.r;
   return `${two(node.u)} ${ok ? "<" : "≥"} ${two(bound)}`;
+}
+
+/** The label of a node: [[text, class or null], ...]. */
+function labelOf({ node, parts }) {
+  const pieces = parts.map(([shown, quiet]) => [shown, quiet && parts.length > 1 ? "ws" : null]);
+  return node.more ? [...pieces, [` +${node.more}`, "more"]] : pieces;
+}
+/** Put that label into an element. */
+function labelled(text, wanted) {
+  const spans = [...text.childNodes];
+  wanted.forEach(([shown, kind], k) => {
+    const span = spans[k] || text.appendChild(s("tspan"));
+    set(span, { class: kind });
+    say(span, shown);
+  });
+  for (const extra of spans.slice(wanted.length)) extra.remove();
+}
+
+/** The path of an edge. */
+function route(edge, kind) {
+  const { from, to, turn } = edge;
+  if (kind === "standing") {
+    if (from.x === to.x) return `M${from.x},${from.y + 8}V${to.y - 8}`;
+    const bend = Math.min(7, to.x - from.x - 4);
+    return `M${from.x},${from.y + 8}V${to.y - bend}Q${from.x},${to.y} ${from.x + bend},${to.y}H${to.x - 7}`;
+  }
+  const stop = to.x - 8;
+  if (from.y === to.y) return `M${from.end},${from.y}H${stop}`;
+  const bend = Math.min(9, Math.abs(to.y - from.y) / 2);
+  return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} `
+    + `${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
+}
+
+/** The edges of a tree as [[kind, path], ...], the last on top; to a token of the target's own lead two lines. */
+const strokes = ({ edges, kind }) =>
+  [...edges].sort((a, b) => ORDER[a.to.node.status] - ORDER[b.to.node.status]).flatMap((edge) => {
+    const { status } = edge.to.node, d = route(edge, kind);
+    return OWN.has(status) ? [[status, d], ["core", d]] : [[status, d]];
+  });
+
+/** The same as a table. */
+function tableOf(nodes, step) {
+  const parents = new Map(nodes.map((n) => [n.id, n]));
+  return grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
+      nodes.map((n) =>
+        [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–",
+        ...[certain(step) && n.u === null ? null : n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"),
+        statusWord(n.status, n.u !== null)]
+      ));
+}
+
+/** The node that a key leads to from the chosen one, or null. */
+function neighbour(nodes, key, at) {
+  const by = new Map(nodes.map((n) => [n.id, n])), node = by.get(at);
+  if (!node) return nodes[0]?.id ?? null;
+  const kids = children(nodes), family = nodes.filter((n) => n.parent === node.parent), k = family.indexOf(node);
+  const next = key === "h" ? by.get(node.parent)
+    : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
+  return next ? next.id : null;
 }
 
 export function treeView(context) {
@@ -55,20 +115,6 @@ export function treeView(context) {
     small = ruler(`${style.getPropertyValue("--t-xs")} ${sans}`);
   }
 
-  /** The label of a node: [[text, class or null], ...]. */
-  function words({ node, parts }) {
-    const pieces = parts.map(([shown, quiet]) => [shown, quiet && parts.length > 1 ? "ws" : null]);
-    return node.more ? [...pieces, [` +${node.more}`, "more"]] : pieces;
-  }
-  function label(text, wanted) {
-    const spans = [...text.childNodes];
-    wanted.forEach(([shown, kind], k) => {
-      const span = spans[k] || text.appendChild(s("tspan"));
-      set(span, { class: kind });
-      say(span, shown);
-    });
-    for (const extra of spans.slice(wanted.length)) extra.remove();
-  }
   /** Whether a step is only passing; what was left for later is drawn if it stands. */
   function passing(step) {
     const now = performance.now();
@@ -77,48 +123,6 @@ export function treeView(context) {
     if (now - since >= STILL) return false;
     settled = setTimeout(context.redraw, since + STILL - now + 1);
     return true;
-  }
-
-  function route(edge, kind) {
-    const { from, to, turn } = edge;
-    if (kind === "standing") {
-      if (from.x === to.x) return `M${from.x},${from.y + 8}V${to.y - 8}`;
-      const bend = Math.min(7, to.x - from.x - 4);
-      return `M${from.x},${from.y + 8}V${to.y - bend}Q${from.x},${to.y} ${from.x + bend},${to.y}H${to.x - 7}`;
-    }
-    const stop = to.x - 8;
-    if (from.y === to.y) return `M${from.end},${from.y}H${stop}`;
-    const bend = Math.min(9, Math.abs(to.y - from.y) / 2);
-    return `M${from.end},${from.y}H${turn - bend}Q${turn},${from.y} `
-      + `${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
-  }
-
-  /** The edges of a tree as [[kind, path], ...], the last on top; to a token of the target's own lead two lines. */
-  const strokes = ({ edges, kind }) =>
-    [...edges].sort((a, b) => ORDER[a.to.node.status] - ORDER[b.to.node.status]).flatMap((edge) => {
-      const { status } = edge.to.node, d = route(edge, kind);
-      return OWN.has(status) ? [[status, d], ["core", d]] : [[status, d]];
-    });
-
-  function table(nodes, step) {
-    const parents = new Map(nodes.map((n) => [n.id, n]));
-    twin.replaceChildren(
-      grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
-        nodes.map((n) =>
-          [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–",
-          ...[n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"), statusWord(n.status, n.u !== null)]
-        ))
-    );
-  }
-
-  /** The node that a key leads to from the chosen one, or null. */
-  function step(key, at) {
-    const nodes = shown, by = new Map(nodes.map((n) => [n.id, n])), node = by.get(at);
-    if (!node) return nodes[0]?.id ?? null;
-    const kids = children(nodes), family = nodes.filter((n) => n.parent === node.parent), k = family.indexOf(node);
-    const next = key === "h" ? by.get(node.parent)
-      : key === "l" ? kids.get(node.id)[0] : family[k + (key === "j" ? 1 : -1)];
-    return next ? next.id : null;
   }
 
   function draw(store, i) {
@@ -145,7 +149,7 @@ export function treeView(context) {
       return;
     }
     if (!nodes) return;
-    if (tabled) return table(nodes, step);
+    if (tabled) return twin.replaceChildren(tableOf(nodes, step));
     const telling = tellingOf(step, store.head), narrow = width < 560;
     const sub = (n) => under(n, telling) || notedUnder(store.head, step, n.id);
     const chosen = context.chosen(store, i), folded = narrow || nodes.length > 128 ? fold(nodes, chosen) : nodes;
@@ -161,7 +165,7 @@ export function treeView(context) {
     };
     if (brief)
       return void ((shown = laid.items.map((item) => item.node)),
-        painted.paint(laid, { wide, high, lines: strokes(laid), words, numbers, chosen }));
+        painted.paint(laid, { wide, high, lines: strokes(laid), words: labelOf, numbers, chosen }));
     set(svg, { width: wide, height: high, "aria-label": `draft tree of step ${i}` });
     const drawn = strokes(laid);
     drawn.forEach(([kind, d], k) => set(lines.at(k), { class: "edge " + kind, d }));
@@ -173,35 +177,38 @@ export function treeView(context) {
       const { node } = item, group = marks.at(k), [reach, mark, text, numbered] = group.childNodes;
       const line = numbers(item);
       set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id,
-        "aria-label": describe(node, item.depth), "aria-level": item.depth + 1, "aria-selected": node.id === chosen,
+        "aria-label": describe(node, item.depth, certain(step) ? notedUnder(store.head, step, node.id) : null),
+        "aria-level": item.depth + 1, "aria-selected": node.id === chosen,
         tabindex: node.id === stop ? 0 : -1 });
       set(reach, { width: Math.max(24, item.end - item.x + 14) });
       if (held && node.id === stop && document.activeElement !== group) group.focus({ preventScroll: true });
       set(mark, { class: "mark " + node.status, d: outline(node.status, radius(node)) });
       set(text, { x: GAP_TEXT, y: 4.5 });
-      label(text, words(item));
+      labelled(text, labelOf(item));
       if (line) set(numbered, { x: line.x - item.x, y: line.y - item.y, "text-anchor": line.end ? "end" : "start" });
       say(numbered, line ? line.text : "");
       if (node.id === chosen) set(ring, { cx: item.x, cy: item.y });
     });
     marks.trim(laid.items.length);
   }
-  return { element, draw, step, look: () => (width = element.clientWidth),
+  return { element, draw, step: (key, at) => neighbour(shown, key, at), look: () => (width = element.clientWidth),
     restyle: () => ((measure = null), painted.restyle()),
     focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
 }
 
-function describe(n, depth) {
+/** A node as it is read aloud. shaped: of one that was chosen without a draw, what was noted of it; else null. */
+function describe(n, depth, shaped) {
   const said = [spoken(n.text)];
   if (n.status !== "root") said.push(`depth ${depth}`);
-  if (n.q !== null) said.push(`draft ${n.q.toFixed(2)}`);
+  if (shaped) said.push(shaped);
+  if (n.q !== null && shaped === null) said.push(`draft ${n.q.toFixed(2)}`);
   if (n.p !== null) said.push(`target ${n.p.toFixed(2)}`);
   return [...said, n.settled ?? statusWord(n.status, n.u !== null)].join(", ");
 }
 
 const LEGEND = ["accept", "reject", "bonus", "resample", "target", "unreached"];
 export function legend(asTable) {
-  const entries = new Map(LEGEND.map((status) => [status, h("span", null, glyph(status), WORDS[status])]));
+  const entries = new Map(LEGEND.map((status) => [status, termed(h("span", null, glyph(status), WORDS[status]))]));
   const keys = h("div", { class: "legend" }, ...entries.values()),
     element = h("div", { class: "under" }, asTable, keys);
   return {
@@ -212,6 +219,7 @@ export function legend(asTable) {
       see(element, store.steps[i]?.nodes && !store.steps[i].beams);
       see(keys, !plain);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
+      termed(entries.get("resample"));
       for (const [status, entry] of entries) see(entry, none ? status === "target" : status !== "target");
     },
   };
