@@ -56,11 +56,11 @@ class Panel(ipywidgets.VBox):
         self._timer: threading.Timer | None = None
         self._line = ipywidgets.Label()
         rows = []
-        self.widgets: dict[str, ipywidgets.ValueWidget] = {}
+        self.knobs: dict[str, ipywidgets.ValueWidget] = {}
         for knob in knobs(method):
             widget = drawn(knob)
             widget.observe(lambda change, knob=knob: self._turn(knob, change["new"]), "value")
-            self.widgets[f"{knob.kind}.{knob.param.name}"] = widget
+            self.knobs[f"{knob.kind}.{knob.param.name}"] = widget
             rows.append(widget)
         nothing = [ipywidgets.Label("This method has no knobs.")] if not rows else []
         super().__init__([*rows, *nothing, self._line])
@@ -110,7 +110,7 @@ class Controls(ipywidgets.VBox):
         beside = ipywidgets.Layout(flex_flow="row wrap")
         sides = [ipywidgets.VBox([panel, view]) for panel, view in zip(self.panels, self.watched, strict=True)]
         super().__init__([ipywidgets.HBox(sides, layout=beside) if len(runs) == 2 else sides[0], self._below])
-        self._compare()
+        self._when_both()
 
     @property
     def runs(self) -> list[Live]:
@@ -131,9 +131,9 @@ class Controls(ipywidgets.VBox):
         before, after = view.running, view.running.again(method)
         before.stop()
         view.follow(after)
-        self._compare()
+        self._when_both()
 
-    def _compare(self) -> None:
+    def _when_both(self) -> None:
         """Compare the two runs once both are over."""
         self._comparing: threading.Thread | None = None
         if len(self.watched) == 2:

@@ -60,7 +60,7 @@ def test_another_run_takes_the_place_of_the_first() -> None:
 def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
     first = begun(looked_up(), LONG)
     panel = controls(first)
-    knob = panel.panels[0].widgets["drafter.length"]
+    knob = panel.panels[0].knobs["drafter.length"]
     assert isinstance(knob, ipywidgets.IntSlider) and knob.value == 4 and (knob.min, knob.max) == (1, 64)
     knob.value = 9
     knob.value = 2  # both within the patience: one run
@@ -74,7 +74,7 @@ def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
 
 
 def test_every_kind_of_knob_has_its_widget() -> None:
-    drawn = controls(begun(looked_up(match="first"), 1)).panels[0].widgets
+    drawn = controls(begun(looked_up(match="first"), 1)).panels[0].knobs
     kinds = {name: type(widget).__name__ for name, widget in drawn.items()}
     assert kinds["drafter.match"] == "Dropdown" and kinds["sampler.temperature"] == "FloatSlider"
 
@@ -88,9 +88,10 @@ def test_what_does_not_go_together_is_said_in_a_line() -> None:
 
 def test_two_runs_are_compared_once_both_are_over() -> None:
     panel = controls(begun(looked_up()), begun()).wait(60)
+    assert repr(panel).startswith("Controls("), "what a cell asks of it"
     assert panel.comparison is not None
     first = panel.comparison
-    panel.panels[0].widgets["drafter.length"].value = 2
+    panel.panels[0].knobs["drafter.length"].value = 2
     eventually(lambda: panel.comparison is not None and panel.comparison is not first)
     assert [trace.header.method["drafter"].get("length") for trace in panel.comparison.traces] == [2, None]
 
