@@ -144,6 +144,9 @@ def parser() -> Parser:
     sub.add_argument("trace", nargs="*", metavar="TRACE", help="traces, or names of examples (default: all examples)")
     sub.add_argument("--course", action="store_true", help="the notebooks too, each run first: a minute or two for each")
     _json(sub)
+    sub = command("notebooks", "notebooks", "notebooks", "copy the course, notebooks for JupyterLab, into a folder of yours")
+    sub.add_argument("folder", metavar="DIR", help="the folder; it is made if it is not there")
+    _json(sub)
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top
 

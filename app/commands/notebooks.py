@@ -1,8 +1,10 @@
-"""Notebooks: the course that comes with the package, run from top to bottom for its pages in a gallery."""
+"""Notebooks: the course that comes with the package, copied to a folder of the reader's, or run for its pages in a gallery."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -10,12 +12,39 @@ from typing import TYPE_CHECKING
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
 
+from .output import say_json
+
 if TYPE_CHECKING:
     from decodescope.lab.views.chapter import Chapter
 
 COURSE = Path(__file__).resolve().parents[2] / "notebooks"
 SECONDS = 600  # that one cell may take
 KERNEL = "python3"
+
+
+def notebooks(args: argparse.Namespace) -> int:
+    """Copy the course into a folder, which is made if it is not there. What the reader wrote there is never written over."""
+    folder = Path(args.folder).expanduser()
+    files = [*sorted(COURSE.glob("*.ipynb")), COURSE / "README.md"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        other = [x.name for x in files if (folder / x.name).exists() and (folder / x.name).read_bytes() != x.read_bytes()]
+        if other:
+            also = f" and {len(other) - 1} more" if len(other) > 1 else ""
+            raise Refusal(
+                f"{str(folder)[:200]} holds a {other[0]} of its own{also}, so nothing was copied: name another folder, or move "
+                "yours away."
+            )
+        for file in files:
+            shutil.copyfile(file, folder / file.name)
+    except OSError as error:
+        raise Refusal(f"{str(folder)[:200]} cannot be written: {error.strerror or error}.") from None
+    names = [file.name for file in files]
+    if args.json:
+        say_json({"folder": str(folder), "files": names})
+    else:
+        print(f"{folder}: {len(names) - 1} notebooks. Open them with: python -m jupyterlab {folder}")
+    return 0
 
 
 def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:

@@ -76,7 +76,7 @@ class Component:
         for f in fields(cast(Any, cls)):
             if "param" in f.metadata:
                 default = None if f.default is MISSING else f.default
-                kind, item = TYPES[str(f.type)]
+                kind, item = TYPES[_word(f.type)]
                 knobs.append(Param(f.name, kind, default, item=item, **f.metadata["param"]))
         return knobs
 
@@ -161,6 +161,11 @@ def registry(kind: str) -> dict[str, type[Component]]:
 def roles() -> tuple[str, ...]:
     """The roles of further models that some component may ask for, in the order of the kinds; no role twice."""
     return tuple(dict.fromkeys(role for kind in KINDS for part in registry(kind).values() for role in part.roles()))
+
+
+def _word(annotation: Any) -> str:
+    """An annotation as it is written: text already under `from __future__ import annotations`, not so in a notebook's cell."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _files(package: str) -> Iterator[str]:

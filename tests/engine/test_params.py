@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decodescope.engine.core.component import component
 from decodescope.engine.core.params import Param, ParamError, nearest, param
+from decodescope.engine.decoding.drafter import Drafter
 
 LENGTH = Param("length", int, 8, low=1, high=64, unit="tokens")
 SHARE = Param("share", float, 0.5, low=0.0)
@@ -105,3 +107,24 @@ def test_a_value_comes_back_from_its_record_and_from_what_is_typed(knob: Param, 
 def test_nearest_word() -> None:
     assert nearest("lenght", ["length", "ngram"]) == " Did you mean 'length'?" and nearest("zzz", ["length"]) == ""
     assert param(1, low=0).metadata["param"]["low"] == 0
+
+
+def test_a_part_that_is_typed_into_a_cell_has_its_knobs() -> None:
+    """There annotations are types, not texts."""
+    cell = """
+@component
+class Mine(Drafter):
+    length: int = param(6, low=1, high=32)
+    shares: tuple[float, ...] = param((0.5,), low=0, high=1)
+    word: str = param("a")
+"""
+    space: dict[str, Any] = {"__name__": "__main__", "component": component, "Drafter": Drafter, "param": param}
+    exec(compile(cell, "cell", "exec", dont_inherit=True), space)
+    mine = space["Mine"](length=3)
+    assert [(x.name, x.type, x.item) for x in mine.params()] == [
+        ("length", int, None),
+        ("shares", tuple, float),
+        ("word", str, None),
+    ]
+    with pytest.raises(ParamError, match="length = 99"):
+        space["Mine"](length=99)
