@@ -19,7 +19,7 @@ from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Step
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-FAR = 70  # presses of Tab, at most, from one end of the page to the other
+FAR = 80  # presses of Tab, at most, from one end of the page to the other
 TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
 
 
