@@ -128,8 +128,7 @@ def test_a_run_is_drawn_while_it_goes_stopped_and_begun_again(
         page.wait_for_selector(".jp-OutputArea-output >> text=cancelled")
         page.locator(".widget-readout").first.fill("3")  # the length of its drafts
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=/decoding, step|waits for/")
-        page.wait_for_selector("text=/done: 12 tokens/")
+        page.wait_for_selector(".ds >> text=/^length 3, ngram/")
         assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
 
 
