@@ -179,10 +179,7 @@ class Batches:
 
     def record(self, name: str) -> dict[str, Any]:
         """Where the batch of that id stands. Raises Refused where it is not here."""
-        record = self._works.record(name)
-        if record is None:
-            raise Refused(GONE)
-        return record
+        return self._works.needed(name, GONE)
 
     def stop(self, name: str) -> None:
         """End the batch of that id, where it goes on."""

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from decodescope.app.refusal import Refused
+
 NAME = re.compile(r"[0-9a-f]{16}")
 MOST = 256  # of a kind; the oldest goes
 
@@ -87,6 +89,13 @@ class Works(Generic[One]):
             return self._known[name].record()
         record = self.kept.read(name)
         return record and {**record, **({} if record.get("over") else {"over": True, "stopped": True})}
+
+    def needed(self, name: str, gone: str) -> dict[str, Any]:
+        """The record of the work of that id. Raises Refused with the words `gone` where it is not here."""
+        record = self.record(name)
+        if record is None:
+            raise Refused(gone)
+        return record
 
     def stop(self, name: str) -> None:
         """End the work of that id, where it goes on."""

@@ -130,10 +130,7 @@ class Sets:
 
     def record(self, name: str) -> dict[str, Any]:
         """What came out of the set of that id so far. Raises Refused where it is not here."""
-        record = self._works.record(name)
-        if record is None:
-            raise Refused(GONE)
-        return record
+        return self._works.needed(name, GONE)
 
     def stop(self, name: str) -> None:
         """End the set of that id, where it goes on."""

@@ -18,15 +18,25 @@ from decodescope.app.runs.play import Play
 from decodescope.app.server import app
 
 
-@pytest.fixture(scope="module")
-def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab that can run, over toy models."""
-    play = toy_play(tmp_path_factory.mktemp("traces"))
+def opened(driver: Any, play: Play) -> Iterator[Lab]:
+    """The lab of this play, until its tests are over; a page of it had no trouble meanwhile."""
     with served(lambda port: Guard(app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
         play.close()
     assert not made.troubles, made.troubles
+
+
+@pytest.fixture(scope="module")
+def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab that can run, over toy models."""
+    yield from opened(driver, toy_play(tmp_path_factory.mktemp("traces")))
+
+
+@pytest.fixture(scope="module")
+def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab over the shipped models, none of which is loaded."""
+    yield from opened(driver, Play("lab", "lab-draft", tmp_path_factory.mktemp("traces")))
 
 
 @pytest.fixture

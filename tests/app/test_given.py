@@ -4,21 +4,18 @@ copied and put back, and on the page."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser import KEPT, Lab, served
+from browser import KEPT, Lab
 from toylab import Words
 
-from decodescope.app.http.guard import Guard
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.aside import differences, made_with
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
-from decodescope.app.server import app
 from decodescope.engine import Method, load, run
 from decodescope.engine.replay.fork import Fork
 
@@ -77,17 +74,6 @@ def test_a_model_without_a_template_refuses_a_turn(play: Play) -> None:
         play.start(Choice("abc", chat=True))
     header = run(play.models["target"], Method(), [1, 2], max_new_tokens=2).trace.header
     assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
-
-
-@pytest.fixture(scope="module")
-def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab over the shipped models."""
-    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"))
-    with served(lambda port: Guard(app(play), port)) as address:
-        made = Lab(driver, address, play)
-        yield made
-        play.close()
-    assert not made.troubles, made.troubles
 
 
 @pytest.mark.browser

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser import Lab, served
+from browser import Lab
 from starlette.testclient import TestClient
 from toylab import finished, speculative
 
-from decodescope.app.http.guard import Guard
 from decodescope.app.runs.aside import made_with
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Play
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, recipe
-from decodescope.app.server import app
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
 
@@ -56,17 +53,6 @@ def test_copies_are_of_the_run(play: Play, client: TestClient) -> None:
     written = client.post("/ds/recipe", json={"settings": as_json(choice), "way": "command"}).json()
     assert written["text"] == recipe(choice, play.names, "command")
     assert client.post("/ds/recipe", json={"settings": as_json(choice), "way": "verse"}).status_code == 422
-
-
-@pytest.fixture(scope="module")
-def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab over the shipped models, none of which is loaded."""
-    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"))
-    with served(lambda port: Guard(app(play), port)) as address:
-        made = Lab(driver, address, play)
-        yield made
-        play.close()
-    assert not made.troubles, made.troubles
 
 
 @pytest.mark.browser

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,8 @@ from decodescope.lab.views.gallery import POLICY, Entry, gallery
 from decodescope.lab.views.thumbnail import FRAMES, thumbnail
 from decodescope.lab.wire.messages import messages
 
+from .elements import Page
 from .runs import known, run
-
-
-class Page(HTMLParser):
-    """The elements of a page, and what stands in each script."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.inside = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside = tag == "script"
-        if self.inside:
-            self.scripts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            self.scripts[-1] += data
 
 
 def entry(trace: Trace, name: str = "one", text: str = "A run") -> Entry:
