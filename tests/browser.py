@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import threading
@@ -123,10 +124,11 @@ class Lab:
         page.wait_for_selector("#ds-run")
 
 
-def option(page: Any, box: str, name: str) -> None:
-    """Choose from a list."""
-    page.click(f"{box} input")
-    page.get_by_role("option", name=name, exact=True).click()
+def option(page: Any, box: str, name: str | re.Pattern[str]) -> None:
+    """Choose from the list of a box; the list of another may still be closing."""
+    field = page.locator(f"{box} input")
+    field.click()
+    page.locator(f"[id='{field.get_attribute('aria-controls')}']").get_by_role("option", name=name, exact=True).click()
 
 
 def settled(page: Any) -> None:

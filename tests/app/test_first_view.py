@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -173,8 +174,7 @@ def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
 
 def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> None:
     page = bare.open()
-    page.click("#ds-draft input")
-    page.get_by_role("option", name="other").click()
+    option(page, "#ds-draft", re.compile("^other"))
     page.wait_for_selector("#ds-answer .ds-refusal >> text=other cannot be the draft model of lab: their tokenizers differ")
     assert bare.play.models == {}
 

@@ -93,8 +93,10 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
     page.wait_for_selector("#ds-copy-command >> visible=true")
     page.click("#ds-copy-command")
     page.wait_for_function("document.querySelector('#ds-copied textarea')?.value.includes('--chat --ignore-eos')")
-    link = page.evaluate("fetch('/ds/recipe', {method: 'POST', body: JSON.stringify({way: 'link',"
-                         " settings: localStorage.getItem('decodescope-settings')})}).then(x => x.json())")["text"]
+    link = page.evaluate(
+        "fetch('/ds/recipe', {method: 'POST', body: JSON.stringify({way: 'link',"
+        " settings: localStorage.getItem('decodescope-settings')})}).then(x => x.json())"
+    )["text"]
     again = shipped.open("/" + link)
     again.wait_for_selector(".ds-given pre >> text=<|assistant|>")
     assert again.get_by_label("Go on after the end token").is_checked()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import STEP, Lab
+from browser import STEP, Lab, option
 from waiting import eventually
 
 from decodescope.app.runs.channel import Channel
@@ -81,8 +81,7 @@ class Hands:
     def option(self, box: str, name: str) -> None:
         """Choose from one of the library's lists."""
         if self.mouse:
-            self.page.click(f"{box} input")
-            self.page.get_by_role("option", name=name, exact=True).click()
+            option(self.page, box, name)
             return
         self.go(f"{box} input")
         active = f"document.querySelector('{box} [role=option].active')?.innerText.replace('✓', '').trim() ?? null"

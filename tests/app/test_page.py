@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -62,8 +63,7 @@ def test_a_run_is_seen_arriving_step_by_step_and_stopped(paused: Lab) -> None:
 
 def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
     page = lab.open()
-    page.click("#ds-acceptance input")
-    page.get_by_role("option", name="Block verification", exact=True).click()
+    option(page, "#ds-acceptance", "Block verification")
     page.wait_for_selector("#ds-answer .ds-refusal >> text=chains only")
     page.click("#ds-run")
     page.wait_for_function("document.querySelector('#ds-answer .ds-refusal').textContent.includes('lossless')")
@@ -74,8 +74,7 @@ def test_only_parts_that_the_strategy_uses_are_shown(lab: Lab) -> None:
     page = lab.open()
     page.wait_for_selector("#ds-drafter")
     page.get_by_label("length, tokens").locator("visible=true").first.wait_for()
-    page.click("#ds-strategy input")
-    page.get_by_role("option", name="Beam search").click()
+    option(page, "#ds-strategy", "Beam search")
     page.wait_for_selector("#ds-drafter", state="hidden")
     assert page.locator("#ds-policy").is_visible() and not page.locator("#ds-sampler").is_visible()
     page.wait_for_selector("text=width, hypotheses")
@@ -119,8 +118,7 @@ def test_a_hostile_prompt_and_refusal_stay_text(hostile: Lab) -> None:
 def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
     page = hostile.open()
     option(page, "#ds-preset", "Plain greedy")  # the toy's draft model does not go with it
-    page.click("#ds-target input")
-    page.get_by_role("option").filter(has_text=EVIL).click()
+    option(page, "#ds-target", re.compile(re.escape(EVIL)))
     page.wait_for_function(f"document.querySelector('#ds-target input').value.startsWith({json.dumps(EVIL)})")
     page.wait_for_function(f"document.querySelector('#ds-models b').textContent.includes({json.dumps(EVIL)})")
     assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import second
-from browser import served
+from browser import option, served
 from toylab import toy_play
 
 from decodescope.app.http.guard import Guard
@@ -93,8 +93,7 @@ def test_the_list_of_models_comes_with_the_strategy(driver: Any, tmp_path: Path)
         page.goto(address)
         page.wait_for_selector("#ds-strategy input")
         assert not page.locator("#ds-large").is_visible()
-        page.click("#ds-strategy input")
-        page.get_by_role("option", name="Second opinion").click()
+        option(page, "#ds-strategy", "Second opinion")
         page.wait_for_selector("#ds-large >> visible=true")
         assert page.locator("#ds-large label, #ds-large span").first.inner_text().strip() == "Large model"
         page.wait_for_selector("#ds-answer .ds-refusal >> text=choose one under Large model")

@@ -43,8 +43,7 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
     for page in (first, second):
         page.get_by_label("New tokens").fill("4")
         option(page, "#ds-preset", "Plain greedy")
-    second.click("#ds-target input")
-    second.get_by_role("option", name=re.compile("^lab-draft,")).click()
+    option(second, "#ds-target", re.compile("^lab-draft,"))
     second.wait_for_function(f"{MODELS} == 'lab-draft,lab-draft'")
     assert first.evaluate(MODELS) == "lab,lab-draft"
     names = [lab.play.find(ran(page)).wire.header.model["name"] for page in (first, second, first)]
@@ -53,8 +52,7 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
     third.wait_for_function(f"{MODELS} == 'lab,lab-draft'")
     assert third.input_value("#ds-target input").startswith("lab,")
     # what can run is told of the page's own model, in the catalogue and beside the methods to compare
-    second.click("#ds-target input")
-    second.get_by_role("option").filter(has_text="bare").click()
+    option(second, "#ds-target", re.compile("bare"))
     second.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
     for page, why in ((second, True), (first, False)):
         page.click(".browse")
@@ -69,8 +67,7 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
 
 def test_the_models_of_a_page_are_kept_and_go_with_its_link(lab: Lab) -> None:
     page = lab.open()
-    page.click("#ds-target input")
-    page.get_by_role("option").filter(has_text="bare").click()
+    option(page, "#ds-target", re.compile("bare"))
     page.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
     page.click("#ds-copy-next-link >> visible=true")
     page.wait_for_selector("#ds-copied textarea[aria-label=link]")
