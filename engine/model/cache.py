@@ -48,7 +48,7 @@ class LayerStore:
         self._alive: Tensor | None = None  # bool [B, H_kv, S], once heads keep different numbers of entries
         self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
         self._widest = 0  # most rows that were pending since the last `shrink`
-        self._freed = False  # entries were dropped since memory was last returned
+        self._freed = False  # entries were dropped whose memory has not all been returned
         self._bytes = 0
         self.n = self.m = 0
         self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
@@ -118,6 +118,7 @@ class LayerStore:
         start, rows = self.n + self.m, kv.shape[3]
         if start + rows > self.capacity:
             self._resize(max(start + rows, self.capacity * 3 // 2))
+            self._freed = False  # nothing was free
         self.kv[:, :, :, start : start + rows] = kv
         if self._pos is not None:
             self._pos[:, :, start : start + rows] = positions[:, None]
@@ -285,12 +286,15 @@ class LayerStore:
     def shrink(self) -> None:
         """Return memory, once entries were dropped, when two pages more are free than the widest recent pass needs.
 
-        Where nothing was dropped the free slots are those that growing by half has just made.
+        What a wide pass holds back, such as a prompt's last chunk, is returned by a later call. Where nothing was
+        dropped the free slots are those that growing by half has just made.
         """
-        needed = self.n + self.m + self._widest
-        if self._freed and self.capacity - needed >= 2 * PAGE:
-            self._resize(max(needed, 1))
-            self._freed = False
+        used = self.n + self.m
+        if self._freed:
+            needed = used + self._widest
+            if self.capacity - needed >= 2 * PAGE:
+                self._resize(max(needed, 1))
+            self._freed = self.capacity - used >= 2 * PAGE
         self._widest = self.m
 
     def rows(self, order: Tensor) -> None:

@@ -352,6 +352,25 @@ def test_eviction_returns_memory() -> None:
     assert contents(made) == list(range(900, 1000))
 
 
+def test_what_one_eviction_frees_is_returned_once_the_prompts_last_chunk_is_behind() -> None:
+    """A policy that acts once, after the prompt: the next pass is narrow, so the chunk's room goes too; growth stays."""
+    made = store(columns={"mass": 0.0})
+    for at in (0, 512):
+        made.append(*rows(at, 512))
+        made.commit(range(512))
+    made.evict(torch.arange(1000).expand(1, H, 1000))
+    made.shrink()
+    seen = []
+    for at in range(1024, 1224):
+        made.append(*rows(at, 1))
+        made.commit([0])
+        made.shrink()
+        if not seen or seen[-1] != made.capacity:
+            seen.append(made.capacity)
+    assert seen == [64, 128, 192, 320]
+    assert contents(made) == list(range(1000, 1224))
+
+
 def test_trees_do_not_make_memory_go_up_and_down() -> None:
     """A budget of 256 entries and a tree of 80 nodes at every step: the capacity settles."""
     made = filled(1000)
