@@ -744,11 +744,6 @@ def test_no_line_of_a_script_is_too_long() -> None:
 LONGEST = 130
 LONGER = {
     "compare": 232,
-    "debugger": 281,
-    "debugger.breaks": 131,
-    "debugger.forks": 137,
-    "debugger.watches": 135,
-    "debugger.whatif": 148,
     "library": 314,
     "scope.cache": 278,
 }

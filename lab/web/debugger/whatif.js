@@ -1,46 +1,12 @@
 /* whatif: how a decision would have gone with another draw, temperature or rule. The recorded run is never changed. */
-import { button, glyph, h, tokenOf, statusWord } from "../scope.js";
-import { forks, set } from "./forks.js";
+import { h } from "../scope.js";
 import { ask, inWords } from "../runs.js";
+import { forks } from "./forks.js";
+import { ruleChoice } from "./rule.js";
+import { slider } from "./slider.js";
+import { verdictOf } from "./verdict.js";
 
-const SAME = "as recorded";
 const HOTTEST = 2; // the end of the temperature's slider, unless the run was hotter
-
-const tokens = (all) => (all.length ? all.map((text) => [tokenOf(text, 14), h("wbr")]) : "nothing");
-const option = (value, word = value) => h("option", { value }, word);
-const capital = (word) => word[0].toUpperCase() + word.slice(1);
-/** A slider that begins where the run was, and goes back there. */
-function slider(word, high, fine, asks) {
-  const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
-    now = h("b");
-  const mark = h("i", { class: "was", "aria-hidden": "true" }),
-    undo = button("reset", () => ((slide.value = null), box.focus(), asks()), {
-      class: "small",
-      "aria-label": `${word} ${SAME}`,
-    });
-  const element = h("div", { class: "slide" }, h("span", null, word), h("span", { class: "track" }, mark, box),
-    h("output", null, was, now), undo);
-  const slide = {
-    element,
-    value: null, // what was chosen; null: as recorded
-    draw(recorded) {
-      element.hidden = recorded === null || recorded === undefined;
-      if (element.hidden) slide.value = null;
-      if (element.hidden) return;
-      box.max = Math.max(high, recorded);
-      const at = slide.value ?? recorded;
-      if (Number(box.value) !== at) box.value = at;
-      was.textContent = slide.value === null ? "" : recorded.toFixed(3);
-      now.textContent = at.toFixed(3);
-      undo.hidden = slide.value === null;
-      mark.style.left = `calc(8px + (100% - 16px) * ${recorded / Number(box.max)})`;
-      box.setAttribute("aria-valuetext",
-        at.toFixed(3) + (slide.value === null ? `, ${SAME}` : `, recorded ${recorded.toFixed(3)}`));
-    },
-  };
-  box.addEventListener("input", () => ((slide.value = Number(box.value)), asks()));
-  return slide;
-}
 
 /** The temperature that a method samples at; 0: greedy; null: none is set. */
 function heatOf(method) {
@@ -49,21 +15,28 @@ function heatOf(method) {
     ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
 }
 
+/** Why nothing can be asked of a node; empty if something can. */
+function unable({ pane, store, step, node }) {
+  if (!pane?.id || !step) return "Open a run first.";
+  if (store.head?.levels && !store.head.levels.includes("decisions"))
+    return "This run was recorded without its decisions, so no verdict can be derived again: record one at the "
+      + "level “decisions”.";
+  if (step.beams || step.iteration)
+    return "This method rejects nothing by chance or by rule, so there is no verdict to change.";
+  if (!step.nodes) return "Fetching this step…";
+  return node > 0 ? "" : "Choose a node of the tree: its verdict is derived again from the record.";
+}
+
 /** The panel: what is asked, the answer, and forks of the run. answered(answer, step) is told of it; null: none. */
 export function whatif(answered) {
-  let rules = [], here = {}, key = "", busy = false, again = false, answer = null;
+  let here = {}, key = "", busy = false, again = false, answer = null;
   const asks = () => (draw(), derive());
   const u = slider("u", 1, 0.001, asks), heat = slider("T", HOTTEST, 0.05, asks);
-  const choice = (word) => {
-    const list = h("select", { "aria-label": word });
-    return { list, element: h("label", { class: "choice" }, h("span", null, word), list) };
-  };
-  const rule = choice("rule"), ties = choice("ties"), knobs = h("div", { class: "knobs" });
-  rule.list.addEventListener("change", () => ((u.value = null), settings(), asks())); // another rule may draw nothing
-  ties.list.addEventListener("change", asks);
-  const why = h("p", { class: "why" }), verdict = h("p", { class: "verdict", role: "status" }),
-    lines = h("ul", { class: "lines" }), texts = h("dl", { class: "texts" });
-  const questions = h("div", null, u.element, heat.element, rule.element, knobs, ties.element, verdict, lines, texts);
+  const rule = ruleChoice({ own: () => here.store?.head?.method?.acceptance, asks,
+    other: () => (u.value = null) }); // another rule may draw nothing
+  const verdict = verdictOf(() => branches.fill());
+  const why = h("p", { class: "why" }),
+    questions = h("div", null, u.element, heat.element, rule.elements, verdict.elements);
   const branches = forks(() => {
     // a fork draws and breaks ties as every run; in it a verdict is forced
     const { u: _, ties: __, ...change } = asked();
@@ -73,51 +46,14 @@ export function whatif(answered) {
     h("header", null, h("h2", null, "What if"), h("span", { class: "quiet" }, "a branch; the trace stays as it is")),
     why, questions);
 
-  /** Inputs for the settings of the rule that was chosen. */
-  function settings() {
-    const chosen = rules.find((one) => one.name === rule.list.value), own = here.store?.head?.method?.acceptance;
-    knobs.replaceChildren(...(chosen?.params || []).map((param) => {
-      const box = param.choices?.length
-        ? h("select", null, param.choices.map((x) => h("option", { value: x }, String(x))))
-        : h("input", { type: "number", min: param.low, max: param.high, step: param.step ?? "any" });
-      box.value = (own?.name === chosen.name ? own[param.name] ?? param.before : null) ?? param.default;
-      box.dataset.name = param.name;
-      box.addEventListener("change", asks);
-      return h("label", { title: param.help }, h("span", null, param.name), box);
-    }));
-  }
   /** What is asked for, beside step and node; empty: nothing. */
-  function asked() {
-    const question = {};
-    if (u.value !== null) question.u = u.value;
-    if (heat.value !== null) question.temperature = heat.value;
-    if (rule.list.value) question.rule = rule.list.value;
-    if (knobs.firstChild)
-      question.rule_settings = Object.fromEntries(
-        [...knobs.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, set(box)]).filter(([, x]) =>
-          x !== null
-        )
-      );
-    if (ties.list.value) question.ties = ties.list.value;
-    return question;
-  }
-  /** Why nothing can be asked here; empty if something can. */
-  function unable() {
-    const { pane, store, step, node } = here;
-    if (!pane?.id || !step) return "Open a run first.";
-    if (store.head?.levels && !store.head.levels.includes("decisions"))
-      return "This run was recorded without its decisions, so no verdict can be derived again: record one at the "
-        + "level “decisions”.";
-    if (step.beams || step.iteration)
-      return "This method rejects nothing by chance or by rule, so there is no verdict to change.";
-    if (!step.nodes) return "Fetching this step…";
-    return node > 0 ? "" : "Choose a node of the tree: its verdict is derived again from the record.";
-  }
+  const asked = () => ({ ...(u.value === null ? {} : { u: u.value }),
+    ...(heat.value === null ? {} : { temperature: heat.value }), ...rule.asked() });
   /** Ask how it would have gone. While one question is on its way the next one waits, and the last one counts. */
   async function derive() {
     if (busy) return void (again = true);
     const { pane, at, node } = here, wanted = asked();
-    if (unable() || !Object.keys(wanted).length) return (answer = null), tell();
+    if (unable(here) || !Object.keys(wanted).length) return (answer = null), tell();
     busy = true;
     const got = await ask(`/ds/run/${pane.id}/whatif`, { method: "POST",
       body: JSON.stringify({ step: at, node, ...wanted }) })
@@ -126,43 +62,18 @@ export function whatif(answered) {
     if (again) return (again = false), derive();
     if (pane === here.pane && at === here.at && node === here.node) (answer = got), tell();
   }
-
   function tell() {
-    lines.replaceChildren();
-    texts.replaceChildren();
-    verdict.className = "verdict";
     answered(answer?.kind === "derived" ? answer : null, here.step);
-    if (!answer)
-      return verdict.replaceChildren(
-        h("span", { class: "quiet" }, "Move u or the temperature, or choose a rule: the verdict follows at once.")
-      );
-    const fork = button("Fork from here", () => branches.fill(), { class: "small" });
-    if (answer.kind !== "derived") {
-      verdict.classList.add(answer.kind === "refused" ? "ds-refusal" : "rerun");
-      return verdict.replaceChildren(...(answer.kind === "rerun" ? [h("b", null, "Needs a re-run. "), fork, " "] : []),
-        answer.why);
-    }
-    const { node, flips, emitted, missing } = answer, status = node?.status || "unreached",
-      before = here.step.nodes[here.node], was = before?.[6];
-    const open = missing && !flips && status === "unreached" && was !== status; // the path breaks off before this node
-    verdict.replaceChildren(glyph(status, 6),
-      h("b", { class: status }, open ? "Not known" : capital(statusWord(status, answer.drawn) || status)),
-      flips ? h("strong", null, "the verdict flips")
-        : h("span", { class: "quiet" },
-          status === was && !open ? "as it was" : `it was ${statusWord(was, before[5] !== null) || was}`));
-    lines.replaceChildren(
-      ...[...answer.lines, missing && [missing, " ", fork]].filter(Boolean).map((one) => h("li", null, one)));
-    texts.replaceChildren(h("dt", null, "recorded"), h("dd", null, tokens(here.step.made.map(([, text]) => text))),
-      h("dt", null, "then"), h("dd", null, tokens(emitted.map(([, text]) => text)), missing ? " …" : null));
+    verdict.show(answer, here.step, here.node);
   }
   function draw() {
-    const { store, step, node } = here, no = unable(), row = step?.nodes?.[node];
+    const { store, step, node } = here, no = unable(here), row = step?.nodes?.[node];
     if (why.textContent !== no) why.textContent = no;
     why.hidden = !no;
     questions.hidden = !!no;
     u.draw(row?.[5] ?? null);
     heat.draw(heatOf(store?.head?.method));
-    ties.element.hidden = ties.list.options.length < 2;
+    rule.draw();
     branches.draw(here);
   }
   return {
@@ -171,14 +82,13 @@ export function whatif(answered) {
     /** Another run is shown: everything is as recorded again. */
     reset() {
       u.value = heat.value = answer = null;
-      rule.list.value = ties.list.value = "";
-      knobs.replaceChildren();
+      rule.reset();
       key = "";
     },
     /** `node` of step `at` is looked at. */
     draw(now) {
       const { pane, store, step, at, node } = now,
-        as = `${pane?.id} ${at} ${node} ${!!step?.nodes} ${!!store.head} ${rules.length}`;
+        as = `${pane?.id} ${at} ${node} ${!!step?.nodes} ${!!store.head} ${rule.count()}`;
       here = now;
       if (as === key) return;
       key = as;
@@ -188,13 +98,7 @@ export function whatif(answered) {
       derive();
     },
     /** The rules that can be asked for, and how a tie can be broken. */
-    known(all) {
-      rules = all.rules || [];
-      rule.list.replaceChildren(option("", SAME),
-        ...rules.map(({ name, title }) => option(name, title ? `${name}: ${title}` : name)));
-      ties.list.replaceChildren(option("", SAME), ...(all.ties || []).map(([value, word]) => option(value, word)));
-      key = "";
-    },
+    known: (all) => (rule.known(all), (key = "")),
     look: branches.look,
   };
 }

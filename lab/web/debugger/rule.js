@@ -1,0 +1,57 @@
+/* rule: another rule with its settings, and another choice at a tie, as lists of a what-if. */
+import { h } from "../scope.js";
+import { values } from "./knobs.js";
+import { SAME } from "./slider.js";
+
+const option = (value, word = value) => h("option", { value }, word);
+function choice(word) {
+  const list = h("select", { "aria-label": word });
+  return { list, element: h("label", { class: "choice" }, h("span", null, word), list) };
+}
+
+/** own(): the rule of the run, as its header has it; asks(): told when something is chosen; other(): first, when it is
+ *  another rule. */
+export function ruleChoice({ own, asks, other }) {
+  let rules = [];
+  const rule = choice("rule"), ties = choice("ties"), knobs = h("div", { class: "knobs" });
+  rule.list.addEventListener("change", () => (other(), settings(), asks()));
+  ties.list.addEventListener("change", asks);
+
+  /** Inputs for the settings of the rule that was chosen. */
+  function settings() {
+    const chosen = rules.find((one) => one.name === rule.list.value), recorded = own();
+    knobs.replaceChildren(...(chosen?.params || []).map((param) => {
+      const box = param.choices?.length
+        ? h("select", null, param.choices.map((x) => h("option", { value: x }, String(x))))
+        : h("input", { type: "number", min: param.low, max: param.high, step: param.step ?? "any" });
+      box.value = (recorded?.name === chosen.name ? recorded[param.name] ?? param.before : null) ?? param.default;
+      box.dataset.name = param.name;
+      box.addEventListener("change", asks);
+      return h("label", { title: param.help }, h("span", null, param.name), box);
+    }));
+  }
+  return {
+    elements: [rule.element, knobs, ties.element],
+    /** What is asked for, as parts of a question; empty: as recorded. */
+    asked() {
+      const question = {};
+      if (rule.list.value) question.rule = rule.list.value;
+      if (knobs.firstChild) question.rule_settings = values(knobs);
+      if (ties.list.value) question.ties = ties.list.value;
+      return question;
+    },
+    draw: () => (ties.element.hidden = ties.list.options.length < 2),
+    reset() {
+      rule.list.value = ties.list.value = "";
+      knobs.replaceChildren();
+    },
+    /** The rules that can be asked for, and how a tie can be broken. */
+    known(all) {
+      rules = all.rules || [];
+      rule.list.replaceChildren(option("", SAME),
+        ...rules.map(({ name, title }) => option(name, title ? `${name}: ${title}` : name)));
+      ties.list.replaceChildren(option("", SAME), ...(all.ties || []).map(([value, word]) => option(value, word)));
+    },
+    count: () => rules.length,
+  };
+}
