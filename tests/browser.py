@@ -13,6 +13,32 @@ from typing import Any
 
 import pytest
 
+# setTimeout, as it is, and passes(ms), which calls at once whatever it was to call within that time. Playwright's own clock
+# stands in for frames and for the time of day too, and on a busy machine a page under it comes to rest.
+TIMERS = """
+(() => {
+  const set = setTimeout.bind(window), clear = clearTimeout.bind(window), waiting = new Map();
+  let ahead = 0;
+  const now = () => performance.now() + ahead;
+  window.setTimeout = (call, ms = 0, ...rest) => {
+    const go = () => (waiting.delete(id), call(...rest)), id = set(go, ms);
+    waiting.set(id, { due: now() + ms, go });
+    return id;
+  };
+  window.clearTimeout = (id) => (waiting.delete(id), clear(id));
+  window.passes = (ms) => {
+    const until = now() + ms, first = (a, b) => (b[1].due < a[1].due ? b : a);
+    for (;;) {
+      const [id, next] = waiting.size ? [...waiting].reduce(first) : [];
+      if (!next || next.due > until) break;
+      ahead = Math.max(ahead, next.due - performance.now());
+      clear(id);
+      next.go();
+    }
+    ahead = Math.max(ahead, until - performance.now());
+  };
+})();
+"""
 FRAMES = 12  # that a page which has settled stays as it is
 LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
 STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
@@ -99,11 +125,11 @@ class Lab:
         self, path: str = "/", width: int = 1440, height: int = 900, ready: bool = True, clock: bool = False, **more: Any
     ) -> Any:
         """A page of a new visitor, whose inputs answer, unless they are not looked at (ready=False). Examples stand still
-        unless `reduced_motion` says otherwise. clock: page.clock can let time pass on it that nobody waits for."""
+        unless `reduced_motion` says otherwise. clock: passes(page, ms) can let time pass on it that nobody waits for."""
         settings = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **more}
         page = self.driver.new_context(**settings).new_page()
         if clock:
-            page.clock.install()
+            page.add_init_script(TIMERS)
         page.set_default_timeout(LONG)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("pageerror", lambda error: self._heard(str(error)))
@@ -129,6 +155,11 @@ def option(page: Any, box: str, name: str | re.Pattern[str]) -> None:
     field = page.locator(f"{box} input")
     field.click()
     page.locator(f"[id='{field.get_attribute('aria-controls')}']").get_by_role("option", name=name, exact=True).click()
+
+
+def passes(page: Any, ms: int) -> None:
+    """Let so much time pass for what waits on a page that was opened with a clock."""
+    page.evaluate("ms => passes(ms)", ms)
 
 
 def settled(page: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import toys
-from browser import LONG
+from browser import LONG, TIMERS, passes
 from toylab import Words
 
 from decodescope.engine import Session
@@ -329,7 +329,7 @@ def test_keys_go_through_the_steps_and_only_where_a_view_has_the_focus(scope: Sc
 
 def test_the_replay_plays_pauses_and_ends(scope: Scope) -> None:
     trace = known("chain")
-    scope.page.clock.install()
+    scope.page.evaluate(TIMERS)
     scope.show(list(messages(trace)), len(trace.steps) - 4)
     scope.page.locator(".speed").click()  # eight steps a second
     scope.page.focus(".ds")
@@ -341,7 +341,7 @@ def test_the_replay_plays_pauses_and_ends(scope: Scope) -> None:
     scope.page.wait_for_function("view.at >= 2 && view.at < 20")
     scope.page.keyboard.press(" ")
     at = scope.page.evaluate("view.at")
-    scope.page.clock.run_for(400)
+    passes(scope.page, 400)
     assert scope.page.evaluate("view.at") == at
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import KEPT, STEP, Lab, option, served
+from browser import KEPT, STEP, Lab, option, passes, served
 from toylab import speculative
 
 from decodescope.app.http.guard import Guard
@@ -66,7 +66,7 @@ def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_wen
     page.focus(".ds")
     page.keyboard.press("Home")
     for one in (page, still):
-        one.clock.run_for(2500)
+        passes(one, 2500)
         assert one.evaluate(STEP) == 0
 
 
@@ -91,7 +91,7 @@ def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None
     assert run not in {x.run for x in examples()}
     assert page.locator(".ds-shown select").evaluate("x => x.selectedOptions[0].textContent") == "Your run"
     at = page.evaluate(STEP)
-    page.clock.run_for(2000)
+    passes(page, 2000)
     assert page.evaluate(STEP) == at, "the example no longer plays"
     for link, name in [(".html", f"decodescope-{run}.html"), (".trace", f"{run}.dstrace")]:
         page.click(".ds-shown .ds-save summary")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from browser import Lab
+from toylab import finished
+from waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SETTLED = "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 0))"
@@ -75,6 +77,28 @@ def test_after_a_trace_is_deleted(lab: Lab) -> None:
         page.keyboard.press("Delete")
         row.wait_for(state="detached")
         assert "ds-page" not in somewhere(page)
+
+
+def test_while_a_step_is_on_its_way(lab: Lab) -> None:
+    """The tree is hidden then; what has the focus meanwhile gives it back to the step's node, however late it comes."""
+    done = finished(lab.play, max_new=24)
+    page = lab.open(f"/#run={done.run}")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    held: list[Any] = []
+    page.route("**/range*", lambda route: held.append(route))
+    page.focus(".ds .node >> nth=0")
+    for _ in range(done.count):
+        page.keyboard.press("ArrowLeft")
+        somewhere(page)
+        if not page.locator(".ds .tree-box svg.tree").is_visible():
+            break
+    eventually(lambda: page.evaluate("0") or held)  # the browser has its turn while it is asked
+    assert "tree-box" in somewhere(page)
+    for request in held:
+        request.continue_()
+    page.wait_for_function("document.activeElement.matches('.ds .node')")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.matches('.ds .node')")
 
 
 def test_after_a_line_with_its_button_has_gone(lab: Lab) -> None:

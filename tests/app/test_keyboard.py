@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import STEP, Lab, option
+from browser import STEP, Lab, option, passes
 from waiting import eventually
 
 from decodescope.app.runs.channel import Channel
@@ -315,7 +315,7 @@ def test_an_example_is_paused_stepped_and_played_on(lab: Lab, mouse: bool) -> No
     at = hands.step()
     hands.click(".ds-button.step")
     page.wait_for_function(f"{STEP} == {at + 1}")
-    page.clock.run_for(1300)
+    passes(page, 1300)
     assert hands.step() == at + 1, "it stands still"
     hands.click(".ds-button.pause")
     page.wait_for_selector(".ds-button.pause >> text=Pause")

@@ -97,14 +97,15 @@ export function treeView(context) {
   });
   const search = beamsView((k) => context.select(k + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
-  const painted = brush(), element = h("div", { class: "tree-box" }, svg, painted.element, search.element, twin, note);
+  const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
+    search.element, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
   });
   let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0,
     settled = 0;
-  let parted = false; // the tree had the focus when it was hidden, and nothing else has taken it since
+  let parted = false; // a node had the focus when the tree was hidden; its box has it until there are nodes again
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" })
     .observe(element);
 
@@ -132,8 +133,9 @@ export function treeView(context) {
     if (!measure) fonts();
     const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
-    const held = nodeLayer.contains(here) || (parted && (!here || here === document.body));
+    const held = nodeLayer.contains(here) || (parted && here === element);
     parted = held && !nodes; // a step that is still on its way
+    if (parted) element.focus({ preventScroll: true });
     see(search.element, beams);
     const brief = brisk && nodes?.length > LARGE && !beams && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !beams && !tabled && !brief);
