@@ -93,9 +93,9 @@ class Cursor:
         return Cursor(draft, logits, best, self.sampler, self.state, self.position, hidden=hidden)
 
 
-class NoLaw(ValueError):
-    """A rule looks at a law that the draft does not hold, or not as it was drawn from: possible in a draft that was put
-    together from a record, or that the rule is not exact for."""
+class NotRecorded(ValueError):
+    """A rule looks at what is not there, or not as it was in the run: possible in a draft that was put together from a
+    record, or that the rule is not exact for. What is missing and who needs it, as the part of a sentence."""
 
 
 class AcceptanceRule(Component):
@@ -126,7 +126,7 @@ class AcceptanceRule(Component):
         raise NotImplementedError
 
     def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
-        """The verdict from what a record holds. said: what the rule added to it (`Verdict.rule`)"""
+        """The verdict from what a record holds. said: what the rule added to it (`Verdict.rule`). Raises NotRecorded."""
         return self.verify(draft, at, chance)
 
     @property

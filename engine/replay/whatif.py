@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.acceptance import AcceptanceRule
+from decodescope.engine.decoding.acceptance import AcceptanceRule, NotRecorded
 from decodescope.engine.decoding.draft import ROOT, Draft, Trial, Verdict
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.settle import told
@@ -151,11 +151,9 @@ class _Case:
             chance = kind(self.seed, self.uses, draws)
             try:
                 verdict = rule.again(draft, recall.cursor(draft, extreme, exact, other), chance, said)
-            except (KeyError, ValueError, IndexError, RuntimeError, ZeroDivisionError) as error:
-                raise NeedsRun(
-                    f"The record does not hold the distributions that {rule.title} looks at: fork with this rule, or record "
-                    "the run at the level “fields”."
-                ) from error
+            except NotRecorded as missing:
+                level = "" if recall.whole else ", or record the run at the level “fields”"
+                raise NeedsRun(f"{rule.title} cannot judge by this record, since {missing}: fork with it{level}.") from None
             known, cut = _sure(rule, verdict, recall)
             there = recall.row(verdict.path[-1] if verdict.path else ROOT) is not None
             sure = not cut and (recall.whole or there) and verdict.token != NOBODY

@@ -89,7 +89,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.tops is not None:
         _tops(step.tops, nodes, vocab)
     if step.fields is not None:
-        _whole_laws(step.fields, nodes)
+        _whole_laws(step.fields, [] if step.draft is None else step.draft.tokens)
     if step.extra is not None:
         _ids([step.extra.token], vocab, "extra.token")
         _probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
@@ -147,18 +147,28 @@ def _tops(tops: Tops, nodes: int, vocab: int) -> None:
     _within(tops.ids, -1, vocab - 1, "tops.ids")
     for name in ("p", "q", "rest"):
         _within(getattr(tops, name), -1e-4, 1 + 1e-4, f"tops.{name}")  # sums in float32
+    _within(tops.entropy, -1e-3, 100, "tops.entropy")  # in nats: of as many tokens as fit it is 22
 
 
-def _whole_laws(fields: Fields, nodes: int) -> None:
+def _whole_laws(fields: Fields, drafted: Sequence[int]) -> None:
+    nodes = len(drafted)
     if fields.logits is not None:
         _shape(fields.logits, "fields.logits", 2, "f")
-        if len(fields.logits) != nodes + 1:
-            raise TraceError(f"fields.logits has {len(fields.logits)} rows for {nodes} drafted nodes and the root")
+        rows, vocab = fields.logits.shape
+        if rows != nodes + 1:
+            raise TraceError(f"fields.logits has {rows} rows for {nodes} drafted nodes and the root")
+        _ids(drafted, vocab, "fields.logits, beside draft.tokens,")
+        if not vocab or not np.isfinite(fields.logits.max(1)).all():  # one token may be at minus infinity, not all; nan spreads
+            raise TraceError("fields.logits has a row without a largest finite number, so it gives no distribution")
     if fields.laws is not None and fields.law_of is not None:
         _shape(fields.laws, "fields.laws", 2, "f")
         _shape(fields.law_of, "fields.law_of", 1, "iu")
         _lengths(nodes, "fields", law_of=fields.law_of.tolist())
         _within(fields.law_of, -1, len(fields.laws) - 1, "fields.law_of")
+        _within(fields.laws, -EPS, 1 + EPS, "fields.laws")
+        if fields.logits is not None and fields.laws.shape[1] != fields.logits.shape[1]:
+            widths = fields.laws.shape[1], fields.logits.shape[1]
+            raise TraceError("fields.laws is over {} tokens and fields.logits over {}".format(*widths))
 
 
 def _passes_and_cache(record: Step | Prefill) -> None:

@@ -3,12 +3,14 @@ is said, not guessed."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 import pytest
 import toys
 
+from decodescope.engine.core.component import registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.method import Method
 from decodescope.engine.replay.fork import Fork
@@ -226,3 +228,35 @@ def test_what_follows_from_nothing_is_said() -> None:
     jacobi = toys.decode(toys.method(strategy="jacobi"), count=8)
     with pytest.raises(NeedsRun, match="jacobi"):
         asked(jacobi, jacobi.sink.steps[0])
+
+
+@pytest.mark.parametrize("level", ["decisions", "fields"])
+def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_guessed(level: str) -> None:
+    missing = 0
+    for judged in (run("lookup", rule=("judge", dict(threshold=1.0)), level=level, seed=seed) for seed in range(4)):
+        for step in drafted(judged):
+            last = len(step.trials.node) - 1
+            if step.trials.ok[last] or last + 1 == len(step.draft.tokens) or not step.trials.p[last]:
+                continue
+            try:
+                asked(judged, step, last, u=0.0)  # so the next node is tested, and no record says what the judge thinks of it
+            except NeedsRun as no:
+                assert re.search(f"the judge was not asked about node [{last + 2}-9]", str(no))
+                missing += 1
+    assert missing > 2
+
+
+def test_a_distribution_that_the_draft_has_not_is_named() -> None:
+    greedy = run("lookup", sampler="greedy", level="fields")
+    with pytest.raises(NeedsRun, match=r"Block.* since node 1 has no distribution that it was drawn from.*fork with it\.$"):
+        asked(greedy, drafted(greedy)[0], rule="block", temperature=0.5)
+
+
+def test_a_fault_of_a_rule_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: Any) -> Any:
+        return {}["a fault of ours"]
+
+    made = run("chain", seed=1)
+    monkeypatch.setattr(registry("acceptance")["leniency"], "verify", faulty)
+    with pytest.raises(KeyError, match="a fault of ours"):
+        asked(made, drafted(made)[0], rule="leniency")

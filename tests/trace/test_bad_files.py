@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
+from decodescope.engine.trace.events import Fields
 from decodescope.engine.trace.frame import MAGIC, encode, frame, split
 
 
@@ -222,6 +223,33 @@ def test_many_expanding_records_are_refused_together(forge):
 )
 def test_what_contradicts_itself_inside_a_step_is_refused(forge, change, says):
     assert says in refusal(forge.changed(change))
+
+
+WHOLE = dict(logits=np.zeros((4, 50), "<f4"), laws=np.full((1, 50), 0.02, "<f4"), law_of=np.array([0, -1, -1], "<i4"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, ""),
+        (dict(logits=np.where(np.arange(200).reshape(4, 50) % 50, -np.inf, 0).astype("<f4")), ""),
+        (dict(logits=np.zeros((3, 50), "<f4")), "fields.logits has 3 rows for 3 drafted nodes and the root"),
+        (dict(logits=np.full((4, 50), np.nan, "<f4")), "fields.logits has a row without a largest finite number"),
+        (dict(logits=np.full((4, 50), -np.inf, "<f4")), "fields.logits has a row without a largest finite number"),
+        (dict(logits=np.zeros((4, 9), "<f4")), "holds an id outside the vocabulary of 9"),
+        (dict(laws=np.full((1, 49), 0.02, "<f4")), "fields.laws is over 49 tokens and fields.logits over 50"),
+        (dict(laws=np.full((1, 50), np.nan, "<f4")), "fields.laws leaves the interval"),
+        (dict(law_of=np.array([1, 0, 0], "<i4")), "fields.law_of leaves the interval"),
+    ],
+)
+def test_whole_distributions_that_are_none_are_refused(forge, toy, change, says):
+    step = toy.drafted_step(0, toy.prompt)
+    step.fields = Fields(**{**WHOLE, **change})
+    path = forge.bodies(forge.header, encode(step, 1))
+    if says:
+        assert says in refusal(path)
+    else:
+        assert len(open_trace(path, UPLOADED).steps) == 1
 
 
 @pytest.mark.parametrize(

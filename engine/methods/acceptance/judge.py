@@ -11,7 +11,7 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, left_over
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, left_over
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
 from decodescope.engine.heads.files import missing
@@ -74,11 +74,14 @@ class Judge(AcceptanceRule):
         return self.decide(draft, at, chance, j)
 
     def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
-        j = said["j"] if draft.tokens else []
-        return self.decide(draft, at, chance, [*map(float, j)])
+        """As `verify`; j of the nodes behind the last test is not in the record."""
+        j = said.get("j")
+        recorded = j if isinstance(j, list) and all(type(x) in (int, float) for x in j) else []
+        return self.decide(draft, at, chance, [*recorded, *[None] * (len(draft) - len(recorded))])
 
-    def decide(self, draft: Draft, at: Cursor, chance: Chance, j: Sequence[float]) -> Verdict:
-        """The verdict, from nothing but the laws p and q, the drafted tokens, the uniforms, and j of every node."""
+    def decide(self, draft: Draft, at: Cursor, chance: Chance, j: Sequence[float | None]) -> Verdict:
+        """The verdict, from nothing but the laws p and q, the drafted tokens, the uniforms, and j of every node, None where
+        it is not known. Raises NotRecorded where one of these decides."""
         path: list[int] = []
         trials: list[Trial] = []
         places: list[tuple[int, Tensor | None]] = []
@@ -97,7 +100,7 @@ class Judge(AcceptanceRule):
                 p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])
                 ok, u = chance.accept(p_x, q_x, at.position)
                 bound = p_x / q_x if q_x > 0 else 0.0
-            kept = ok or j[child] > self.threshold
+            kept = ok or self._spares(j[child], child)
             trials.append(Trial(child, p_x, p_x, q_x, u, bound, kept))
             if not kept:
                 origin = "correction" if p is None else "residual"
@@ -110,3 +113,8 @@ class Judge(AcceptanceRule):
             return Verdict(path, at.choice, origin, trials, rule=rule, places=places)
         drawn = chance.draw(p, at.position)
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
+
+    def _spares(self, j: float | None, node: int) -> bool:
+        if j is None:
+            raise NotRecorded(f"the judge was not asked about node {node + 1}")
+        return j > self.threshold

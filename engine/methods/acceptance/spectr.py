@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NoLaw, match
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
@@ -104,10 +104,10 @@ def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chanc
 def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
     """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
     if draft.q is None or draft.q_row is None:
-        raise NoLaw("the draft holds no distribution that its chains were drawn from, and k-SEQ judges by one")
+        raise NotRecorded("the draft holds no distribution that its chains were drawn from, and this rule judges by one")
     rows = draft.q[[draft.q_row[node] for node in alive]]
     if float((rows - rows[0]).abs().sum(-1).max()) >= 0.01:
-        raise NoLaw("the draft's distributions differ at one place, and k-SEQ judges draws from one distribution only")
+        raise NotRecorded("the draft's distributions differ at one place, and this rule judges draws from one only")
     return rows[0]
 
 
