@@ -6,7 +6,11 @@ from decodescope.engine.core.refusal import Refusal
 
 
 class Refused(Refusal):
-    """What the page asked will not be done."""
+    """What the page asked will not be done. status: of the answer that says so."""
+
+    def __init__(self, why: str, status: int = 422):
+        super().__init__(why)
+        self.status = status
 
 
 def sentence(error: Exception) -> str:

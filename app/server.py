@@ -74,8 +74,8 @@ def _errors(api: FastAPI) -> None:
     """What goes wrong is told in a sentence."""
 
     @api.exception_handler(Refused)
-    def unreadable(request: Request, error: Exception) -> Response:
-        return refused(422, str(error))
+    def unreadable(request: Request, error: Refused) -> Response:
+        return refused(error.status, str(error))
 
     @api.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> Response:

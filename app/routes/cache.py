@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import threading
@@ -15,12 +14,11 @@ import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.refusal import Refused, told
+from decodescope.app.refusal import Refused
 from decodescope.app.runs.alike import Headers
 from decodescope.app.runs.channel import BATCH, Channel
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.play import GONE, MOST_NEW, Play, further
-from decodescope.engine.core.refusal import Refusal
+from decodescope.app.runs.play import MOST_NEW, Play, further
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Step
@@ -28,7 +26,7 @@ from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
 from decodescope.lab.cache.needle import LONGEST, fate, places
 
-from .hardware import answer
+from .hardware import about
 
 if TYPE_CHECKING:
     from decodescope.engine.load import Model
@@ -51,7 +49,7 @@ class _Known:
         self._lock = threading.Lock()
 
     def of(self, channel: Channel) -> Lives:
-        """The lives of a run up to its newest step. Raises ValueError for a run of which they cannot be shown."""
+        """The lives of a run up to its newest step. Raises Refusal for a run of which they cannot be shown."""
         assert channel.wire is not None
         with self._lock:
             known = self._known.get(channel.run)
@@ -86,34 +84,27 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes; refused(status, sentence) makes a refusal."""
     known, headers = _Known(), Headers(play)
 
-    async def asked_of(run: str, work: Callable[[Channel, Lives], Any], begun: bool = True) -> Response:
-        channel = await asyncio.to_thread(play.find, run)
-        if channel is None:
-            return refused(404, GONE)
-        if channel.wire is None or (begun and not channel.count):
-            return refused(409, "The run has made no step yet: there is nothing to show of its cache.")
-        try:
-            return answer(await asyncio.to_thread(lambda: work(channel, known.of(channel))))
-        except (ValueError, ArithmeticError, LookupError) as error:
-            if isinstance(error, Refusal):
-                return refused(422, told(error))
-            # what comes from elsewhere may be well-formed and yet make no sense
-            why = " ".join(str(error).split())[:300] if type(error) is ValueError else type(error).__name__
-            return refused(422, f"The cache of this run cannot be shown: {why}")
+    async def of(run: str, work: Callable[[Channel, Lives], Any], begun: bool = True) -> Response:
+        def lived(channel: Channel) -> Any:
+            if channel.wire is None or (begun and not channel.count):
+                raise Refused("The run has made no step yet: there is nothing to show of its cache.", 409)
+            return work(channel, known.of(channel))
+
+        return await about(play, refused, run, lived, "The cache of this run cannot be shown")
 
     def view(path: str, show: Callable[[Request, Channel, Lives], dict[str, Any]]) -> None:
         """Answer questions about a run with what `show` says of it."""
 
         @api.get(f"/ds/run/{{run}}/cache{path}")
         async def shown(run: str, request: Request) -> Response:
-            return await asked_of(run, lambda channel, lives: show(request, channel, lives))
+            return await of(run, lambda channel, lives: show(request, channel, lives))
 
     for path, show in VIEWS.items():
         view(path, show)
 
     @api.get("/ds/run/{run}/cache/others")
     async def others(run: str) -> Response:
-        return await asked_of(run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False)
+        return await of(run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False)
 
     @api.get("/ds/run/{run}/cache/compare")
     async def compare(run: str, request: Request) -> Response:
@@ -123,7 +114,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
                 raise Refused("The run to compare with is not here any more, or has made no step: choose another one.")
             return _beside(request, lives, other.run, known.of(other))
 
-        return await asked_of(run, work)
+        return await of(run, work)
 
     @api.post("/ds/run/{run}/cache/attention")
     async def record(run: str, request: Request) -> Response:
@@ -138,7 +129,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             return {"run": _again(play, lives, layers).run}
 
-        return await asked_of(run, work, begun=False)
+        return await of(run, work, begun=False)
 
 
 def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.http.body import body_of
+from decodescope.app.http.watchers import Watchers
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.channel import Channel, stream
 from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
@@ -50,58 +51,37 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     repeats = Repeats(play)
     _events(api, play, refused)
     _figures(api, play, repeats, refused)
-    _repeats(api, play, repeats, refused)
+    _repeats(api, play, repeats)
 
 
 def _named(play: Play, runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
-    """The runs of a question. Raises Refused, or KeyError for one that is gone."""
+    """The runs of a question. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not fewest <= len(names) <= MOST_RUNS:
         raise Refused(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
     channels = [play.find(name) for name in names]
     if None in channels:
-        raise KeyError(names[channels.index(None)])
+        raise Refused(GONE, 404)
     return [x for x in channels if x is not None]
 
 
 def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """The route of the events of several runs."""
-    watched = 0
+    watchers = Watchers(WATCHED, refused)
 
     @api.get("/ds/compare/events")
     async def events(request: Request) -> Response:
-        nonlocal watched
         after = request.query_params.get("after", "")
-        try:
-            channels = await asyncio.to_thread(_named, play, request.query_params.get("runs", ""), 1)
-        except KeyError:
-            return refused(404, GONE)
+        channels = await asyncio.to_thread(_named, play, request.query_params.get("runs", ""), 1)
         if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
             return refused(400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none.")
-        if watched >= WATCHED:
-            return refused(503, f"{watched} pages are watching, which is the limit; close one.")
-
-        async def body() -> AsyncIterator[bytes]:
-            nonlocal watched
-            watched += 1
-            try:
-                async for part in together([stream(x, max(-1, n), play.ahead) for x, n in zip(channels, places, strict=True)]):
-                    yield part
-            finally:
-                watched -= 1
-
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+        each = [(channel, max(-1, n)) for channel, n in zip(channels, places, strict=True)]
+        return watchers.answer(lambda: together([stream(channel, n, play.ahead) for channel, n in each]))
 
 
-async def _compared(
-    play: Play, refused: Callable[[int, str], Response], runs: str, work: Callable[[list[Channel]], Response]
-) -> Response:
+async def _compared(play: Play, runs: str, work: Callable[[list[Channel]], Response]) -> Response:
     """The answer of `work` on the runs of a question, made in a thread."""
-    try:
-        return await asyncio.to_thread(lambda: work(_named(play, runs)))
-    except KeyError:
-        return refused(404, GONE)
+    return await asyncio.to_thread(lambda: work(_named(play, runs)))
 
 
 def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int, str], Response]) -> None:
@@ -110,7 +90,7 @@ def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int,
 
     @api.get("/ds/compare/summary")
     async def summary(runs: str = "") -> Response:
-        return await _compared(play, refused, runs, lambda channels: answer(figures.told(channels)))
+        return await _compared(play, runs, lambda channels: answer(figures.told(channels)))
 
     @api.get("/ds/compare/table.{kind}")
     async def table(kind: str, runs: str = "", base: str = "0", repeat: str = "") -> Response:
@@ -123,10 +103,10 @@ def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int,
                 return JSONResponse(rows, headers=name)
             return Response(as_csv(rows["rows"]), media_type="text/csv; charset=utf-8", headers=name)
 
-        return await _compared(play, refused, runs, work)
+        return await _compared(play, runs, work)
 
 
-def _repeats(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int, str], Response]) -> None:
+def _repeats(api: FastAPI, play: Play, repeats: Repeats) -> None:
     """The routes of repeats."""
 
     def told(name: str) -> Response:
@@ -142,7 +122,7 @@ def _repeats(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int,
         if not isinstance(times, int) or isinstance(times, bool) or not isinstance(runs, list):
             raise Refused(f'Send {{"runs": [...], "times": n}}, n up to {MOST}.')
         named = ",".join(map(str, runs[: MOST_RUNS + 1]))
-        return await _compared(play, refused, named, lambda channels: answer(repeats.start(channels, times).record()))
+        return await _compared(play, named, lambda channels: answer(repeats.start(channels, times).record()))
 
     @api.get("/ds/compare/repeat/{name}")
     def rounds(name: str) -> Response:

@@ -34,7 +34,6 @@ from decodescope.app.runs.breaks import MOST, Breaks
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import Branches, fork
 from decodescope.app.runs.play import Play
-from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.condition_grammar import FUNCTIONS, LONGEST, ConditionError
 from decodescope.engine.trace.conditions import Condition, Found
 from decodescope.engine.trace.events import Step
@@ -62,13 +61,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        try:
-            return await about(play, refused, run, work)
-        except (ValueError, ArithmeticError, LookupError) as error:
-            if isinstance(error, Refusal):
-                return refused(422, told(error))
-            # what comes from elsewhere may be well-formed and yet make no sense
-            return refused(422, f"This record holds what no run writes ({type(error).__name__}): nothing was derived from it.")
+        return await about(play, refused, run, work, "Nothing was derived from this record")
 
     _conditions(api, play, refused, of)
     _record(api, refused, of)

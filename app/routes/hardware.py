@@ -16,6 +16,7 @@ from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import GONE, Play
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
 from decodescope.lab.cost.elsewhere import SHAPES, STEPS, Pricer, Run
@@ -42,23 +43,18 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         models = [{"key": key, "name": x.name, "params": x.params} for key, x in prices.shapes().items()]
         return answer({"devices": devices, "models": models})
 
-    async def asked_of(run: str, request: Request, work: Callable[[Channel], Any]) -> Response:
-        channel = await asyncio.to_thread(play.find, run)
-        if channel is None:
-            return refused(404, GONE)
-        if channel.wire is None:
-            return refused(409, "The run has not begun: there is nothing to price yet.")
-        try:
-            return answer(await asyncio.to_thread(work, channel))
-        except (ParamError, Refused) as error:
-            return refused(422, told(error))
-        except (ValueError, ArithmeticError, LookupError) as error:  # a header of shapes that make no model
-            return refused(422, f"This record cannot be priced ({type(error).__name__}).")
+    async def of(run: str, work: Callable[[Channel], Any]) -> Response:
+        def begun(channel: Channel) -> Any:
+            if channel.wire is None:
+                raise Refused("The run has not begun: there is nothing to price yet.", 409)
+            return work(channel)
+
+        return await about(play, refused, run, begun, "This record cannot be priced")
 
     @api.get("/ds/run/{run}/hardware")
     async def hardware(run: str, request: Request) -> Response:
         asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
-        return await asked_of(run, request, lambda channel: prices.of(channel, {k: v for k, v in asked.items() if v}))
+        return await of(run, lambda channel: prices.of(channel, {k: v for k, v in asked.items() if v}))
 
     @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:
@@ -71,7 +67,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             machine = _machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
             return {"step": int(number), "rows": Pricer(_run(channel, 1), machine).operators(steps[0])}
 
-        return await asked_of(run, request, work)
+        return await of(run, work)
 
 
 class Prices:
@@ -114,11 +110,20 @@ class Prices:
 
 
 async def about(
-    play: Play, refused: Callable[[int, str], Response], run: str, work: Callable[[Channel], Any]
+    play: Play, refused: Callable[[int, str], Response], run: str, work: Callable[[Channel], Any], senseless: str
 ) -> Response:
-    """The answer of `work` on the run of that id, made in a thread; a refusal where the run is gone."""
+    """The answer of `work` on the run of that id, made in a thread; a refusal where the run is gone, or `work` refuses, or
+    its record makes no sense, which `senseless` begins to say: what comes from elsewhere may be well-formed all the same."""
     channel = await asyncio.to_thread(play.find, run)
-    return refused(404, GONE) if channel is None else answer(await asyncio.to_thread(work, channel))
+    if channel is None:
+        return refused(404, GONE)
+    try:
+        return answer(await asyncio.to_thread(work, channel))
+    except (ValueError, ArithmeticError, LookupError) as error:
+        if isinstance(error, Refused):
+            raise
+        why = f"{senseless}: it holds what no run writes ({type(error).__name__})."
+        return refused(422, told(error) if isinstance(error, Refusal) else why)
 
 
 def answer(data: Any) -> Response:

@@ -31,10 +31,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        try:
-            return await about(play, refused, run, work)
-        except ValueError as error:
-            return refused(422, told(error))
+        return await about(play, refused, run, work, "The settings of this run cannot be read from its record")
 
     @api.get("/ds/run/{run}/recipe")
     async def copied(run: str, way: str = WAYS[0]) -> Response:

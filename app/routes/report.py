@@ -63,8 +63,6 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     def guarded(work: Callable[[], bytes], kind: str, headers: dict[str, str]) -> Response:
         try:
             page = work()
-        except _No as no:
-            return refused(no.status, str(no))
         except (ValueError, LookupError, ArithmeticError) as error:
             if isinstance(error, Refused):
                 raise
@@ -74,29 +72,21 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         return Response(page, media_type=kind, headers={**FRESH, **headers})
 
 
-class _No(Refused):
-    """A question that has no answer, with the status that says why."""
-
-    def __init__(self, status: int, why: str):
-        super().__init__(why)
-        self.status = status
-
-
 def _named(play: Play, runs: str) -> list[Channel]:
-    """The runs of a question, all over and not too large together. Raises _No."""
+    """The runs of a question, all over and not too large together. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not 0 < len(names) <= MOST:
-        raise _No(400, f"A report is on 1 to {MOST} runs; {len(names)} were named.")
+        raise Refused(f"A report is on 1 to {MOST} runs; {len(names)} were named.", 400)
     channels: list[Channel] = []
     for name in names:
         channel = play.find(name)
         if channel is None or not (channel.going or channel.path.is_file()):
-            raise _No(404, f"{GONE} Choose others above.")
+            raise Refused(f"{GONE} Choose others above.", 404)
         if channel.going:
-            raise _No(409, GOING)
+            raise Refused(GOING, 409)
         channels.append(channel)
     if sum(x.path.stat().st_size for x in channels) > LARGEST:
-        raise _No(413, f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.")
+        raise Refused(f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.", 413)
     return channels
 
 

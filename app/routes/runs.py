@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from fastapi import FastAPI, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
+from decodescope.app.http.watchers import Watchers
 from decodescope.app.runs.channel import BATCH, stream
 from decodescope.app.runs.play import GONE, Play
 from decodescope.app.runs.recipe import smaller
@@ -65,28 +66,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 
 def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """The route of a run's events."""
-    open_streams = 0
+    watchers = Watchers(STREAMS, refused)
 
     @api.get("/ds/run/{run}/events")
     async def events(run: str, request: Request) -> Response:
-        nonlocal open_streams
         channel = await asyncio.to_thread(play.find, run)
         if channel is None:
             return refused(404, GONE)
         after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
         if not NUMBER.fullmatch(after):
             return refused(400, "The number of the last step is not a number.")
-        if open_streams >= STREAMS:
-            return refused(503, f"{open_streams} pages are watching, which is the limit; close one.")
-
-        async def body() -> AsyncIterator[bytes]:
-            nonlocal open_streams
-            open_streams += 1
-            try:
-                async for part in stream(channel, max(-1, int(after)), play.ahead):
-                    yield part
-            finally:
-                open_streams -= 1
-
-        headers = {**FRESH, "x-accel-buffering": "no"}
-        return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+        return watchers.answer(lambda: stream(channel, max(-1, int(after)), play.ahead))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.events import Fields
 
 
@@ -14,17 +15,17 @@ def rows_of(fields: Fields, layer: int, head: int, columns: int) -> dict[str, An
     positions.
 
     weights: [group, R, columns];  positions: the first one of each column;  ends: the last one;  total: sum per row
-    Raises ValueError where the layer or head is not recorded, or where the arrays do not fit each other.
+    Raises Refusal where the layer or head is not recorded, or where the arrays do not fit each other.
     """
     attention, positions = fields.attention, fields.positions
     if attention is None or positions is None or not fields.layers:
-        raise ValueError("this step holds no attention.")
+        raise Refusal("This step holds no attention.")
     if attention.ndim != 5 or positions.ndim != 3 or positions.shape != (*attention.shape[:2], attention.shape[4]):
-        raise ValueError("the shapes of its attention and positions do not fit each other.")
+        raise Refusal("The shapes of this step's attention and positions do not fit each other.")
     if layer not in fields.layers or len(fields.layers) != attention.shape[0]:
-        raise ValueError(f"layer {layer} is not recorded; recorded are {', '.join(map(str, fields.layers))}.")
+        raise Refusal(f"Layer {layer} is not recorded; recorded are {', '.join(map(str, fields.layers))}.")
     if not 0 <= head < attention.shape[1]:
-        raise ValueError(f"head {head} is not recorded; a layer has {attention.shape[1]} KV heads.")
+        raise Refusal(f"Head {head} is not recorded; a layer has {attention.shape[1]} KV heads.")
     at = fields.layers.index(layer)
     order = np.argsort(positions[at, head], kind="stable")
     order = order[positions[at, head][order] >= 0]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
 from decodescope.engine.trace.parts import PLACES, held_at, zones
@@ -42,7 +43,7 @@ class Lives:
         self.header = header
         self.layers, self.heads = (max(1, _whole(header.model.get(x)) or 1) for x in ("n_layers", "n_kv_heads"))
         if self.rows > MOST_ENTRIES // 256:
-            raise ValueError(f"The run has {self.rows:,} layers and heads, more than can be shown.")
+            raise Refusal(f"The run has {self.rows:,} layers and heads, more than can be shown.")
         kept = zones(header)
         self.sinks, self.heavy, self.near = (held_at(kept, place) for place in PLACES)
         self.budget = sum(zone.entries for zone in kept) if kept else None
@@ -60,10 +61,10 @@ class Lives:
 
     @classmethod
     def of(cls, trace: Trace) -> Lives:
-        """Those of a whole run. Raises ValueError where it recorded no reading of its prompt, from which lives are counted."""
+        """Those of a whole run. Raises Refusal where it recorded no reading of its prompt, from which lives are counted."""
         lives = cls(trace.header)
         if trace.prefill is None:
-            raise ValueError("The run holds no reading of its prompt, with which the lives of its cache begin.")
+            raise Refusal("The run holds no reading of its prompt, with which the lives of its cache begin.")
         lives.learn(trace.prefill)
         for step in trace.steps:
             lives.learn(step)
@@ -80,7 +81,7 @@ class Lives:
         return len(self.length)
 
     def learn(self, record: Prefill | Step) -> None:
-        """Take in a record. Raises ValueError where it counts more entries than can be shown."""
+        """Take in a record. Raises Refusal where it counts more entries than can be shown."""
         change = next((x for x in record.cache if x.lane == "target"), None)
         if change is not None:
             self._grow(change.appended)
@@ -97,7 +98,7 @@ class Lives:
     def _grow(self, appended: int) -> None:
         self._read += appended
         if self._read > MOST_POSITIONS or self.rows * self._read > MOST_ENTRIES:
-            raise ValueError(f"The cache read {self._read:,} positions in {self.rows:,} layers and heads: too many to show.")
+            raise Refusal(f"The cache read {self._read:,} positions in {self.rows:,} layers and heads: too many to show.")
         if self._read > self._left.shape[1]:
             wider = np.full((self.rows, max(self._read, 2 * self._left.shape[1])), KEPT, np.int32)
             wider[:, : self._left.shape[1]] = self._left

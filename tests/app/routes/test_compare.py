@@ -23,7 +23,7 @@ from decodescope.app.runs.kept import Kept
 from decodescope.app.runs.lineup import choices_of
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.repeats import Repeat
-from decodescope.app.runs.standings import COLUMNS
+from decodescope.app.runs.standings import COLUMNS, Figures
 from decodescope.engine.bench.contest import agreement
 from decodescope.engine.bench.speculation_figures import interval
 from decodescope.engine.trace import open_trace
@@ -43,6 +43,18 @@ def asked(client: TestClient, *channels: Any, **more: Any) -> dict[str, Any]:
     found = client.get("/ds/compare/summary", params={"runs": ",".join(x.run for x in channels), **more})
     assert found.status_code == 200, found.text
     return found.json()
+
+
+def test_a_fault_of_ours_is_not_taken_for_a_run_that_is_gone(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: Any) -> Any:
+        return {}["a fault of ours"]
+
+    runs = ",".join(x.run for x in examples()[:2])
+    assert client.get("/ds/compare/summary", params={"runs": runs}).status_code == 200
+    assert client.get("/ds/compare/summary", params={"runs": f"{'0' * 16},{'1' * 16}"}).status_code == 404
+    monkeypatch.setattr(Figures, "told", faulty)
+    with pytest.raises(KeyError, match="a fault of ours"):
+        client.get("/ds/compare/summary", params={"runs": runs})
 
 
 # ---- starting
