@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .notebook import explain as explain
     from .notebook import export_html as export_html
     from .notebook import export_perfetto as export_perfetto
+    from .notebook import figure as figure
     from .notebook import frame as frame
     from .notebook import open_trace as open_trace
     from .notebook import report as report
@@ -29,6 +30,7 @@ __all__ = [
     "explain",
     "export_html",
     "export_perfetto",
+    "figure",
     "frame",
     "open_trace",
     "report",

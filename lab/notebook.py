@@ -21,6 +21,8 @@ from decodescope.lab.views.perfetto import export_perfetto
 from decodescope.lab.views.scope import VIEWS, Scope
 from decodescope.lab.views.watched import Live, Watched
 
+from .charts import figure
+
 __all__ = [
     "Comparison",
     "Controls",
@@ -34,6 +36,7 @@ __all__ = [
     "explain",
     "export_html",
     "export_perfetto",
+    "figure",
     "frame",
     "open_trace",
     "report",

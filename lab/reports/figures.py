@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from decodescope.lab.figures.chart import ACCEPT, INK, MUTED, REJECT, chart
+from decodescope.lab.figures.time import PHASES
 from decodescope.lab.words.style import LIGHT
 
 from .report import Report
@@ -71,10 +72,9 @@ def calibration(report: Report) -> go.Figure:
 
 def time(report: Report) -> go.Figure:
     """The steps' time by phase, one bar."""
-    names = (("draft", "drafting", "time-1"), ("verify", "verifying", "time-2"), ("policy", "evicting", "gone"))
     parts = [
         go.Bar(x=[report.spent.get(key, 0.0)], y=[""], name=name, orientation="h", marker=dict(color=colour))
-        for key, name, colour in (*((k, n, LIGHT[c]) for k, n, c in names), ("rest", "bookkeeping", LIGHT["time-3"]))
+        for key, name, colour in PHASES
     ]
     drawing = chart("Where the time went", "share of the steps' time", "", *parts, height=220)
     return drawing.update_layout(barmode="stack").update_xaxes(range=[0, 1], tickformat=".0%")

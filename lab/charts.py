@@ -1,0 +1,111 @@
+"""Charts: every chart that a trace alone gives, under one name each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from decodescope.engine.core.arguments import choice
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.given import trace_of
+from decodescope.lab.figures import attention, distribution, exits, held, notes, roofline, steps, surface, time, tree, worth
+from decodescope.lab.reports import figures as reported
+from decodescope.lab.reports.report import Report, report
+
+
+class Chart(NamedTuple):
+    """draw: a trace, and what else `takes` names -> the figure;  about: what it shows, in a few words"""
+
+    about: str
+    draw: Callable[..., go.Figure]
+    takes: tuple[str, ...] = ()
+
+
+def figure(
+    given: Any,
+    name: str,
+    *,
+    step: int | None = None,
+    node: int | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    note: str | None = None,
+    part: str | None = None,
+    profile: HardwareProfile | None = None,
+    plain: Any = None,
+) -> go.Figure:
+    """The chart `name` of a trace, of what `run` returned, of a path, or of an example's name, as a plotly figure. CHARTS has
+    the names, and which of the other arguments each of them takes: `step` and `node` a place, as `explain` counts them; `layer`
+    and `head` a part of the cache; `note` what a part told, and `part` which one; `profile` a machine, by default the one that
+    ran it as far as it was measured; `plain` a run of plain decoding.
+
+    Raises ParamError for a name that is none, or what it does not take, TraceError for a step that the trace does not have, and
+    ValueError where the trace does not hold what is drawn.
+    """
+    chart = CHARTS[choice(name, "name", tuple(CHARTS))]
+    asked = dict(step=step, node=node, layer=layer, head=head, note=note, part=part, profile=profile, plain=plain)
+    more = {key: value for key, value in asked.items() if value is not None}
+    for key in more:
+        if key not in chart.takes:
+            has = f"it takes {', '.join(chart.takes)}" if chart.takes else "it takes the trace alone"
+            raise ParamError(f"{key} = ...: the chart {name!r} knows no {key}; {has}.")
+    return chart.draw(trace_of(given), **more)
+
+
+def _machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
+    if profile is not None:
+        return profile
+    if trace.header.machine is None:
+        raise ValueError("The trace tells nothing of its machine: name one, figure(..., profile=device('h100-sxm')).")
+    return HardwareProfile.from_record(trace.header.machine)
+
+
+def _roofline(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
+    return roofline.figure(_machine(trace, profile), trace)
+
+
+def _surface(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
+    return surface.figure(trace, _machine(trace, profile))
+
+
+def _worth(trace: Trace, plain: Any = None) -> go.Figure:
+    if plain is None:
+        raise ParamError("plain = None: the chart 'worth' sets a run against plain decoding of its prompt; give that run too.")
+    return worth.figure(worth.table(trace_of(plain), [trace]))
+
+
+def _notes(trace: Trace, note: str | None = None, part: str | None = None) -> go.Figure:
+    known = [name for names in (trace.header.tells or {}).values() for name in names]
+    if note is None and not known:
+        raise ValueError("No part of this run says what it tells, so there is nothing to draw.")
+    return notes.figure(trace, known[0] if note is None else note, part)
+
+
+def _of_report(draw: Callable[[Report], go.Figure]) -> Callable[[Trace], go.Figure]:
+    return lambda trace: draw(report(trace))
+
+
+CHARTS: dict[str, Chart] = {
+    "steps": Chart("what each step wrote, and what it drafted in vain", steps.figure),
+    "tree": Chart("the draft of a step, and what became of each node", tree.figure, ("step",)),
+    "distribution": Chart("the probabilities at one place, and what a rejection left", distribution.figure, ("step", "node")),
+    "time": Chart("what each step took, by phase", time.figure),
+    "spent": Chart("the time of all steps, by phase", _of_report(reported.time)),
+    "cache": Chart("entries that the cache held, and lost", held.figure),
+    "lives": Chart("which entries were in the cache, and when", held.lives, ("layer", "head")),
+    "attention": Chart("how few entries drew the attention", attention.figure),
+    "exits": Chart("how deep each step went, and how sure it was", exits.figure),
+    "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
+    "depth": Chart("the share accepted, by depth of the guess", _of_report(reported.depth)),
+    "entropy": Chart("the share accepted, by the target's entropy", _of_report(reported.entropy)),
+    "kinds": Chart("guesses by kind of token, accepted and rejected", _of_report(reported.kinds)),
+    "calibration": Chart("the share accepted, by what the draft believed", _of_report(reported.calibration)),
+    "lengths": Chart("speed by length of the draft, by the model", _of_report(reported.lengths)),
+    "worth": Chart("whether the draft paid, by formula and clock", _worth, ("plain",)),
+    "roofline": Chart("what the machine can do, and where the passes stood", _roofline, ("profile",)),
+    "surface": Chart("when drafting pays on a machine", _surface, ("profile",)),
+}

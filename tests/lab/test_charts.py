@@ -1,0 +1,132 @@
+"""Every chart by its name: of shipped example traces, and the data behind its marks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decodescope.engine.core.component import declared
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.cost.hardware import device
+from decodescope.engine.trace import Trace, TraceError
+from decodescope.lab import decisions, explain, figure, open_trace
+from decodescope.lab.charts import CHARTS
+
+ROOT = Path(__file__).resolve().parents[2]
+# which shipped example shows a chart, and what else is given; "notes" needs one whose header says what its parts tell
+EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
+    **dict.fromkeys(("steps", "time", "roofline", "surface", "tree", "distribution"), ("first-rejection", {})),
+    **dict.fromkeys(("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})),
+    **dict.fromkeys(("cache", "lives", "attention"), ("h2o", {})),
+    "exits": ("early-exit", {}),
+    "worth": ("eagle", {"plain": "early-exit"}),
+}
+
+
+def told() -> Trace:
+    """The run with early exits, with what its parts tell, as the page reads it."""
+    trace = open_trace("early-exit")
+    trace.header = replace(trace.header, tells=declared(trace.header.method))
+    return trace
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_is_drawn_from_a_shipped_run(name: str) -> None:
+    given, more = EXAMPLES.get(name, (told(), {"note": "sure"}))
+    drawing = figure(given, name, **more)
+    assert any(one.y is not None and len(one.y) for one in drawing.data) and drawing.layout.title.text
+    assert "<script" not in drawing.to_json()
+
+
+def test_every_chart_stands_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    for name, chart in CHARTS.items():
+        takes = ", ".join(f"`{x}`" for x in chart.takes)
+        assert f"| `{name}` | {chart.about} | {takes} |".replace("  ", " ") in page.replace("  ", " "), name
+
+
+def test_a_wrong_name_is_refused_with_the_names() -> None:
+    with pytest.raises(ParamError) as refused:
+        figure("h2o", "rooflin")
+    assert all(name in str(refused.value) for name in CHARTS) and "\n" not in str(refused.value)
+    with pytest.raises(ParamError, match=r"the chart 'time' knows no layer; it takes the trace alone"):
+        figure("h2o", "time", layer=1)
+    with pytest.raises(ParamError, match=r"'tree' knows no node; it takes step"):
+        figure("first-rejection", "tree", node=0)
+    with pytest.raises(ParamError, match="give that run too"):
+        figure("eagle", "worth")
+    for name, given, why in (("tree", "h2o", "holds a draft"), ("exits", "h2o", "asked whether"), ("notes", "h2o", "tells")):
+        with pytest.raises(ValueError, match=why):
+            figure(given, name)
+    with pytest.raises(TraceError, match="no step 99"):
+        figure("first-rejection", "tree", step=99)
+    with pytest.raises(ParamError, match="layer = 8: must be a whole number from 0 to 7"):
+        figure("h2o", "lives", layer=8)
+
+
+def test_steps_and_their_time_add_up() -> None:
+    trace = open_trace("first-rejection")
+    bars = {one.name: list(one.y) for one in figure(trace, "steps").data}
+    both = [a + b for a, b in zip(bars["accepted"], bars["the target's own"], strict=True)]
+    assert both == [len(step.emitted) for step in trace.steps]
+    whole = [sum(phases) for phases in zip(*(one.y for one in figure(trace, "time").data), strict=True)]
+    assert whole == pytest.approx([step.wall_us / 1e3 for step in trace.steps])
+
+
+def test_a_tree_has_every_node_once_with_what_became_of_it() -> None:
+    trace = open_trace("first-rejection")
+    step = next(one for one in trace.steps if one.path and one.extra is not None and one.extra.origin == "residual")
+    edges, *marks = figure(trace, "tree", step=step.step).data
+    nodes = {one.name: list(one.customdata) for one in marks}
+    assert step.draft is not None and nodes["accepted"] == step.path
+    assert sorted(x for one in nodes.values() for x in one) == list(range(-1, len(step.draft.tokens)))
+    assert list(edges.x).count(None) == len(step.draft.tokens)
+    rows = {(x, y) for one in marks for x, y in zip(one.x, one.y, strict=True)}
+    assert len(rows) == len(step.draft.tokens) + 1, "no two nodes in one place"
+
+
+def test_a_distribution_is_the_one_of_the_explanation() -> None:
+    step, node = next(decisions("first-rejection", ok=False))
+    rows = explain("first-rejection", step, node).rows
+    bars = {one.name: list(one.y) for one in figure("first-rejection", "distribution", step=step, node=node).data}
+    assert bars["target, p"] == [row.p for row in rows] and bars["draft, q"] == [row.q for row in rows]
+    assert bars["what was left"] == [row.left for row in rows]
+    unreached = next(
+        (one.step, node)
+        for one in open_trace("first-rejection").steps
+        if one.draft is not None and one.trials is not None
+        for node in range(one.drafted)
+        if node not in one.trials.node
+    )
+    with pytest.raises(ValueError, match="take one that was tested"):
+        figure("first-rejection", "distribution", step=unreached[0], node=unreached[1])
+
+
+def test_lives_are_those_of_the_records() -> None:
+    trace = open_trace("h2o")
+    cells = figure(trace, "lives", layer=2, head=1).data[0]
+    last, held = len(trace.steps) - 1, next(c.held for c in trace.steps[-1].cache if c.lane == "target")
+    assert sum(row[last] for row in cells.z) == held == 24
+    lines = {one.name: list(one.y) for one in figure(trace, "cache").data}
+    assert lines["entries held"][-1] == held < lines["tokens read"][-1]
+    assert sum(lines["evicted"]) == sum(c.evicted_count for step in trace.steps for c in step.cache if c.lane == "target")
+
+
+def test_exits_show_each_test_and_where_the_step_left() -> None:
+    trace = open_trace("early-exit")
+    shades, line = figure(trace, "exits").data
+    assert list(line.y) == [step.exits[-1].depth for step in trace.steps if step.exits]
+    layer, sure, _ = trace.steps[0].exits[-1].tests[0]  # type: ignore[index]
+    assert shades.z[list(shades.y).index(layer)][0] == sure
+
+
+def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:
+    assert "H100" in figure("eagle", "surface", profile=device("h100-sxm")).layout.title.text
+    assert "EPYC" in figure("eagle", "roofline").layout.title.text
+    trace = open_trace("eagle")
+    trace.header = replace(trace.header, machine=None)
+    with pytest.raises(ValueError, match="tells nothing of its machine"):
+        figure(trace, "roofline")
