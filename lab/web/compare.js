@@ -1,230 +1,129 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
- * one table. */
-import { button, grouped, h, milli, pair } from "./scope.js";
-import { ask, ended, example, fill, inWords, open, paneTitle, panes as inLab, shown } from "./runs.js";
+ * one table. Each part is a file of compare/. */
+import { h } from "./scope.js";
+import { open, panes as inLab } from "./runs.js";
 import { current, go } from "./address.js";
 import { against } from "./compare/against.js";
-import { read, write } from "./compare/link.js";
+import { aloud } from "./compare/aloud.js";
+import { FEWEST, LETTERS, MOST } from "./compare/letters.js";
 import { lineup } from "./compare/lineup.js";
+import { read, write } from "./compare/link.js";
+import { panels } from "./compare/panels.js";
+import { panes } from "./compare/panes.js";
 import { picker } from "./compare/picker.js";
 import { setTable } from "./compare/sets.js";
 import { standings } from "./compare/standings.js";
+import { start } from "./compare/start.js";
 import { stream } from "./compare/stream.js";
+import { asking } from "./compare/summary.js";
 import { toolsOf } from "./compare/tools.js";
 import { going } from "./going.js";
+import { noticing } from "./notice.js";
 
-const FEWEST = 2, MOST = 4, LETTERS = "ABCD";
-const FRESH = 3000; // ms between two looks at the figures of runs that go on
+const LATER = 400; // ms after a move until the address has it
 const VIEWS = [
   ["tree, text", ["tree", "text"]],
   ["tree, text, cache", ["tree", "text", "cache"]],
   ["cache, text", ["cache", "text"]],
   ["text", ["text"]],
 ];
-const EMPTY = "No step of this run has come yet.";
-
-/** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */
-function alike() {
-  const all = shown.examples,
-    as = (x) => (({ prompt, seed, names }) => JSON.stringify([prompt, seed, names?.sampler]))(JSON.parse(x.settings));
-  const first = all.find((x) => all.some((y) => y !== x && as(x) === as(y))) || all[0],
-    second = all.find((y) => y !== first && as(y) === as(first)) || all.find((y) => y !== first);
-  return [first, second].filter(Boolean);
-}
 
 const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
 
 /** What these runs wait for: those that are not among them. */
-const busy = (runs) =>
+const busy = (now) =>
   going({
     said: "What these runs wait for:",
-    wanted: () => runs().some((run) => run.status === "queued" && !run.end),
+    wanted: () => now.runs.some((run) => run.status === "queued" && !run.end),
     show: (id) => (open(id), go("lab")),
-    those: ({ run, status }) => status === "running" && !runs().some((one) => one.id === run),
+    those: ({ run, status }) => status === "running" && !now.runs.some((one) => one.id === run),
   });
 
-export function page(element) {
-  let runs = [], both = null, base = 0, way = "token", views = VIEWS[0][1], named = false, summary = null;
-
-  // ---- what stands on the page
-
+/** The bar over everything. rebased(base): others are measured against that run; seeing(views): panes show these;
+ *  ways: its buttons. */
+function barOf({ rebased, seeing, ways }) {
   const baseline = h("select", { "aria-label": "baseline" }),
     seen = h("select", { "aria-label": "what each pane shows" },
       VIEWS.map(([word], i) => h("option", { value: i }, word)));
-  const notice = h("p", { class: "told", role: "status" }), aloud = h("p", { class: "unseen", "aria-live": "polite" });
-  const chips = h("ul", { class: "chips" }),
-    examples = button("Compare two examples", () => choose(alike().map((x) => x.run)), { class: "ds-button go" });
-  const none = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."),
-    h("p", { class: "quiet" },
-      "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The "
-        + "examples need no model."), chips, examples);
-  const host = h("div", { class: "runs" }),
-    switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
-  const adding = picker({ add: (id) => choose([...runs.map((x) => x.id), id]),
-    letter: (id) => LETTERS[runs.findIndex((x) => x.id === id)], full: () => runs.length >= MOST });
-  const starting = lineup({ begin: ({ runs: ids }) => choose(ids), refuse: (error) => refuse(error) }),
-    asking = lineup({ many: true, refuse: (error) => refuse(error),
-      begin: (record) => (say(""), show(null), overPrompts.follow(record)) });
-  const overPrompts = setTable({ refuse: (error) => refuse(error), changed: () => address(),
-    open: (ids) => (choose(ids), element.scrollIntoView()) });
-  const table = standings({ refuse: (error) => refuse(error), apart: (k) => apart(k),
-    changed: () => (both?.against(), figures(), address()) });
-  const { apart, ratio, why } = against({ runs: () => runs, base: () => base, pairs: () => summary?.pairs,
-    repeated: table.repeats.ratio });
-  const { tools, origins } = toolsOf({ runs: () => runs, root: () => both.root, choose: (ids) => choose(ids),
-    refuse: (error) => refuse(error) });
-  const opens = (word, panel) => {
-    const one = button(word, () => show(panel.element.hidden ? panel : null), { "aria-expanded": "false" });
-    panel.button = one;
-    panel.element.hidden = true;
-    panel.element.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
-      event.preventDefault();
-      show(null);
-      one.focus();
-    });
-    return one;
+  const choices = [["baseline", baseline], ["show", seen]]
+    .map(([word, box]) => h("label", null, h("span", { class: "quiet" }, word), box));
+  baseline.addEventListener("change", () => rebased(Number(baseline.value)));
+  seen.addEventListener("change", () => seeing(VIEWS[Number(seen.value)][1]));
+  return {
+    element: h("header", { class: "bar" }, h("h1", null, "Compare"), choices, h("span", { class: "ways" }, ways)),
+    /** The lists, which are of use where runs are compared. */
+    choices,
+    base: (k) => (baseline.value = k),
+    /** So many runs can be the baseline. */
+    letters: (count) =>
+      baseline.replaceChildren(...[...LETTERS.slice(0, count)].map((x, k) => h("option", { value: k }, x))),
   };
-  /** Open one of the two panels, or none. */
-  function show(panel, focus = true) {
-    for (const one of [adding, starting, asking]) {
-      one.element.hidden = one !== panel;
-      one.button.setAttribute("aria-expanded", one === panel);
-    }
-    panel?.shown(focus);
-  }
-  const queue = busy(() => runs);
-  const measured = h("label", null, h("span", { class: "quiet" }, "baseline"), baseline),
-    showing = h("label", null, h("span", { class: "quiet" }, "show"), seen);
-  element.replaceChildren(
-    h("header", { class: "bar" }, h("h1", null, "Compare"), measured, showing,
-      h("span", { class: "ways" }, opens("Add a run", adding), opens(starting.title, starting),
-        opens(asking.title, asking))),
-    notice,
-    none,
-    adding.element,
-    starting.element,
-    asking.element,
-    queue.element,
-    host,
-    table.element,
-    overPrompts.element,
-    aloud
-  );
-  baseline.addEventListener("change",
-    () => ((base = Number(baseline.value)), both?.against(base), figures(), address()));
-  seen.addEventListener("change", () => ((views = VIEWS[Number(seen.value)][1]), build(runs.map((x) => x.id))));
+}
 
-  const refuse = (error) => ((notice.className = "told ds-refusal"), notice.replaceChildren(inWords(error)));
-  const say = (words) => ((notice.className = "told"), notice.replaceChildren(words));
+export function page(element) {
+  // what is compared: the runs; the picture of all; which of them is the baseline; how they are aligned; what a pane
+  // shows; whether the address has named them, or somebody here has chosen them; the server's figures
+  const now = { runs: [], both: null, base: 0, way: "token", views: VIEWS[0][1], named: false, summary: null };
+  const idsOf = () => now.runs.map((run) => run.id);
+
+  // ---- what stands on the page
+
+  const { element: notice, say, refuse } = noticing(), spoken = aloud(now), none = start({ choose });
+  const adding = picker({ add: (id) => choose([...idsOf(), id]),
+    letter: (id) => LETTERS[idsOf().indexOf(id)], full: () => now.runs.length >= MOST });
+  const starting = lineup({ begin: ({ runs }) => choose(runs), refuse }),
+    overAll = lineup({ many: true, refuse, begin: (record) => (say(""), show(null), overPrompts.follow(record)) });
+  const overPrompts = setTable({ refuse, changed: () => address(),
+    open: (ids) => (choose(ids), element.scrollIntoView()) });
+  const table = standings({ refuse, apart: (k) => apart(k),
+    changed: () => (now.both?.against(), figures(), address()) });
+  const { apart, ratio, why } = against({ runs: () => now.runs, base: () => now.base, pairs: () => now.summary?.pairs,
+    repeated: table.repeats.ratio });
+  const { tools, origins } = toolsOf({ runs: () => now.runs, root: () => now.both.root, choose, refuse });
+  const { buttons, elements, show } = panels([["Add a run", adding], [starting.title, starting],
+    [overAll.title, overAll]]);
+  const queue = busy(now);
+  const bar = barOf({ ways: buttons, seeing: (views) => ((now.views = views), build(idsOf())),
+    rebased: (base) => ((now.base = base), now.both?.against(base), figures(), address()) });
+  const pictures = panes(now, { tools, ratio, why, onSeek: moved, onMove: figures,
+    onAlign: (way) => ((now.way = way), address()) });
+  element.replaceChildren(bar.element, notice, none.element, ...elements, queue.element, pictures.element,
+    table.element, overPrompts.element, spoken.element);
 
   // ---- which runs
 
   /** Whether nothing else is asked or told here. */
-  const idle = () => starting.element.hidden && asking.element.hidden && !overPrompts.id();
+  const idle = () => starting.element.hidden && overAll.element.hidden && !overPrompts.id();
   /** Compare these from now on; the address names them. */
   function choose(ids) {
-    named = true;
+    now.named = true;
     say("");
     build(ids);
-    if (runs.length >= FEWEST) show(null), both.root.focus({ preventScroll: true });
+    if (now.runs.length >= FEWEST) show(null), now.both.root.focus({ preventScroll: true });
     address();
   }
   function build(ids) {
-    const kept = new Map(runs.map((run) => [run.id, run])), place = both && !both.following ? both.at : null;
+    const kept = new Map(now.runs.map((run) => [run.id, run])), place = pictures.clear();
     events.close();
-    runs = [...new Set(ids)].slice(0, MOST).map((id) => kept.get(id) || blank(id));
-    const stores = runs.map((run) => run.view?.store);
-    both?.destroy();
-    both = null;
-    base = Math.min(base, Math.max(0, runs.length - 1));
-    baseline.replaceChildren(...runs.map((run, k) => h("option", { value: k }, LETTERS[k])));
-    baseline.value = base;
+    const runs = (now.runs = [...new Set(ids)].slice(0, MOST).map((id) => kept.get(id) || blank(id)));
     const enough = runs.length >= FEWEST;
-    host.hidden = table.element.hidden = measured.hidden = showing.hidden = !(none.hidden = enough);
-    chips.replaceChildren(
-      ...(enough ? [] : runs).map((run, k) =>
-        h("li", null, h("b", null, LETTERS[k]), ` ${paneTitle(run)} `,
-          button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` }))
-      )
-    );
+    now.base = Math.min(now.base, Math.max(0, runs.length - 1));
+    bar.letters(runs.length);
+    bar.base(now.base);
+    for (const one of [pictures.element, table.element, ...bar.choices]) one.hidden = !enough;
+    none.element.hidden = enough;
+    none.draw(enough ? [] : runs);
     adding.drawn();
     if (!enough) return runs.forEach((run) => (run.view = null)), idle() && show(adding, false);
-    both = pair(host, { count: runs.length, base, views, align: way, empty: EMPTY, tools, why,
-      name: (k) => runs[k]?.named, ratio: (k) => runs[k] && ratio(k), onSeek: moved,
-      onGap: (k, ...of) => runs[k] && gap(runs[k], ...of), onMove: figures,
-      onAlign: (to) => ((way = to), address()), onPane: front });
-    both.root.lastElementChild.before(switcher);
-    // one speaks for all
-    for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off");
-    switcher.replaceChildren(
-      ...runs.map((run, k) =>
-        button(LETTERS[k], () => (front(k), run.view.root.focus({ preventScroll: true })), { "aria-pressed": "false" })
-      )
-    );
-    runs.forEach((run, k) => {
-      run.view = both.views[k];
-      for (const message of stores[k] ? [stores[k].head, ...stores[k].steps, stores[k].end] : [])
-        if (message) run.view.push(message);
-    });
-    front(0);
-    if (place) both.seek(way === "clock" ? { seconds: place.seconds } : { token: place.token });
-    table.runs(runs, base);
+    pictures.draw(place);
+    table.runs(runs, now.base);
     events.connect();
     figures();
   }
-  /** Of panes that do not fit beside each other this one is seen. */
-  function front(k) {
-    both.root.dataset.front = k;
-    [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
-  }
-
-  // ---- the figures
-
-  let asked = "", timer = 0, soon = false, last = -Infinity, spoken = 0;
-  /** Ask for the figures when steps have come: at once when all is there, else now and then. */
-  function figures() {
-    if (!both || current() !== "compare") return;
-    origins();
-    const over = runs.every((run) => run.end),
-      as = runs.map((run) => `${run.id} ${run.view.store.count} ${run.status}`).join();
-    speak();
-    if (timer && over && !soon) timer = clearTimeout(timer) || 0; // all is there now
-    if (as === asked || timer) return table.draw(summary, base);
-    soon = over;
-    timer = setTimeout(async () => {
-      timer = 0;
-      last = performance.now();
-      const ids = runs.map((run) => run.id).join();
-      asked = runs.map((run) => `${run.id} ${run.view?.store.count} ${run.status}`).join();
-      try {
-        const answer = await ask(`/ds/compare/summary?runs=${ids}`);
-        if (ids !== runs.map((run) => run.id).join() || !both) return;
-        summary = answer;
-        both.against();
-      } catch (error) {
-        if (both) refuse(error);
-      }
-      figures();
-    }, over ? 50 : Math.max(50, FRESH - (performance.now() - last)));
-  }
-  /** Say where all stand, not more than once a second. */
-  function speak() {
-    const time = performance.now();
-    if (time - spoken < 1000) return;
-    spoken = time;
-    const { token, seconds, steps } = both.at;
-    aloud.textContent = `${way === "token" ? `token ${grouped(token)}` : milli(seconds)}: `
-      + `${steps.map((i, k) => `${LETTERS[k]} ${i < 0 ? "no step" : `step ${i}`}`).join(", ")}`;
-  }
-
-  // ---- their steps
-
-  const gap = (run, from, to) => fill(run, from, to, () => runs.includes(run) && run.view);
   const events = stream({
-    runs: () => runs,
-    changed: () => (queue.look(), both?.against(base), table.runs(runs, base)),
-    over: () => (table.runs(runs, base), figures()),
+    runs: () => now.runs,
+    changed: () => (queue.look(), now.both?.against(now.base), table.runs(now.runs, now.base)),
+    over: () => (table.runs(now.runs, now.base), figures()),
     lost(kept, errors) {
       build(kept.map((run) => run.id));
       refuse(errors.flatMap((error, k) => (error ? [`Run ${LETTERS[k]}: ${error.message}`] : [])).join(" "));
@@ -232,46 +131,46 @@ export function page(element) {
     },
   });
 
+  // ---- the figures
+
+  const look = asking(now, { drawn: () => table.draw(now.summary, now.base), again: figures, refuse });
+  function figures() {
+    if (!now.both || current() !== "compare") return;
+    origins();
+    spoken.speak();
+    look();
+  }
+
   // ---- the address
 
   let writing = 0;
   function moved() {
-    speak();
-    writing = writing || setTimeout(() => ((writing = 0), address()), 400);
+    spoken.speak();
+    writing = writing || setTimeout(() => ((writing = 0), address()), LATER);
   }
   function address() {
     if (current() !== "compare") return;
-    const at = both && !both.following ? (way === "clock" ? both.at.seconds : both.at.token) : null;
-    write({ runs: named ? runs.map((run) => run.id) : [], base, way, at, repeat: table.repeats.id(),
+    const { both, way } = now, place = both && !both.following ? both.at : null,
+      at = place && (way === "clock" ? place.seconds : place.token);
+    write({ runs: now.named ? idsOf() : [], base: now.base, way, at, repeat: table.repeats.id(),
       set: overPrompts.id() });
   }
   /** Show what the address names; without runs there those of the Lab, if none was chosen before. */
   function remembered() {
     if (current() !== "compare") return;
-    const asks = read(), { runs: ids, at, repeat, set } = asks;
+    const { runs: ids, base, way, at, repeat, set } = read();
     if (set) overPrompts.restore(set);
-    if (ids === null) return runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
+    if (ids === null) return now.runs.length ? address() : build(inLab.map((x) => x.id).filter(Boolean));
     if (!ids)
-      return build(runs.map((x) => x.id)), refuse(
-        "The runs of this address cannot be read: it takes two to four numbers of 16 digits, with commas between "
-          + "them."
-      );
-    named = true;
-    base = Math.min(ids.length - 1, asks.base);
-    way = asks.way;
-    if (ids.join() === runs.map((x) => x.id).join()) both?.against(base), (baseline.value = base), both?.align(way);
+      return build(idsOf()), refuse("The runs of this address cannot be read: it takes two to four numbers of 16 "
+        + "digits, with commas between them.");
+    Object.assign(now, { named: true, way, base: Math.min(ids.length - 1, base) });
+    if (ids.join() === idsOf().join()) now.both?.against(now.base), bar.base(now.base), now.both?.align(way);
     else build(ids);
     if (repeat) table.repeats.restore(repeat);
-    if (both && at !== null) both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
+    if (now.both && at !== null)
+      now.both.seek(way === "clock" ? { seconds: at } : { token: Math.max(1, Math.round(at)) });
   }
   window.addEventListener("hashchange", remembered);
-  return {
-    shown() {
-      remembered();
-      figures();
-    },
-    hidden() {
-      write({ runs: [] });
-    },
-  };
+  return { shown: () => (remembered(), figures()), hidden: () => write({ runs: [] }) };
 }

@@ -1,8 +1,9 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
 import { button, h, plural } from "./scope.js";
-import { ask, panes, inWords, titled } from "./runs.js";
+import { ask, panes, titled } from "./runs.js";
 import { current, fragment } from "./address.js";
+import { noticing } from "./notice.js";
 import { batch } from "./report/batch.js";
 import { beside } from "./report/beside.js";
 import { rejections, table } from "./report/tables.js";
@@ -27,7 +28,7 @@ const apart = (row) => [
 export function page(element) {
   let turn = 0, shown = "", second = "", marks = [], methods = [];
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
-  const notice = h("p", { class: "told", role: "status" });
+  const { element: notice, say, refuse } = noticing();
   const running = batch({ methods: () => methods, reported: (runs) => (read(), report(runs, true)),
     moved: () => address() });
   element.replaceChildren(
@@ -38,12 +39,6 @@ export function page(element) {
       running.element, running.earlier, groups, notice),
     out
   );
-
-  const refuse = (error) => {
-    notice.className = "told ds-refusal";
-    notice.replaceChildren(inWords(error));
-  };
-  const say = (words) => ((notice.className = "told"), notice.replaceChildren(words));
 
   // ---- which runs
 

@@ -2,6 +2,7 @@
 import { h } from "../scope.js";
 import { ask, ofModels, shown as lab } from "../runs.js";
 import { prompts } from "../prompts.js";
+import { LETTERS } from "./letters.js";
 
 const FIRST = ["plain", "chain", "lookup", ""];
 
@@ -23,7 +24,7 @@ export function lineup({ begin, refuse, many = false }) {
   const tick = (box, word) => h("label", { class: "tick" }, box, word);
   const heat = field("Temperature", warm);
   const form = h("form", { class: "lineup", "aria-label": title },
-    h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${"ABCD"[k]}`, box))),
+    h("div", { class: "methods" }, boxes.map((box, k) => field(`Method ${LETTERS[k]}`, box))),
     set?.element || field("Prompt", prompt),
     h("div", { class: "numbers" }, field("Seed", seed), field("New tokens", fresh), field("Sampling", sampler), heat,
       tick(chat, "chat template"), tick(past, "go on after the end token"), start),

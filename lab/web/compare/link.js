@@ -1,7 +1,8 @@
 /* link: what the address of the Compare page says, read and written. */
 import { fragment } from "../address.js";
+import { LETTERS } from "./letters.js";
 
-const LETTERS = "ABCD", RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
+const RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;
 const MINE = /^(runs|at|align|base|repeat|prompts)=/;
 
 /** The parts of the address that other pages keep there. */

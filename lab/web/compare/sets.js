@@ -3,8 +3,9 @@ import { button, h, plural, two } from "../scope.js";
 import { ask } from "../runs.js";
 import { current } from "../address.js";
 import { certain } from "./against.js";
+import { LETTERS } from "./letters.js";
 
-const LETTERS = "ABCD", AGAIN = 700; // ms between two looks at how far it is
+const AGAIN = 700; // ms between two looks at how far it is
 const ENOUGH = 5; // prompts from which on an interval over them says that a ratio is not 1
 const between = ({ interval: [low, high], n }) => h("small", null, `${two(low)} to ${two(high)}, n = ${n}`);
 

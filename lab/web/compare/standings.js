@@ -2,9 +2,9 @@
  * that give a ratio of speeds its interval. */
 import { grouped, h, plural, size, termed, two } from "../scope.js";
 import { certain, measured } from "./against.js";
+import { LETTERS } from "./letters.js";
 import { repeating } from "./repeats.js";
 
-const LETTERS = "ABCD";
 const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "trials accepted", "tokens/s, one run",
   "against the baseline", "KV kept", "text"];
 const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the same so far"],

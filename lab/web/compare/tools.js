@@ -3,8 +3,7 @@ import { button, h } from "../scope.js";
 import { ask, ended, open, paneTitle } from "../runs.js";
 import { go } from "../address.js";
 import { forms, saving, viewsOf } from "../save.js";
-
-const LETTERS = "ABCD";
+import { LETTERS } from "./letters.js";
 
 /** runs(): those that are compared; root(): the picture of all; refuse(error); choose(ids): compare these. Its answer
  *  is the elements of run k, and what draws again which run each goes on from. */

@@ -1,0 +1,57 @@
+/* panes: the pictures of the compared runs under one slider, and the switcher where they do not fit beside each
+ * other. */
+import { button, h, pair } from "../scope.js";
+import { fill } from "../runs.js";
+import { LETTERS } from "./letters.js";
+
+const EMPTY = "No step of this run has come yet.";
+
+/** now: what is compared; its `both` is the picture of all, null where there is none. ways: ratio, why, tools, onSeek,
+ *  onMove and onAlign, as `pair` takes them. */
+export function panes(now, ways) {
+  const element = h("div", { class: "runs" }),
+    switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
+
+  /** Of panes that do not fit beside each other this one is seen. */
+  function front(k) {
+    now.both.root.dataset.front = k;
+    [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
+  }
+  const gap = (run, from, to) => fill(run, from, to, () => now.runs.includes(run) && run.view);
+  const drawn = ({ runs, base, views, way }) =>
+    pair(element, { count: runs.length, base, views, align: way, empty: EMPTY, tools: ways.tools, why: ways.why,
+      name: (k) => now.runs[k]?.named, ratio: (k) => now.runs[k] && ways.ratio(k), onSeek: ways.onSeek,
+      onGap: (k, ...of) => now.runs[k] && gap(now.runs[k], ...of), onMove: ways.onMove, onAlign: ways.onAlign,
+      onPane: front });
+
+  return {
+    element,
+    /** Take the pictures away; the answer is the place that they showed, null where they followed the newest steps. */
+    clear() {
+      const { both } = now, place = both && !both.following ? both.at : null;
+      both?.destroy();
+      now.both = null;
+      return place;
+    },
+    /** Draw the runs, with the steps that have come before, at a place. */
+    draw(place) {
+      const stores = now.runs.map((run) => run.view?.store), both = (now.both = drawn(now));
+      both.root.lastElementChild.before(switcher);
+      // one speaks for all
+      for (const reader of both.root.querySelectorAll(".aloud")) reader.setAttribute("aria-live", "off");
+      switcher.replaceChildren(
+        ...now.runs.map((run, k) =>
+          button(LETTERS[k], () => (front(k), run.view.root.focus({ preventScroll: true })),
+            { "aria-pressed": "false" })
+        )
+      );
+      now.runs.forEach((run, k) => {
+        run.view = both.views[k];
+        for (const message of stores[k] ? [stores[k].head, ...stores[k].steps, stores[k].end] : [])
+          if (message) run.view.push(message);
+      });
+      front(0);
+      if (place) both.seek(now.way === "clock" ? { seconds: place.seconds } : { token: place.token });
+    },
+  };
+}

@@ -1,0 +1,36 @@
+/* summary: the figures of the compared runs, asked for when steps have come: at once when all is there, else now and
+ * then. */
+import { ask } from "../runs.js";
+
+const FRESH = 3000; // ms between two looks at the figures of runs that go on
+
+/** now: what is compared; the server's figures become its `summary`. drawn(): they may be drawn, as they are;
+ *  again(): others came, or none; refuse(error). Its answer is what looks whether to ask. */
+export function asking(now, { drawn, again, refuse }) {
+  let asked = "", timer = 0, soon = false, last = -Infinity;
+  const ids = () => now.runs.map((run) => run.id).join(),
+    stand = () => now.runs.map((run) => `${run.id} ${run.view?.store.count} ${run.status}`).join();
+
+  async function read() {
+    timer = 0;
+    last = performance.now();
+    const mine = ids();
+    asked = stand();
+    try {
+      const answer = await ask(`/ds/compare/summary?runs=${mine}`);
+      if (mine !== ids() || !now.both) return;
+      now.summary = answer;
+      now.both.against();
+    } catch (error) {
+      if (now.both) refuse(error);
+    }
+    again();
+  }
+  return () => {
+    const over = now.runs.every((run) => run.end);
+    if (timer && over && !soon) timer = clearTimeout(timer) || 0; // all is there now
+    if (stand() === asked || timer) return drawn();
+    soon = over;
+    timer = setTimeout(read, over ? 50 : Math.max(50, FRESH - (performance.now() - last)));
+  };
+}

@@ -1,0 +1,52 @@
+/* row: a trace as a row of the table: its name, its figures, and what can be done with it. */
+import { button, grouped, h, size, two } from "../scope.js";
+import { when } from "../when.js";
+import { bars } from "./bars.js";
+import { menu } from "./menu.js";
+import { named } from "./shelf.js";
+
+/** The box in which a trace gets another name. wanted(): whether it still does; done(text), or done(null) to leave the
+ *  one it has. */
+function nameBox(row, { wanted, done }) {
+  const box = h("input", { type: "text", maxlength: 80, "aria-label": `name of ${named(row)}` });
+  box.value = row.title || "";
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    event.preventDefault(); // the focus goes to the name's button, which must not be pressed by the same key
+    done(event.key === "Enter" ? box.value : null);
+  });
+  box.addEventListener("blur", () => wanted() && done(box.value));
+  return box;
+}
+
+/** The cells of method, model and figures, or one that says why there are none; most, place: as `bars` takes them. */
+function figures(row, most, place) {
+  if (row.trouble) return h("td", { class: "wrong", colspan: 6 }, row.trouble);
+  return [
+    h("td", { class: "method", title: row.mark }, row.called || "",
+      row.damage ? h("small", null, `${row.damage}`) : null,
+      row.lossless === false ? h("small", null, row.away || "text may differ") : null),
+    h("td", { class: "model" }, row.model),
+    h("td", { class: "bars" }, row.bars?.length ? bars(row.bars, most, place) : row.pending ? "reading…" : ""),
+    h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)),
+    h("td", { class: "tau n" }, row.tau ? two(row.tau) : ""),
+    h("td", { class: "rate n" }, row.rate ? grouped(row.rate) : ""),
+  ];
+}
+
+/** most: as `bars` takes it. The table, which stands in `body`, does the rest: show(run), star(row, on), remove(row);
+ *  rename(run) begins another name, renaming(run) says whether it is being written, renamed(row, text) ends it, null:
+ *  as it was; choice: of runs to compare. */
+export function line(row, most, { body, show, star, remove, rename, renaming, renamed, choice }) {
+  const { run } = row;
+  const starred = button(row.star ? "★" : "☆", () => star(row, !row.star), { class: "bare",
+    "aria-pressed": String(!!row.star), "aria-label": `keep ${named(row)} in any case`, title: "keep it in any case" });
+  const name = renaming(run) ? nameBox(row, { wanted: () => renaming(run), done: (text) => renamed(row, text) })
+    : [button(named(row), () => show(run), { class: "open" }),
+      h("small", null, [row.called, row.model].filter(Boolean).join(", "))];
+  const more = menu(row, body, { rename: () => rename(run), remove: () => remove(row) });
+  return h("tr", { "data-run": run, class: choice.runs().includes(run) ? "chosen" : null },
+    h("td", { class: "star" }, starred), h("th", { scope: "row", class: "name" }, name), figures(row, most, body),
+    h("td", { class: "size n" }, size(row.size)), h("td", { class: "at" }, when(row.at)),
+    h("td", { class: "acts" }, h("span", null, row.trouble ? null : choice.button(row), more)));
+}
