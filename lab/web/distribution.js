@@ -1,7 +1,7 @@
 /* distribution: the distribution at a place of the text under another temperature, top-k, top-p and min-p, from the
- * record of the run that is shown. The sums stand in distribution/sums.js. */
+ * record of the run that is shown, or of one of two. The sums stand in distribution/sums.js. */
 import { recorded, reshaped } from "./distribution/sums.js";
-import { heard, panes, stepped } from "./runs.js";
+import { heard, panes, paneTitle, stepped } from "./runs.js";
 import { button, draws, firstOf, grouped, h, prob, statusWord, tokenOf } from "./scope.js";
 
 const SAME = 5e-4; // a range that is narrower is a number
@@ -38,6 +38,30 @@ function slider(word, range, shown, act) {
     put: (x) => ((box.value = x), tell()) };
 }
 
+/** Which of the runs that stand side by side is followed: pane(). changed(): another one was chosen. */
+function chooser(changed) {
+  let side = 0;
+  const element = h("select", { "aria-label": "Run of the distribution" }), pane = () => panes[side] ?? panes[0];
+  element.addEventListener("change", () => ((side = Number(element.value)), changed()));
+  function draw() {
+    const names = panes.map((one, k) => `${"ABCD"[k]}: ${paneTitle(one)}`);
+    element.hidden = names.length < 2;
+    if (names.join() !== [...element.options].map((one) => one.text).join())
+      element.replaceChildren(...names.map((name, value) => h("option", { value }, name)));
+    element.value = String(panes.indexOf(pane()));
+  }
+  return { element, pane, draw };
+}
+
+/** Why there is no distribution. */
+function nothing({ view, i, step }) {
+  const { levels } = view.store.head;
+  if (levels && !levels.includes("decisions")) return "This run was recorded without its decisions.";
+  if (step.iteration || step.beams) return "Nothing is drawn here: this method records no distribution of a place.";
+  return view.store.whole(i) ? "No distribution is recorded after this token: it was not reached."
+    : "fetching this step…";
+}
+
 /** Fill `host` with the view; it follows the run that is shown, its step, and the node that is chosen. */
 export function fill(host) {
   let setting = {}, base = null, heat = 1, run = null, drawnAs = "", waiting = null, known = 0;
@@ -54,8 +78,9 @@ export function fill(host) {
   for (const [name, one] of Object.entries(sliders)) // their words are of the setting as it is now
     one.box.addEventListener("input", () => one.put(valueOf(name)));
   const valueOf = (name) => (name === "k" ? Math.min(setting.k, known + 1) : setting[name]);
-  const where = h("b"), tokens = h("div", { class: "tokens", role: "group", "aria-label": "Tokens of this step" }),
-    answer = h("p", { role: "status" }), bars = h("tbody"), note = h("p", { class: "quiet" });
+  const which = chooser(() => update()), { pane } = which, where = h("b"), answer = h("p", { role: "status" }),
+    tokens = h("div", { class: "tokens", role: "group", "aria-label": "Tokens of this step" }), bars = h("tbody"),
+    note = h("p", { class: "quiet" });
   const back = button("‹", () => walk(-1), { "aria-label": "the token before" }),
     on = button("›", () => walk(1), { "aria-label": "the next token" }),
     reset = button("As it was drawn", () => asDrawn());
@@ -63,7 +88,7 @@ export function fill(host) {
   const table = h("table", null, h("thead", null, h("tr", null, ["token", "", "recorded", "now", ""].map((word) =>
     h("th", { scope: word && "col" }, word)))), bars);
   const parts = h("div", { class: "parts" }, h("div", null, table, note), controls);
-  host.replaceChildren(h("header", null, back, on, where, tokens), answer, parts);
+  host.replaceChildren(h("header", null, which.element, back, on, where, tokens), answer, parts);
 
   function asDrawn() {
     const { greedy } = here()?.sampler ?? {};
@@ -73,7 +98,7 @@ export function fill(host) {
   }
   /** What is shown of the run: its step, the chosen place, and what was written there. */
   function here() {
-    const view = panes[0]?.view, i = view?.at ?? -1, step = view?.store.steps[i], nodes = view?.store.nodes(i);
+    const view = pane()?.view, i = view?.at ?? -1, step = view?.store.steps[i], nodes = view?.store.nodes(i);
     if (!step || !view.store.head) return null;
     if (!nodes) return { view, i, step };
     const places = written(step, nodes), chosen = view.selection?.step === i ? view.selection.node : firstOf(step);
@@ -89,14 +114,6 @@ export function fill(host) {
     if (!now || to < 0 || to >= now.view.store.count) return;
     waiting = { step: to, way };
     now.view.seek(to);
-  }
-  /** Why there is no distribution. */
-  function nothing({ view, i, step }) {
-    const { levels } = view.store.head;
-    if (levels && !levels.includes("decisions")) return "This run was recorded without its decisions.";
-    if (step.iteration || step.beams) return "Nothing is drawn here: this method records no distribution of a place.";
-    return view.store.whole(i) ? "No distribution is recorded after this token: it was not reached."
-      : "fetching this step…";
   }
   function update() {
     const now = here();
@@ -166,7 +183,7 @@ export function fill(host) {
     return (token) => (drawn?.token === token ? { status: drawn.status, word: word(drawn.status), drawn: true }
       : tried.includes(token) ? { status: "reject", word: word("reject"), drawn: false } : null);
   }
-  heard(update);
+  heard(() => (which.draw(), update()));
   stepped(update);
 }
 

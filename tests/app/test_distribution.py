@@ -107,3 +107,25 @@ def test_a_run_without_distributions_says_so(lab: Lab) -> None:
     page.click(".ds-shown button:text-is('Distribution')")
     page.wait_for_selector(f"{VIEW} [role=status]:text('records no distribution of a place')")
     assert not page.locator(f"{VIEW} table").is_visible()
+
+
+def test_of_two_runs_side_by_side_it_follows_the_one_that_is_chosen(lab: Lab) -> None:
+    first, second = EXAMPLES["first-rejection"], EXAMPLES["eagle"]
+    page = lab.open(f"/#run={first.run}&with={second.run}", ready=False)
+    page.wait_for_function("document.querySelectorAll('.ds-places .outcome').length === 2")
+    page.focus(".ds.pair")
+    page.keyboard.press("Home")
+    page.wait_for_function("[...document.querySelectorAll('.ds-places h1')].every((x) => x.textContent === 'Step 0')")
+    page.click(".ds-shown button:text-is('Distribution')")
+    page.wait_for_selector(f"{VIEW} output:text-is('0.5')")
+    which = page.get_by_label("Run of the distribution", exact=True)
+    assert which.locator("option").all_inner_texts() == [f"A: {first.title}", f"B: {second.title}"]
+    which.select_option("1")
+    page.wait_for_selector(f"{VIEW} output:text-is('0, greedy')")
+    with closing(open_trace(second.path)) as trace:
+        written = [trace.text([token]) for token in trace.steps[0].emitted]
+    chips = page.locator(f"{VIEW} .tokens button").all_inner_texts()
+    assert [x.replace("␣", " ").replace("⏎", "\n") for x in chips] == written
+    page.select_option(".ds-shown select", first.run)
+    page.wait_for_selector(f"{VIEW} output:text-is('0.5')")
+    assert which.is_hidden(), "one run is shown"

@@ -62,6 +62,11 @@ def test_after_a_dialog_is_closed(lab: Lab) -> None:
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog.keys[open]", state="detached")
     assert "node" in somewhere(page)
+    page.click(".ds .under button:text-is('terms')")  # who has no keys reads there what the words mean
+    page.wait_for_selector("dialog.keys li:has-text('Tau: tokens of text per verify pass')")
+    page.click("dialog.keys >> text=Close")
+    page.wait_for_selector("dialog.keys[open]", state="detached")
+    page.wait_for_function("document.activeElement.textContent === 'terms'")
 
 
 def test_after_a_trace_is_deleted(lab: Lab) -> None:

@@ -40,6 +40,9 @@ def test_symbols_and_words_can_be_asked_with_the_pointer_and_the_keyboard(shown:
     assert box["x"] >= 0 and box["x"] + box["width"] <= 1440
     page.keyboard.press("Escape")
     assert not tip.is_visible()
+    for kind in ("pointerover", "pointerleave"):  # a finger has left when it lifts
+        one.dispatch_event(kind, {"pointerType": "touch"})
+    assert tip.is_visible()
 
 
 def test_no_text_of_a_term_stands_twice() -> None:

@@ -1,5 +1,5 @@
-/* Keys: what the keys do on a run, and the list of them. */
-import { h } from "./elements.js";
+/* Keys: what the keys do on a run, and the list of them and of the terms. */
+import { button, h } from "./elements.js";
 import { TERMS } from "./terms.js";
 
 const KEYS = [
@@ -14,14 +14,19 @@ const KEYS = [
   ["e E", "next, previous eviction"],
   ["+ − 0", "on Time: zoom in, out, all; ← → go along"],
   ["[ ]", "along the cache map; Enter one row, j k the next"],
-  ["?", "this list, and what the words mean"],
+  ["?", "this list"],
 ];
 
-/** The list of the keys, and of the terms; more: further keys. */
-export const keyList = (more = []) =>
-  h("dialog", { class: "keys", "aria-label": "keys", tabindex: -1 },
-    h("dl", null, [...KEYS, ...more].map(([key, word]) => h("div", null, h("dt", null, key), h("dd", null, word)))),
-    h("ul", null, Object.values(TERMS).map((text) => h("li", null, text))));
+/** The list of the terms, and of the keys; more: further keys. */
+export function keyList(more = []) {
+  const part = (title, list) => h("section", null, h("h2", null, title), list);
+  const dialog = h("dialog", { class: "keys", "aria-label": "terms and keys", tabindex: -1 },
+    button("Close", () => dialog.close(), { class: "small" }),
+    part("Terms", h("ul", null, Object.values(TERMS).map((text) => h("li", null, text)))),
+    part("Keys",
+      h("dl", null, [...KEYS, ...more].map(([key, word]) => h("div", null, h("dt", null, key), h("dd", null, word))))));
+  return dialog;
+}
 
 /** A key on a run. views: its tree and its card, where they are shown, and the list of the keys. */
 export function runKey(event, context, store, { tree, card, help }) {

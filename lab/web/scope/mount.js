@@ -2,7 +2,7 @@
 import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { cursor } from "./cursor.js";
-import { h, say, see, toggle } from "./elements.js";
+import { button, h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
 import { never, soon } from "./frame.js";
 import { headline } from "./headline.js";
@@ -34,7 +34,7 @@ function fill(root, context, chosen, outcome) {
     add(headline(context), section);
     section.append(outcome);
     tree = add(treeView(context), section);
-    add(legend(toggle("Show as table", tree.table)), section);
+    add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
   }
   if (chosen.includes("card")) card = add(cardView(context));
   if (chosen.includes("text")) add(textView(context));
@@ -76,7 +76,7 @@ export function mount(element, options = {}) {
   const root = h("div", { class: "ds", role: "region", "aria-label": options.label || "decoding run", tabindex: -1 },
     empty);
   const context = cursor(store, options, { request, ask, tell: (sentence) => say(reader, sentence) });
-  context.help = () => ((help.open ? help.close() : help.show()), help.open && help.focus());
+  context.help = () => ((help.open ? help.close() : help.showModal()), help.open && help.focus());
   const { parts, tree, card } = fill(root, context, options.views || VIEWS, outcome);
   root.append(veil, help, reader);
   element.append(root);

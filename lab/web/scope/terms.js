@@ -1,5 +1,5 @@
 /* Terms: what the field's symbols and words mean, each once; they are shown at whatever element `termed` was given, and
- * all together in the list of keys. */
+ * all together in a list with the keys. */
 import { h, say, see, set } from "./elements.js";
 
 export const TERMS = {
@@ -50,6 +50,8 @@ export function tips(root) {
     tip.style.top = `${below + offsetHeight > innerHeight ? at.top - offsetHeight - 6 : below}px`;
   }
   root.addEventListener("pointerover", show);
-  root.addEventListener("pointerleave", hide);
+  // a finger leaves as it lifts, and is cancelled as it scrolls
+  root.addEventListener("pointercancel", hide);
+  root.addEventListener("pointerleave", ({ pointerType }) => pointerType === "touch" || hide());
   root.addEventListener("keydown", ({ key }) => key === "Escape" && hide());
 }

@@ -209,10 +209,10 @@ function describe(n, depth, shaped) {
 }
 
 const LEGEND = ["accept", "reject", "bonus", "resample", "target", "unreached"];
-export function legend(asTable) {
+export function legend(...tools) {
   const entries = new Map(LEGEND.map((status) => [status, termed(h("span", null, glyph(status), WORDS[status]))]));
   const keys = h("div", { class: "legend" }, ...entries.values()),
-    element = h("div", { class: "under" }, asTable, keys);
+    element = h("div", { class: "under" }, tools, keys);
   return {
     element,
     draw(store, i) {
