@@ -15,7 +15,7 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import End, Header, Prefill, Record, Step, Trace
 from decodescope.lab.decision.explain import Explanation, explain
 from decodescope.lab.wire.messages import messages
-from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
+from decodescope.lab.wire.wire import Wire, drafted, encode, end_message, most_nodes
 
 from .bundle import WEB, bundle
 from .export import Frozen, export_html
@@ -28,8 +28,9 @@ MOST = 50_000  # bytes of one message: with EVERY at most 500 kB a second
 class Scope(anywidget.AnyWidget):
     """Shows a trace, or a run while it goes.
 
-    step: number of the step that is shown, as a trait: set it, or observe it;  selection: {"step", "node"}, a click in the
-    tree. The module numbers nodes with the root as 0; `explain()` speaks of the one that is selected.
+    step: number of the step that is shown, as a trait: set it, or observe it;  node: the node of that step that is selected,
+    None: none;  selection: {"step", "node"}, a click in the tree, of any step. Nodes are numbered with the root as 0;
+    `explain()` speaks of the one that is selected.
     trace: what is shown, once it is known as a whole;  profile: of the machine that ran it: then there is a roofline
     """
 
@@ -38,6 +39,7 @@ class Scope(anywidget.AnyWidget):
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
     messages: Any = traitlets.List([]).tag(sync=True)  # a finished trace, set once: a reopened notebook draws from it
     step = traitlets.Int(-1).tag(sync=True)
+    node = traitlets.Int(None, allow_none=True).tag(sync=True)
     selection = traitlets.Dict(None, allow_none=True).tag(sync=True)
 
     def __init__(
@@ -175,6 +177,38 @@ class Scope(anywidget.AnyWidget):
         first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps), wire.count)
         self._waiting.extend(wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)])
         self._soon()
+
+    # ---- the node that is selected, by itself and as a part of the selection
+
+    @traitlets.validate("node")
+    def _within(self, proposal: Any) -> int | None:
+        """A node of the step that is shown, where that is known."""
+        node, trace = proposal["value"], self.trace or self._growing
+        if node is None or trace is None or not trace.steps:
+            return node
+        last = most_nodes(trace.steps[self.step])
+        if not 0 <= node <= last:
+            raise traitlets.TraitError(f"node = {node}: the step that is shown has nodes 0 (the root) to {last}.")
+        return int(node)
+
+    @traitlets.observe("node")
+    def _point(self, change: Any) -> None:
+        """A node was named: it is what is selected."""
+        if change["new"] is not None:
+            self.selection = {"step": self._at(), "node": change["new"]}
+        elif (self.selection or {}).get("step") == self._at():
+            self.set_trait("selection", None)
+
+    @traitlets.observe("selection", "step")
+    def _follow(self, change: Any) -> None:
+        """A node was clicked, or another step is shown."""
+        chosen = self.selection or {}
+        self.node = chosen.get("node") if chosen.get("step") == self._at() else None
+
+    def _at(self) -> int:
+        """The step that is shown; the newest while none was chosen."""
+        trace = self.trace or self._growing
+        return self.step if self.step >= 0 or trace is None else len(trace.steps) - 1
 
     # ---- what can be done with what is shown
 

@@ -134,6 +134,27 @@ def test_selection_explains_the_node_that_was_clicked() -> None:
     assert made.explain().status in ("bonus", "resample")
 
 
+def test_node_and_selection_are_one_thing_in_two_forms() -> None:
+    scope = show("first-rejection", 3)
+    nodes: list[Any] = []
+    scope.observe(lambda change: nodes.append(change["new"]), "node")
+    scope.selection = {"step": 3, "node": 2}  # a click
+    assert scope.node == 2
+    scope.node = 1
+    assert scope.selection == {"step": 3, "node": 1} and "node 0" in scope.explain().where
+    scope.step = 4
+    assert scope.node is None and scope.selection == {"step": 3, "node": 1}, "what was selected stays with its step"
+    scope.step = 3
+    scope.node = None
+    assert scope.selection is None and nodes == [2, 1, None, 1, None]
+    drafted = open_trace("first-rejection").steps[3].drafted
+    with pytest.raises(TraitError, match=rf"node = 99: the step that is shown has nodes 0 \(the root\) to {drafted + 1}"):
+        scope.node = 99
+    newest = show("jacobi")
+    newest.step, newest.node = -1, 0
+    assert newest.selection == {"step": 24, "node": 0}
+
+
 def test_hostile_tokens_stay_data_in_the_traits() -> None:
     made = show(run("chain", hostile=True, count=40))
     back = json.loads(json.dumps(made.messages))
