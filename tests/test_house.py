@@ -33,7 +33,7 @@ FLOORS = (
     "engine.start",
     *("engine.replay", "engine.bench"),
     *("engine.methods", "engine"),
-    *("lab.words", "lab.cost", "lab.decision", "lab.wire", "lab.cache", "lab.figures", "lab.views", "lab.reports"),
+    *("lab.words", "lab.cost", "lab.cache", "lab.decision", "lab.wire", "lab.figures", "lab.views", "lab.reports"),
     *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),
     *("app.limits", "app.places", "app.refusal", "app.parser", "app.http", "app.runs", "app.routes", "app.page"),
     *("app.server", "app.commands", "app.cli", "app"),

@@ -23,6 +23,7 @@ class CachePolicy(Component):
 
     does:     what becomes of entries: some leave ("evict"), become one ("merge"), are stored in fewer bits ("pack"), or are
               held and not read by every pass ("select"); nothing: all stay as they are
+    goes:     a sentence: which entries leave, and when, as views and explanations say it
     columns:  name -> value for a new entry; float32 statistics that travel with the entries
     column:   the one of them that records and views show;  weighs: what it adds up, as people call it
     raw_keys: keys are stored unrotated and get their place in the cache as position
@@ -32,6 +33,7 @@ class CachePolicy(Component):
 
     kind = "policy"
     does: ClassVar[frozenset[Deed]] = frozenset({"evict"})
+    goes: ClassVar[str] = ""
     columns: ClassVar[dict[str, float]] = {}
     column: ClassVar[str] = ""
     weighs: ClassVar[str] = ""
@@ -60,7 +62,8 @@ class CachePolicy(Component):
 
     def says(self) -> dict[str, Any]:
         zones = [zone.record() for zone in self.zones]
-        return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else ""}
+        goes = {"goes": self.goes} if self.goes else {}
+        return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else "", **goes}
 
     def begin(self, spec: ModelSpec, prompt: int) -> None:
         """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
@@ -88,6 +91,8 @@ class Scored(CachePolicy):
     as many. Zones that are "first" or "newest" never do; of entries with equal scores the lower position stays. Eviction
     follows the commit, so under tree verification a score knows accepted nodes alone.
     """
+
+    goes = "Over its budget each KV head gives up the entries that are worth least; what is protected never leaves."
 
     def score(self, store: LayerStore) -> Tensor:
         """What the committed entries of a layer are worth: float [B, H_kv, n], by slot (`store.positions` says which)."""

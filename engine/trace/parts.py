@@ -11,6 +11,7 @@ from .events import Header
 
 PLACES = ("first", "chosen", "newest")
 MOST_ZONES, LONGEST, MOST = 8, 64, 1 << 40  # zones of a policy, characters of a word, entries: what a view draws
+SENTENCE = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     usual:    it is the one that a method has where nothing is chosen
     uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
-    does, column: of a policy;  changes: of a strategy or rule: why the text may differ from the target's
+    does, column: of a policy;  goes: which of its entries leave, and when, as a sentence
+    changes: of a strategy or rule: why the text may differ from the target's
     """
     older = _older(header, kind)
     whole = header.parts.get(kind, older)
@@ -68,6 +70,10 @@ def _is_word(x: Any) -> bool:
     return type(x) is str and len(x) <= LONGEST
 
 
+def _is_sentence(x: Any) -> bool:
+    return type(x) is str and len(x) <= SENTENCE
+
+
 def _are_words(x: Any) -> bool:
     return type(x) is list and len(x) <= MOST_ZONES and all(map(_is_word, x))
 
@@ -92,6 +98,7 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     "heat": _is_heat,
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column", "changes"), _is_word),
+    "goes": _is_sentence,
 }
 
 _LATER = ("heat", "cuts")  # words that came after the first ones: a header that lacks them is read by the table
@@ -115,12 +122,23 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "acceptance": {"lossless": {"usual": True}},
     "policy": {
         "keep_all": {"usual": True, "does": []},
-        "window": {"does": ["evict"], "zones": [("window", "newest", "size")]},
-        "streaming_llm": {"does": ["evict"], "zones": [("sinks", "first", "sinks"), ("window", "newest", "recent")]},
+        "window": {
+            "does": ["evict"],
+            "zones": [("window", "newest", "size")],
+            "goes": "Once more entries than the window are held the oldest leave, in all layers and KV heads alike.",
+        },
+        "streaming_llm": {
+            "does": ["evict"],
+            "zones": [("sinks", "first", "sinks"), ("window", "newest", "recent")],
+            "goes": "Once more than sinks and window are held the oldest behind "
+            "the sinks leave, in all layers and KV heads alike.",
+        },
         "h2o": {
             "does": ["evict"],
             "zones": [("heavy hitters", "chosen", "heavy"), ("recent", "newest", "recent")],
             "column": "attention",
+            "goes": "Over its budget each KV head gives up the entries that drew "
+            "the least attention so far; the newest never leave.",
         },
     },
     "depth": {"all_layers": {"usual": True, "exact": True}},

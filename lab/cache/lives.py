@@ -229,12 +229,18 @@ class Lives:
         return {"every": [every], "step": at, **columns, "evicted": lost}
 
 
-def portions(mass: np.ndarray) -> np.ndarray:
-    """float [rows, n]: of the attention that what a row holds has drawn, the part that fell on each entry.
+def shares_of(mass: np.ndarray) -> np.ndarray:
+    """float [rows, n]: the share of the layer's largest that each entry of a layer and KV head has.
 
     mass: uint8 [layers, heads, n] as recorded: 0 where evicted, else 1 + 254 sqrt(share of the largest of the layer)
     """
-    worth = (np.maximum(mass.reshape(mass.shape[0] * mass.shape[1], -1).astype(np.float64) - 1, 0) / 254) ** 2
+    return (np.maximum(mass.reshape(mass.shape[0] * mass.shape[1], -1).astype(np.float64) - 1, 0) / 254) ** 2
+
+
+def portions(mass: np.ndarray) -> np.ndarray:
+    """float [rows, n]: of the attention that what a row holds has drawn, the part that fell on each entry; mass as for
+    `shares_of`."""
+    worth = shares_of(mass)
     return worth / np.maximum(worth.sum(1, keepdims=True), 1e-30)
 
 

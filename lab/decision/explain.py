@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from decodescope.engine.core.arguments import whole
+from decodescope.engine.core.arguments import choice, whole
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace import TraceError
 from decodescope.engine.trace.given import trace_of
 
 from .arithmetic import Case
+from .block import block
 from .card import Card
+from .evictions import eviction
+from .exits import leaving
 from .explanation import Explanation
 
 __all__ = ["Explanation", "decisions", "explain"]
 
+WHATS: dict[str, Callable[..., Explanation]] = {"exit": leaving, "eviction": eviction, "step": block}
 
-def explain(given: Any, step: int, node: int | None = None) -> Card:
+
+def explain(
+    given: Any,
+    step: int,
+    node: int | None = None,
+    what: str | None = None,
+    *,
+    position: int | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> Card:
     """Why `node` of `step` was kept or refused; without a node, where the target's own token came from.
 
+    what: of the step something else: "exit", why its last pass left where it did; "eviction", why the entry of `position` in
+    `layer` and KV `head` left the target's cache, or is still there after the step (what is not named: the first that left in
+    it); "step", what became of its block or draft as a whole, and what the parts told of it
     given: a trace, what `run` returned, or a path. Nodes are numbered as in the trace: 0 is the first drafted one. Raises
-    TraceError where there is nothing to explain, ParamError where step or node is no whole number.
+    TraceError where there is nothing to explain, ParamError where a number is no whole number, or where `what` is no such word
+    or does not go with the rest.
     """
     trace, step = trace_of(given), whole(step, "step")
     node = None if node is None else whole(node, "node")
     if not 0 <= step < len(trace.steps):
         raise TraceError(f"There is no step {step}: the trace has {len(trace.steps)}, counted from 0.")
-    case = Case(trace, trace.steps[step])
-    return Card(**vars(case.extra() if node is None else case.node(node)))
+    record = trace.steps[step]
+    if what != "eviction" and (position, layer, head) != (None, None, None):
+        raise ParamError('position, layer and head name an entry of the cache: give what="eviction" with them.')
+    if what is None:
+        case = Case(trace, record)
+        return Card(**vars(case.extra() if node is None else case.node(node)))
+    if node is not None:
+        raise ParamError(f"node = {node}: {what!r} is told of a whole step; leave node or what out.")
+    entry = dict(position=position, layer=layer, head=head) if what == "eviction" else {}
+    return Card(**vars(WHATS[choice(what, "what", tuple(WHATS))](trace, record, **entry)))
 
 
 def decisions(given: Any, ok: bool | None = None) -> Iterator[tuple[int, int]]:

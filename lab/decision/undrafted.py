@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
+from decodescope.lab.words.numbers import said
 from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
@@ -15,12 +16,21 @@ def iteration(trace: Trace, step: Step) -> Explanation:
     texts = [shown_id(token, trace.pieces) for token in it.tokens]
     where = f"{len(texts)} tokens from position {it.start}"
     explained = Explanation("target", "One pass over a block", texts[0], where, "fixed point")
-    was = [shown_id(token, trace.pieces) for token in it.before or []]
     explained.lines.append(Line("All tokens of the block were guessed, and one pass says what the target puts at each place."))
-    if was:
-        explained.lines.append(Line("Before and after:", (" ".join(was), " ".join(texts))))
     words = "A token is final when everything before it is: then the target has read what it would have read anyway."
-    explained.lines.append(Line(words, (f"{it.fixed} of {len(texts)} are final after this pass",)))
+    counted = f"{it.fixed} of {len(texts)} are final after this pass"
+    if it.before is not None and len(it.before) == len(it.tokens):
+        was = [shown_id(token, trace.pieces) for token in it.before]
+        places = zip(was, texts, strict=True)
+        rows = [f"place {k}:  guess {said(a)}, the target's choice {said(b)}" for k, (a, b) in enumerate(places, 1)]
+        explained.lines.append(Line("Before and after:", tuple(rows)))
+        right = next((k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(texts))
+        explained.agrees = it.fixed == min(right + 1, len(texts)) and step.emitted == it.tokens[: len(step.emitted)]
+        if right < len(texts):
+            words += f" The first {right} guesses are the target's choice, and place {right + 1} was read behind them alone."
+    explained.lines.append(Line(words, (counted,)))
+    if it.fixed < len(texts):
+        explained.lines.append(Line(f"The other {len(texts) - it.fixed} choices are the guesses of the next pass."))
     explained.test = f"{it.fixed} of {len(texts)} final"
     return explained
 

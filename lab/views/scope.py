@@ -14,8 +14,8 @@ import traitlets
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import End, Header, Prefill, Record, Step, Trace
 from decodescope.lab.decision.explain import Explanation, explain
-from decodescope.lab.wire.messages import messages
-from decodescope.lab.wire.wire import Wire, drafted, encode, end_message, most_nodes
+from decodescope.lab.wire.messages import messages, most_nodes
+from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
 
 from .bundle import WEB, bundle
 from .export import Frozen, export_html

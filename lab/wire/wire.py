@@ -368,15 +368,6 @@ def drafted(step: Step, node: int) -> int | None:
     return node - 1 if 1 <= node <= count else None
 
 
-def most_nodes(step: Step) -> int:
-    """The highest number that a view gives to a node of a step: those of its draft, the target's own token behind them, else
-    the tokens of its block or its hypotheses."""
-    drafted = 0 if step.draft is None else len(step.draft.tokens)
-    block = step.iteration.tokens if step.iteration is not None else []
-    beams = step.beams.tokens if step.beams is not None else []
-    return max(drafted + (step.extra is not None), len(block), len(beams), len(step.emitted))
-
-
 def end_message(end: End) -> dict[str, Any]:
     """Why a run ended, for a view."""
     return {

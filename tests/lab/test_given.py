@@ -20,6 +20,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "compare": lambda x: str(lab.compare(x, x)),
     "explain": lambda x: str(lab.explain(x, *next(iter(lab.decisions(x))))),
     "decisions": lambda x: list(lab.decisions(x)),
+    "figure": lambda x: lab.figure(x, "steps").to_json(),
     "report": lambda x: str(lab.report(x)),
     "report of several": lambda x: str(lab.report([x, x])),
     "frame": lambda x: lab.frame(x, "decisions").to_dict(),

@@ -28,6 +28,7 @@ class H2O(Scored):
     needs = Needs(attention="columns")
     columns = {"mass": 0.0}  # noqa: RUF012 # a constant of the class
     column, weighs = "mass", "attention"
+    goes = "Over its budget each KV head gives up the entries that drew the least attention so far; the newest never leave."
 
     heavy: int = param(64, low=0, high=MOST, unit="entries", help="entries kept for their attention mass")
     recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case")

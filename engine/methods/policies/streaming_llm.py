@@ -21,6 +21,7 @@ class StreamingLLM(CachePolicy):
 
     title = "StreamingLLM"
     source = "Xiao et al. 2024, arXiv:2309.17453, section 3.2"
+    goes = "Once more than sinks and window are held the oldest behind the sinks leave, in all layers and KV heads alike."
     raw_keys = True
     bounded = True
 

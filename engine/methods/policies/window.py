@@ -20,6 +20,8 @@ class Window(CachePolicy):
     title = "Window"
     source = "Beltagy et al. 2020, arXiv:2004.05150 (sliding window); the baseline of arXiv:2309.17453"
 
+    goes = "Once more entries than the window are held the oldest leave, in all layers and KV heads alike."
+
     size: int = param(256, low=1, high=MOST, unit="entries", help="newest entries kept")
     share: float = share()
 

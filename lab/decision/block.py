@@ -1,0 +1,86 @@
+"""Block: what became of the block of a step, or of its draft as a whole, and what its parts told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.tree import height
+from decodescope.engine.trace import Step, Trace, TraceError
+from decodescope.engine.trace.notes import singles, told
+from decodescope.lab.words.numbers import f, said
+from decodescope.lab.words.tokens import shown_id
+
+from .explanation import Explanation, Line
+from .undrafted import beams, iteration
+
+FATES = {  # whether a tested node is in the path, and whether its own test was passed
+    (True, True): "accepted",
+    (True, False): "accepted, though its own test failed",
+    (False, True): "its test was passed, it is not in the text",
+    (False, False): "rejected",
+}
+MOST = 12  # tokens, or values of a note, that are written out
+
+
+def block(trace: Trace, step: Step) -> Explanation:
+    """What the block of a step did: that of a fixed-point method, the hypotheses of a search, or the draft as a whole. Raises
+    TraceError where the step holds none of them."""
+    if step.iteration is not None:
+        return iteration(trace, step)
+    if step.beams is not None:
+        return beams(trace, step)
+    draft = step.draft
+    if draft is None or not draft.tokens:
+        raise TraceError(f"Step {step.step} holds no block: nothing was drafted in it, or its draft was not recorded.")
+    path, high = step.path or [], height(draft.parents)
+    status = "accept" if path else "reject"
+    title = f"{step.accepted} of {step.drafted} accepted"
+    chain = high == len(draft.tokens)
+    shape = "a chain" if chain else f"a tree, {high} deep"
+    rule = " ".join(str((trace.header.method.get(kind) or {}).get("name", "")) for kind in ("strategy", "acceptance"))
+    why = Explanation(status, title, _texts(trace, [draft.tokens[n] for n in path]), shape, rule.replace("_", " "))
+    words = f"{len(draft.tokens)} tokens were drafted as {shape}, and one pass of the target read them all."
+    why.lines.append(Line(words, (_texts(trace, draft.tokens),) if chain else ()))
+    trials = step.trials
+    if trials is not None:
+        tested = [
+            f"{said(shown_id(draft.tokens[n], trace.pieces))} (node {n}): {FATES[n in path, ok]}"
+            for n, ok in zip(trials.node[:MOST], trials.ok, strict=False)
+        ]
+        more = f"{len(trials.node) - MOST} more tests are not listed"
+        why.lines.append(Line(f"{len(trials.node)} were tested:", (*tested, *([more] if len(trials.node) > MOST else []))))
+    if step.extra is not None:
+        own = said(shown_id(step.extra.token, trace.pieces))
+        why.lines.append(Line(f"After them the target's own token {own} was added, so the step wrote {len(step.emitted)}."))
+    else:
+        why.lines.append(Line(f"No token of the target's own was added; the step wrote {len(step.emitted)}."))
+    why.agrees = step.accepted == len(path) and [draft.tokens[n] for n in path] == step.emitted[: len(path)]
+    why.lines += _notes(trace, step)
+    return why
+
+
+def _notes(trace: Trace, step: Step) -> list[Line]:
+    """What the parts told of the step, in their own words."""
+    nodes, lines = len(step.draft.tokens) if step.draft is not None else 0, []
+    for part, values in told(trace.header, step).items():
+        notes = (trace.header.tells or {})[part]
+        sums = tuple(_note(notes[name], value, nodes) for name, value in values.items())
+        lines.append(Line(f"What the {part} told of this step:", sums))
+    return lines
+
+
+def _note(note: Note, value: Any, nodes: int) -> str:
+    listed = [_value(one) for _, one in singles(note, value, nodes)]
+    more = ", ..." if len(listed) > MOST else ""
+    what = f"   ({note.what})" if note.what else ""
+    return f"{note.word}: {', '.join(listed[:MOST])}{more}{' ' + note.unit if note.unit else ''}{what}"
+
+
+def _value(x: Any) -> str:
+    return f(x) if isinstance(x, float) else str(x)
+
+
+def _texts(trace: Trace, tokens: list[int]) -> str:
+    more = " ..." if len(tokens) > MOST else ""
+    return " ".join(shown_id(token, trace.pieces) for token in tokens[:MOST]) + more

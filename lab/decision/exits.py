@@ -1,0 +1,48 @@
+"""Exits told: why a pass of the target left where it did, its tests against their bound."""
+
+from __future__ import annotations
+
+from decodescope.engine.trace import Step, Trace, TraceError
+from decodescope.engine.trace.events import Exit
+from decodescope.lab.words.numbers import f
+from decodescope.lab.words.tokens import shown_id
+
+from .explanation import Explanation, Line
+
+
+def leaving(trace: Trace, step: Step) -> Explanation:
+    """The last pass of a step that asked whether to leave early. Raises TraceError where none did."""
+    if not step.exits:
+        raise TraceError(f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule.")
+    left, layers = step.exits[-1], int(trace.header.model.get("n_layers", 0))
+    whole = left.depth >= layers
+    token = shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
+    title = f"All {layers} layers ran" if whole else f"Left after {left.depth} of {layers} layers"
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left))
+    tests = [x for x in left.tests if len(x) == 3]
+    words = "In front of a layer the pass asks how sure the target already is, and leaves at the first bound that is reached."
+    why.lines.append(Line(words, tuple(_test(*one) for one in tests)))
+    if not tests:
+        why.lines.append(Line("No layer of this pass was asked: it had nothing to compare with, or no layer was due."))
+    else:
+        layer, sure, bound = tests[-1]
+        why.numbers = [("how sure", "c", sure), ("bound", "b", bound)]
+        why.test = f"c {'≥' if sure >= bound else '<'} b:  {f(sure)} and {f(bound)}"
+        stops = [int(at) for at, c, b in tests if c >= b]
+        why.agrees = stops == ([] if whole else [left.depth]) and int(layer) <= left.depth
+    if whole:
+        why.lines.append(Line("No test was passed, so the token is the one that the whole model chooses."))
+    else:
+        words = f"The {layers - left.depth} layers above did not run; their keys and values come from the state at the exit."
+        why.lines.append(Line(words + " The whole model might have chosen another token."))
+    return why
+
+
+def _rule(trace: Trace, left: Exit) -> str:
+    name = (trace.header.method.get("depth") or {}).get("name", "")
+    return " ".join(x.replace("_", " ") for x in (str(name), left.criterion) if x)
+
+
+def _test(layer: float, sure: float, bound: float) -> str:
+    sign, end = ("≥", "it leaves") if sure >= bound else ("<", "it goes on")
+    return f"before layer {int(layer)}:  c = {f(sure)} {sign} {f(bound)} = b   {end}"

@@ -1,0 +1,135 @@
+"""Explained exits, evictions and blocks, on the shipped examples: their numbers are the recorded ones and derive again."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decodescope.engine.core.component import declared, registry
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.trace import Trace, TraceError
+from decodescope.lab import explain, open_trace
+from decodescope.lab.cache.lives import Lives
+
+from .runs import known
+
+
+def forgeable(trace: Trace) -> Trace:
+    """The same with its records in memory."""
+    return Trace([copy.deepcopy(record) for record in trace.records()])
+
+
+def test_an_exit_is_told_by_its_tests_against_their_bound() -> None:
+    trace, early, whole = open_trace("early-exit"), 0, 0
+    for step in trace.steps:
+        assert step.exits
+        why, left = explain(trace, step.step, what="exit"), step.exits[-1]
+        assert why.agrees and why.numbers == [("how sure", "c", left.tests[-1][1]), ("bound", "b", left.tests[-1][2])]
+        assert len(why.lines[0].sums) == len(left.tests)
+        early += f"Left after {left.depth} of 8" in why.title
+        whole += why.title == "All 8 layers ran"
+    assert early > 20 and whole and early + whole == len(trace.steps)
+    forged = forgeable(trace)
+    step = forged.steps[0]
+    step.exits[-1].tests[0][1] = 0.9  # type: ignore[index]
+    assert explain(forged, 0, what="exit").agrees is False, "it should have left at the first test"
+
+
+def test_an_eviction_is_told_by_the_policy_s_own_words_and_the_recorded_scores() -> None:
+    trace, below = open_trace("h2o"), 0
+    lives = Lives.of(trace)
+    steps = [step for step in trace.steps if any(c.evicted_count for c in step.cache)]
+    for step in steps:
+        change = next(c for c in step.cache if c.lane == "target")
+        assert change.evicted is not None
+        layer, head, position = (int(x) for x in change.evicted[0])
+        why = explain(trace, step.step, what="eviction", position=position, layer=layer, head=head)
+        assert why.title == "Evicted" and why.where.startswith(f"position {position}, layer {layer}, KV head {head}")
+        assert why.lines[0].words.startswith(registry("policy")["h2o"].goes) and "12 recent" in why.lines[0].sums  # type: ignore[attr-defined]
+        (_, _, score), (_, _, cut) = why.numbers
+        assert score is not None and cut is not None and score <= cut + 0.01, "shades are coarse"
+        below += score < cut
+        assert lives.left(step.step)[layer * lives.heads + head, position] == step.step
+    assert len(steps) > 30 and below > 20
+    first = explain(trace, steps[3].step, what="eviction")
+    assert explain(trace, steps[3].step + 5, what="eviction", position=int(first.where.split()[1].strip(",")), layer=0, head=0)
+    later = explain(trace, len(trace.steps) - 1, what="eviction", position=len(lives.tokens) - 2)
+    assert later.title == "Held" and "newest" in later.lines[1].words
+    forged = forgeable(trace)
+    last = forged.steps[-1]
+    change = next(c for c in last.cache if c.evicted is not None)
+    change.evicted = np.array([[0, 0, last.n - 1]], "<i4")
+    assert explain(forged, last.step, what="eviction").agrees is False, "the newest entries are protected"
+
+
+def test_an_eviction_by_age_is_told_and_derives() -> None:
+    trace = windowed()
+    step = next(step.step for step in trace.steps if any(c.evicted_count for c in step.cache))
+    why = explain(trace, step, what="eviction")
+    assert why.agrees and "oldest" in why.lines[0].words and not why.numbers
+    assert explain(known("plain"), 2, what="eviction", position=0).lines[0].words == "This policy keeps every entry."
+
+
+def windowed() -> Trace:
+    """A run of a toy whose cache is a window of four entries."""
+    import toys
+
+    trace = toys.decode(toys.method(policy=("window", {"size": 4})), count=12).sink
+    assert isinstance(trace, Trace)
+    return trace
+
+
+def test_every_policy_that_evicts_says_which_entries_leave() -> None:
+    for name, policy in registry("policy").items():
+        part = policy()
+        assert bool(part.goes) == bool(part.does), name  # type: ignore[attr-defined]
+
+
+def test_a_block_of_a_fixed_point_is_told_place_by_place() -> None:
+    trace, several = open_trace("jacobi"), 0
+    for step in trace.steps:
+        it, why = step.iteration, explain(trace, step.step, what="step")
+        assert it is not None and why.agrees and why.test == f"{it.fixed} of {len(it.tokens)} final"
+        assert len(why.lines[1].sums) == len(it.tokens)
+        several += it.fixed > 1
+    assert several > 2, "the test needs passes that settle several tokens"
+    forged = forgeable(trace)
+    forged.steps[2].iteration.fixed += 1  # type: ignore[union-attr]
+    assert explain(forged, 2, what="step").agrees is False
+
+
+@pytest.mark.parametrize("name", ["block", "first-rejection", "eagle"])
+def test_a_draft_is_told_as_a_whole(name: str) -> None:
+    trace = open_trace(name)
+    steps = [step for step in trace.steps if step.drafted]
+    for step in steps:
+        why = explain(trace, step.step, what="step")
+        assert why.agrees and why.title == f"{step.accepted} of {step.drafted} accepted"
+    texts = [str(explain(trace, step.step, what="step")) for step in steps]
+    repaired = [text for text in texts if "its own test failed" in text]
+    assert bool(repaired) == (name == "block"), "a later success repairs a failure in block verification alone"
+
+
+def test_what_parts_told_of_a_step_stands_with_its_block() -> None:
+    trace = open_trace("adaptive")
+    assert "told of this step" not in str(explain(trace, 1, what="step"))
+    trace.header = replace(trace.header, tells=declared(trace.header.method))
+    said = str(explain(trace, 1, what="step"))
+    assert "What the schedule told of this step:" in said
+
+
+def test_a_wrong_question_is_refused_in_one_sentence() -> None:
+    for more, why in (
+        ({"what": "exits"}, "Choose one of exit, eviction, step"),
+        ({"position": 3}, 'give what="eviction"'),
+        ({"node": 1, "what": "exit"}, "leave node or what out"),
+        ({"what": "eviction", "layer": 8}, "layer = 8: must be a whole number from 0 to 7"),
+    ):
+        with pytest.raises(ParamError, match=why):
+            explain("h2o", 20, **more)  # type: ignore[arg-type]
+    for what, why in (("exit", "asked whether to leave"), ("eviction", "none has by then"), ("step", "holds no block")):
+        with pytest.raises(TraceError, match=why):
+            explain("h2o", 3, what=what)
