@@ -6,7 +6,8 @@ import { grouped, milli, plural } from "./numbers.js";
 import { transport } from "./time.js";
 
 const PACE = 120; // ms between two drawings of the lanes while steps come
-const LISTED = 400; // steps of a run in the table, half of them before the one that is shown
+// steps of a run in the table, half of them before the one that is shown
+const LISTED = 400;
 const LISTS = ["run", "step", "start", "draft", "verify", "whole step", "tokens by its end"];
 
 /** place: of the runs; moves: what `transport` is given; seek and follow as of the pair; seekTime(which, seconds);

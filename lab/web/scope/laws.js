@@ -1,7 +1,8 @@
 /* The laws at a place, and what earlier refusals left of the target's. */
 import { nodesOf } from "./store.js";
 
-const SURE = 1e-4; // laws are recorded in single precision: a smaller sum is rounding
+// laws are recorded in single precision: a smaller sum is rounding
+const SURE = 1e-4;
 /** The laws at a place, after the trials in `refused` took their share: rows with the rest as the last one, so that p
  *  and left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null
  *  where it cannot be told. */

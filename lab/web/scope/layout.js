@@ -96,7 +96,8 @@ export function layStanding(nodes, { width, measure, pitch = 26, indent = 18 }) 
   const widest = Math.max(...items.map((item) => item.column)),
     each = Math.min(indent, (0.45 * width) / Math.max(1, widest));
   for (const item of items) {
-    item.x = 13 + item.column * each; // the ring of a selected root stays inside
+    // the ring of a selected root stays inside
+    item.x = 13 + item.column * each;
     item.end = item.x + GAP_TEXT + item.w + 6;
   }
   return { kind: "standing", items, edges, width: Math.max(...items.map((item) => item.end)),

@@ -43,7 +43,8 @@ function fill(root, context, chosen, outcome) {
   if (chosen.includes("time")) add(timeView(context));
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));
-  parts.reverse(); // canvases first: one that asks for its font waits for the style of all that changed before
+  // canvases first: one that asks for its font waits for the style of all that changed before
+  parts.reverse();
   return { parts, tree, card };
 }
 

@@ -5,8 +5,10 @@ import { drafts, draws, statusWord } from "./marks.js";
 import { grouped } from "./numbers.js";
 import { running, spoken } from "./tokens.js";
 
-const WINDOW = 2000; // tokens shown at once, besides the prompt's
-const CURSIVE = /[\u0600-\u0DFF]/; // scripts whose letters change with their neighbours, also across tokens
+// tokens shown at once, besides the prompt's
+const WINDOW = 2000;
+// scripts whose letters change with their neighbours, also across tokens
+const CURSIVE = /[\u0600-\u0DFF]/;
 
 /** Puts a text into a token's element, in place of what stands there. */
 function write(span, text) {

@@ -12,10 +12,12 @@ import { chainOf } from "./store.js";
 import { termed } from "./terms.js";
 import { spoken } from "./tokens.js";
 
-const LARGE = 40; // nodes above which a tree is a picture at first
+// nodes above which a tree is a picture at first
+const LARGE = 40;
 // what was decided lies over what was not
 const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
-const STILL = 200; // ms for which a step must stand until its nodes become elements
+// ms for which a step must stand until its nodes become elements
+const STILL = 200;
 
 /** What a view of one tried node says under its label. */
 function under(node, telling) {
@@ -105,7 +107,8 @@ export function treeView(context) {
   });
   let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0,
     settled = 0;
-  let parted = false; // a node had the focus when the tree was hidden; its box has it until there are nodes again
+  // a node had the focus when the tree was hidden; its box has it until there are nodes again
+  let parted = false;
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" })
     .observe(element);
 

@@ -1,7 +1,8 @@
 /* Zoom: the stretch of an axis that is shown. Wheel, drag, pinch, keys and buttons change it. */
 import { button, h, set } from "./elements.js";
 
-const NEARER = 0.5, ALONG = 0.25; // of what is shown: by a key or a button
+// of what is shown: by a key or a button
+const NEARER = 0.5, ALONG = 0.25;
 const CLICK = 4; // px that a pointer may move in a click
 const HELP = "zoom: + and −, or the wheel with Ctrl; along: arrows, or drag; 0: all";
 
