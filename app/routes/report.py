@@ -109,12 +109,13 @@ def _opened(channels: list[Channel]) -> Iterator[Trace]:
 def told(report: Report) -> dict[str, Any]:
     """The report as the page draws it: sentences, tables of words with bars, and the rejections one by one."""
     from decodescope.lab.reports.tables import headline, tables
+    from decodescope.lab.words.tokens import shown
 
     return {
         "lead": headline(report),
         "tables": [asdict(x) for x in tables(report)],
         "notes": report.notes,
         "begins": report.begins,
-        "deaths": [asdict(x) for x in report.deaths],
+        "deaths": [{**asdict(x), "before": shown(x.before, 80)} for x in report.deaths],
         "died": report.fates["refused"],
     }

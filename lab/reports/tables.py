@@ -18,7 +18,7 @@ FEW = 20  # tests below which a share is marked as one of few
 class Table:
     """title, a sentence that says how to read it, column heads and rows. bars: per row a share from 0 to 1 that is drawn
     beside it, None: no bar; empty: the table has none;  below: sentences that stand under it
-    where: per row the fields of the deaths that it counts, as text; empty: its rows count none"""
+    where: per row the fields of the deaths that it counts, as text; {}: it counts all, None: none; empty: no row counts any"""
 
     title: str
     about: str
@@ -26,7 +26,7 @@ class Table:
     rows: Sequence[tuple[str, ...]]
     bars: Sequence[float | None] = ()
     below: Sequence[str] = ()
-    where: Sequence[Mapping[str, str]] = ()
+    where: Sequence[Mapping[str, str] | None] = ()
 
 
 def headline(report: Report) -> list[str]:
@@ -65,7 +65,8 @@ def _fates(report: Report) -> Table:
     }
     rows = [(words[x], str(n), percent(n / report.steps)) for x, n in report.fates.items() if n]
     bars = [n / report.steps for n in report.fates.values() if n]
-    return Table("What became of the drafts", "", ("draft of a step", "steps", "share"), rows, bars)
+    where: list[Mapping[str, str] | None] = [{} if x == "refused" else None for x, n in report.fates.items() if n]
+    return Table("What became of the drafts", "", ("draft of a step", "steps", "share"), rows, bars, where=where)
 
 
 def _depths(report: Report) -> Table:
@@ -115,7 +116,8 @@ def _bins(report: Report) -> Table:
         for x in report.bins
     ]
     head = ("q", "guesses", "mean q", "mean p", "accepted", "share")
-    return Table("What the draft believed", about, head, rows, [x.share for x in report.bins])
+    where = [{"believed": x.label} for x in report.bins]
+    return Table("What the draft believed", about, head, rows, [x.share for x in report.bins], where=where)
 
 
 def _confusions(report: Report) -> Table:

@@ -222,8 +222,9 @@ class Tally:
         if len(self.deaths) < LISTED:
             kind, law = _kind(trace, first.token, before), place.law
             entropy = "" if law is None else self.entropy[bisect_right(ENTROPY, law.entropy)].label
+            believed = "" if first.q is None else self.bins[min(int(first.q * BINS), BINS - 1)].label
             where = (self.runs, step.step, first.node, place.depth)
-            self.deaths.append(Death(*where, kind, entropy, *pair, before[-SHOWN:], first.p, first.q))
+            self.deaths.append(Death(*where, kind, entropy, believed, *pair, before[-SHOWN:], first.p, first.q))
         if first.token == came:
             self.again += 1
             return

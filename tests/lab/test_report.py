@@ -146,13 +146,17 @@ def test_every_rejection_is_listed_with_its_place_and_rows_find_those_that_they_
     assert [(x.p, x.q) for x in made.deaths][:2] == [(0.25, 0.25), (0.25, 0.95)] and made.begins == ["the", "the"]
     assert len(made.deaths) == made.fates["refused"] == len(made.record()["deaths"])
     for table in tables(made):
-        for row, fields in zip(table.rows, table.where or [{}] * len(table.rows), strict=True):
-            due = [x for x in made.deaths if fields and all(str(vars(x)[k]) == v for k, v in fields.items())]
+        for row, fields in zip(table.rows, table.where or [None] * len(table.rows), strict=True):
+            due = [x for x in made.deaths if fields is not None and all(str(vars(x)[k]) == v for k, v in fields.items())]
             if table.title == "By depth":
                 assert len(due) == int(row[2]) - int(row[3]), "reached and not accepted"
+            if table.title == "What the draft believed":
+                assert len(due) == int(row[1]) - int(row[4]), "guesses of chains that were not accepted"
+            if table.title == "What became of the drafts":
+                assert len(due) == int(row[1]) * ("rejected" in row[0]), "all of them, in one row"
             if table.title == "Taken for another":
                 assert len(due) == int(row[2]) and (f"{due[0].run + 1}, {due[0].step}") == row[4]
-    assert sum(bool(x.where) for x in tables(made)) >= 3
+    assert sum(bool(x.where) for x in tables(made)) >= 5
 
 
 def test_rejections_behind_the_limit_are_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:

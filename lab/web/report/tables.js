@@ -1,6 +1,6 @@
 /* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger
  * there. */
-import { button, h, plural, s, termed } from "../scope.js";
+import { button, h, plural, prob, s, termed } from "../scope.js";
 import { fragment } from "../address.js";
 
 const WIDE = 140, HIGH = 10; // px of a bar
@@ -26,7 +26,7 @@ const place = (death, runs) =>
 /** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where, words):
  *  list those that a row counts. */
 export function table({ title, about, head, rows, bars, below, where = [] }, deaths = [], runs = [], show = null) {
-  const under = where.map((one) => deaths.filter((death) => meets(death, one)));
+  const under = where.map((one) => deaths.filter((death) => one && meets(death, one)));
   const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : [])];
   const cell = (row, i, word, k) => {
     const first = head[k] === PLACE && under[i]?.[0];
@@ -51,7 +51,6 @@ export function table({ title, about, head, rows, bars, below, where = [] }, dea
 export function rejections({ deaths, died, begins }, runs) {
   let where = {}, words = "", many = SHOWN;
   const about = h("p", { class: "quiet", role: "status" }), rows = h("tbody");
-  const chance = (value) => (value === null ? "–" : value.toFixed(3));
   const all = button("Show all", () => show({}, ""), { class: "ds-button small" }),
     more = button("Show more", () => ((many += SHOWN), draw()), { class: "ds-button small" });
   const line = (death) =>
@@ -61,7 +60,7 @@ export function rejections({ deaths, died, begins }, runs) {
           `${death.run + 1}, ${death.step}`)),
       [begins[death.run], String(death.depth), death.kind].map((word) => h("td", null, word)),
       [death.drafted, death.came, `${death.before}|`].map((word) => h("td", { class: "tok" }, word)),
-      [death.p, death.q].map((value) => h("td", null, chance(value))));
+      [death.p, death.q].map((value) => h("td", null, prob(value))));
   const section = h("section", { class: "deaths", tabindex: -1 }, h("h2", null, "Every rejection"), about,
     h("div", { class: "ways" }, all),
     wide("Every rejection",
@@ -76,7 +75,7 @@ export function rejections({ deaths, died, begins }, runs) {
     rows.replaceChildren(...chosen.slice(0, many).map(line));
   }
   function show(chosen, said) {
-    [where, words, many] = [chosen, said, SHOWN];
+    [where, words, many] = [chosen, Object.keys(chosen).length ? said : "", SHOWN];
     draw();
   }
   draw();

@@ -22,6 +22,7 @@ from decodescope.lab import report
 from decodescope.lab.reports.changes import change
 from decodescope.lab.reports.tables import headline, tables
 from decodescope.lab.words.style import percent
+from decodescope.lab.words.tokens import shown
 
 
 def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, client: TestClient) -> None:
@@ -30,6 +31,7 @@ def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, clie
     due = report([open_trace(x.path) for x in channels])
     assert found.status_code == 200 and found.headers["cache-control"] == "no-store"
     assert found.json()["lead"] == headline(due) and due.runs == 2
+    assert [x["before"] for x in found.json()["deaths"]] == [shown(x.before, 80) for x in due.deaths], "white space is seen"
     assert [(x["run"], x["step"], x["node"]) for x in found.json()["deaths"]] == [(x.run, x.step, x.node) for x in due.deaths]
     assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [(x.title, [*map(list, x.rows)]) for x in tables(due)]
     page = client.get("/ds/report.html", params={"runs": channels[0].run})
@@ -186,6 +188,8 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
     deep = [x for x in due.deaths if x.depth == 2 and x.run == 1]
     assert deep and len(due.deaths) > 25, "the test needs a rejection behind the first node, in the second run"
     assert page.locator(".deaths tbody tr").count() == 25 and page.locator(".deaths button:visible").count() == 1
+    page.get_by_role("button", name=f"list {len(due.deaths)} rejections: draft of a step").click()
+    page.wait_for_selector(f".deaths [role=status]:text('{len(due.deaths)} places at which a draft was rejected')")
     page.get_by_role("button", name=re.compile("rejections?: depth 2$")).click()
     page.wait_for_function("document.activeElement.matches('.deaths')")
     listed = [x for x in due.deaths if x.depth == 2]
