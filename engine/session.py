@@ -7,16 +7,17 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
 from decodescope.engine.core.arguments import SEEDS, choice, ids, texts, whole
-from decodescope.engine.core.component import declared
+from decodescope.engine.core.component import build, declared
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.hardware import load_profile
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.decoding.record import Recorder
 from decodescope.engine.decoding.state import State, Stop
 from decodescope.engine.methods.policies.keep_all import KeepAll
@@ -140,8 +141,9 @@ class Session(State):
             what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included"
             if len(prompt) >= context(self._models, bounded=True)[0]:
                 raise MethodError(f"{what}: shorten the prompt.")
-            takes = reading(self._models[TARGET].decoder, len(prompt))
-            way = f"use the policy streaming_llm, which reads all of it first: {takes}"
+            kept = cast(CachePolicy, build("policy", "streaming_llm")).budget or 0
+            takes = reading(self._models[TARGET].decoder, len(prompt), kept)
+            way = f"use the policy streaming_llm, which keeps {kept} entries: {takes}"
             raise MethodError(f"{what}: shorten the prompt, or {way}.")
         return limit
 

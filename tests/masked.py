@@ -61,6 +61,9 @@ class Masked:
         if self.in_cache:
             at[seen] = torch.arange(len(seen))
             at[self.n :] = torch.arange(T) + len(seen)
+        window = self.spec.window(i)
+        if window is not None:  # counted where positions are
+            visible &= at[self.n :, None] - at < window
         k, v = rotated(self.kv[i][0, g], at, self.decoder), self.kv[i][1, g]
         scores = rotated(q, at[self.n :], self.decoder) @ k.T / self.spec.head_dim**0.5
         weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)  # [T, n + T]

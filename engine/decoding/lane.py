@@ -16,9 +16,8 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.events import Pass
 
 from .depth import Depth
+from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
-
-CHUNK = 512  # prompt tokens read in one pass
 
 
 class Lane:
@@ -169,6 +168,7 @@ class Lane:
         What was read beyond the common prefix is forgotten, so a drafter may call this freely. At least the last token is
         read anew. The probe is left with the states of all that was read anew. between: told before each chunk how many of
         the tokens have been read, and of how many; what it raises ends the reading, with all chunks so far committed.
+        A policy that reads in a band acts behind each chunk, which changes nothing for the tokens that follow.
         """
         same = self.common(tokens)
         same = min(same, len(tokens) - 1)
@@ -180,9 +180,10 @@ class Lane:
                 between(at, len(tokens))
             chunk = tokens[at : at + CHUNK]
             feed = Feed.causal(chunk, at, self.decoder.device, logits="last")
+            feed.band = self.policy.band
             logits = self.forward(feed, phase)
             hidden += [] if self.probe is None else [self.probe.hidden]
-            self.commit(list(range(len(chunk))), compress=False)
+            self.commit(list(range(len(chunk))), compress=feed.band is not None)
         if self.probe is not None and len(hidden) > 1:
             self.probe.hidden = {place: torch.cat([x[place] for x in hidden], 1) for place in hidden[0]}
         self.policy.compress(self.cache)

@@ -11,10 +11,12 @@ from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.feed import Band
 from decodescope.engine.trace.parts import Zone, held_at
 
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget
+CHUNK = 512  # prompt tokens read in one pass
 LEAST = 16  # entries that a share of a short prompt comes to: with fewer the shipped model's text falls apart
 
 
@@ -28,6 +30,7 @@ class CachePolicy(Component):
     column:   the one of them that records and views show;  weighs: what it adds up, as people call it
     raw_keys: keys are stored unrotated and get their place in the cache as position
     bounded:  positions stay below a bound however long the text: the context limit does not apply
+    banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
     share:    the budget as a share of the prompt, where a policy has the knob; 0: off
     """
 
@@ -39,6 +42,7 @@ class CachePolicy(Component):
     weighs: ClassVar[str] = ""
     raw_keys: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+    banded: ClassVar[bool] = False
     share: float = 0.0
 
     @property
@@ -52,13 +56,21 @@ class CachePolicy(Component):
         return sum(zone.entries for zone in self.zones) if self.zones else None
 
     @property
+    def band(self) -> Band | None:
+        """What a token of a prompt sees of those before it; None: all of them."""
+        return Band(held_at(self.zones, "first") or 0, held_at(self.zones, "newest") or 0) if self.banded else None
+
+    @property
     def lossless(self) -> bool:
         """Whether the target's law is unchanged."""
         return not self.does
 
     def most(self, prompt: int, new: int) -> int:
-        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes."""
-        return prompt + new if self.budget is None else max(prompt, min(prompt + new, self.budget))
+        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes, or in chunks."""
+        if self.budget is None:
+            return prompt + new
+        read = min(prompt, self.budget + CHUNK) if self.banded else prompt
+        return max(read, min(prompt + new, self.budget))
 
     def says(self) -> dict[str, Any]:
         zones = [zone.record() for zone in self.zones]

@@ -245,6 +245,8 @@ class _Pass:
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
         self.raw = cache is not None and cache.layers[0].raw_keys
         self.masks: dict[tuple[int, int], Tensor | None] = {}
+        band = feed.band  # None as long as it hides nothing
+        self.band = None if band is None or feed.highest <= band.first + band.newest else band
 
     def rotate(self, i: int, x: Tensor) -> None:
         """Rotate x [B, T, heads, D] in place as layer i does at the fed positions."""
@@ -290,11 +292,13 @@ class _Pass:
         else:
             k, v = store.k, store.v
             if store.raw_keys and i not in s.no_rope:
-                q, k = self._rotate_in_cache(i, q, k, store)
+                q, k, v = self._rotate_in_cache(i, q, k, v, store)
         if s.attn_cap is not None or (self.probe is not None and self.probe.wants_attention(i)):
             y = self._explicit(i, q, k, v, store)
         else:
             y = self._fused(i, q, k, v, store)
+        if self.band is not None:
+            y = y[..., : s.head_dim]
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
         return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
 
@@ -343,35 +347,67 @@ class _Pass:
         """Whether this layer's pass is a causal square: nothing before it, nothing hidden."""
         alone = store is None or (store.n == 0 and store.m == self.feed.length)
         window = self.spec.window(i)
-        return self.feed.visible is None and alone and (window is None or window >= self.feed.length)
+        whole = self.feed.visible is None and self.band is None
+        return whole and alone and (window is None or window >= self.feed.length)
 
     def mask(self, i: int, store: LayerStore | None) -> Tensor | None:
         """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything."""
         T, window = self.feed.length, self.spec.window(i)
         n, m = (0, T) if store is None else (store.n, store.m)
         alive = None if store is None else store.alive
-        if window is not None and n + m <= window and (store is None or store.in_order):
+        if window is not None and n + m <= window and (store is None or store.in_order or store.raw_keys):
             window = None  # nothing is out of reach yet
         key = (n, m)
         if key not in self.masks:
             self.masks[key] = self._visible(n, m)
         base = self.masks[key]
-        if alive is None and window is None:
+        if alive is None and window is None and self.band is None:
             return base
         mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
         if alive is not None:
             mask = mask & alive[:, :, None]
+        if self.band is not None:
+            keys = self._positions(store)[:, :, None]
+            mask = mask & ((keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest))
         if window is not None:
-            queries = self.feed.positions[:, None, :, None]
-            if store is None:
-                keys = self.feed.positions[:, None]
-            else:
-                pending = store.pending_positions()
-                committed = store.positions()
-                assert pending is not None
-                keys = torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
-            mask = mask & (queries - keys[:, :, None] < window)
+            mask = mask & (self._distances(store) < window)
         return mask
+
+    def _positions(self, store: LayerStore | None) -> Tensor:
+        """int64 [B, H_kv or 1, S]: the place in the text of each entry, committed and pending."""
+        if store is None:
+            return self.feed.positions[:, None]
+        pending, committed = store.pending_positions(), store.positions()
+        assert pending is not None
+        return torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
+
+    def _places(self, store: LayerStore) -> Tensor:
+        """int64 [B, H_kv or 1, S]: the place in the cache of each entry; pending ones stand behind the committed."""
+        pending, n = store.pending_positions(), store.n
+        assert pending is not None
+        place = pending - pending[:, :1] + n  # [B, m]
+        if store.in_order:
+            ranks = torch.arange(n, device=place.device).expand(len(place), 1, n)
+        else:
+            ranks = store.positions().argsort(dim=2).argsort(dim=2)
+        return torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)
+
+    def _distances(self, store: LayerStore | None) -> Tensor:
+        """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands, in the text, or in the cache where places
+        are counted there."""
+        if store is None or not store.raw_keys:
+            return self.feed.positions[:, None, :, None] - self._positions(store)[:, :, None]
+        places = self._places(store)
+        distances = places[:, :1, -self.feed.length :, None] - places[:, :, None]
+        if self.band is None:
+            return distances
+        first = self._positions(store)[:, :, None] < self.band.first
+        return torch.where(first, self._capped()[:, None, :, None] - places[:, :, None], distances)
+
+    def _capped(self) -> Tensor:
+        """int64 [B, T]: the place of each fed row in a cache that holds no more than the band when the row comes."""
+        assert self.band is not None
+        return self.feed.positions.clamp(max=self.band.first + self.band.newest)
 
     def _visible(self, n: int, m: int) -> Tensor | None:
         """bool [B or 1, 1, T, n + m] from the feed: committed entries, then pending ones."""
@@ -384,22 +420,27 @@ class _Pass:
             return given[:, None]
         return F.pad(given, (n, 0), value=True)[:, None]
 
-    def _rotate_in_cache(self, i: int, q: Tensor, k: Tensor, store: LayerStore) -> tuple[Tensor, Tensor]:
-        """Rotate queries and stored raw keys by their place in the cache instead of their place in the text."""
-        pending, n = store.pending_positions(), store.n
-        assert pending is not None
-        place = pending - pending[:, :1] + n  # [B, m]
-        if store.in_order:
-            ranks = torch.arange(n, device=place.device).expand(len(place), 1, n)
-        else:
-            ranks = store.positions().argsort(dim=2).argsort(dim=2)
-        at = torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)  # [B, H_kv or 1, n + m]
-        highest = n + store.m  # a chain is the deepest tree
-        rope = self.decoder.rope_of(i)
-        k = k.clone()
-        cos, sin = rope.at(at, highest)
-        rotate_(k, cos.squeeze(-2), sin.squeeze(-2))
-        q = q.contiguous().clone()
-        cos, sin = rope.at(place[:, None, None, -self.feed.length :], highest)
-        rotate_(q, cos.squeeze(-2), sin.squeeze(-2))
-        return q, k
+    def _rotate_in_cache(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotate queries and stored raw keys by their place in the cache instead of their place in the text.
+
+        In a band the first entries come closer from row to row, as others leave between them and the row, and the newest stay
+        where they are. One rotation of a query cannot do both: so it has two, side by side, of which each key meets one.
+        """
+        rope, highest, T = self.decoder.rope_of(i), store.n + store.m, self.feed.length  # a chain is the deepest tree
+        places = self._places(store)
+        k = _turned(k, rope, places, highest)
+        near = _turned(q, rope, places[:, :1, None, -T:], highest)
+        if self.band is None:
+            return near, k, v
+        far = _turned(q, rope, self._capped()[:, None, None], highest)
+        first = (self._positions(store) < self.band.first)[..., None]  # [B, H_kv or 1, S, 1]
+        k = torch.cat([k.masked_fill(first, 0), k.masked_fill(~first, 0)], -1)
+        return torch.cat([near, far], -1), k, F.pad(v, (0, v.shape[-1]))  # the kernel wants values as wide as keys
+
+
+def _turned(x: Tensor, rope: RopeTable, places: Tensor, highest: int) -> Tensor:
+    """x [..., S, D], copied and rotated to `places` (int64 [..., S])."""
+    x = x.clone(memory_format=torch.contiguous_format)
+    cos, sin = rope.at(places, highest)
+    rotate_(x, cos.squeeze(-2), sin.squeeze(-2))
+    return x

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Band(NamedTuple):
+    """Of the text before it a row sees the `first` positions and the `newest`, and itself. Where keys are rotated by their
+    place in the cache, that is the place in a cache which holds no more than these when the row comes."""
+
+    first: int
+    newest: int
 
 
 @dataclass
@@ -22,6 +30,7 @@ class Feed:
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
     slots:     the last rows that stand for no token
+    band:      what a row sees of the text before it; None: all that is held
     highest:   the largest of `positions`, known without asking the device; -1: look it up
     """
 
@@ -34,6 +43,7 @@ class Feed:
     enter: int = 0
     states: Tensor | None = None
     slots: int = 0
+    band: Band | None = None
     highest: int = -1
 
     def __post_init__(self) -> None:

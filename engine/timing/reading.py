@@ -10,12 +10,13 @@ from decodescope.engine.model.decoder import Decoder
 from .measure import profile_key
 
 
-def reading(decoder: Decoder, tokens: int) -> str:
-    """The passes that read so many tokens of a prompt and the cache that they fill, in words; where this machine was measured
-    before, also the seconds that they take at best."""
+def reading(decoder: Decoder, tokens: int, entries: int) -> str:
+    """The passes that read so many tokens of a prompt, with so many entries kept between them, and the cache that they fill,
+    in words; where this machine was measured before, also the seconds that they take at best."""
     spec, size = decoder.spec, decoder.dtype.itemsize
-    passes = [(min(CHUNK, tokens - at), at) for at in range(0, tokens, CHUNK)]
-    many = f"{len(passes)} pass{'es' if len(passes) > 1 else ''} over a cache of {spec.kv_bytes(tokens, size) / 2**20:.1f} MiB"
+    passes = [(min(CHUNK, tokens - at), min(at, entries)) for at in range(0, tokens, CHUNK)]
+    bytes_held = spec.kv_bytes(max(map(sum, passes)), size)
+    many = f"{len(passes)} pass{'es' if len(passes) > 1 else ''} over a cache of {bytes_held / 2**20:.1f} MiB"
     machine = load_profile(profile_key(decoder.dtype, decoder.device))
     if machine is None:
         return many

@@ -348,7 +348,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_its_figures(said, tmp_path
 def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
     code, _, err = said("run", "--model", "lab-draft", "--prompt", "one two three " * 1500)
     assert code == 2 and "2048" in err
-    assert "streaming_llm, which reads all of it first: 9 passes over a cache of 4.4 MiB" in err
+    assert "streaming_llm, which keeps 256 entries: 9 passes over a cache of 0.8 MiB" in err
     draft = ["--draft", "lab-draft", "--drafter", "draft_model", "--policy", "streaming_llm"]
     code, _, err = said("run", "--model", "lab", *draft, "--prompt", "one two three " * 1500)
     assert code == 2 and err.endswith("the answer included: shorten the prompt.\n"), "the draft model's own context is full"

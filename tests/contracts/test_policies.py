@@ -120,7 +120,8 @@ def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict
         logits = made.read(toys.PROMPT * 2)
         kept.append(([positions(made, layer) for layer in range(3)], logits))
     assert kept[0][0] == kept[1][0]
-    assert torch.allclose(kept[0][1], kept[1][1], atol=1e-9)
+    # the same distance between other places of a cache: cosines and sines are float32
+    assert torch.allclose(kept[0][1], kept[1][1], atol=1e-5 if made.policy.raw_keys else 1e-9)
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)

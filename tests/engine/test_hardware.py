@@ -226,12 +226,12 @@ def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: 
     decoder = toys.target().decoder
     spec, bits = decoder.spec, 8 * decoder.dtype.itemsize
     monkeypatch.setattr(timing_reading, "load_profile", lambda key: None)
-    mib = spec.kv_bytes(1030, decoder.dtype.itemsize) / 2**20
-    assert timing_reading.reading(decoder, 1030) == f"3 passes over a cache of {mib:.1f} MiB"
-    assert timing_reading.reading(decoder, 512).startswith("1 pass over")
+    mib = spec.kv_bytes(812, decoder.dtype.itemsize) / 2**20
+    assert timing_reading.reading(decoder, 1030, 300) == f"3 passes over a cache of {mib:.1f} MiB"
+    assert timing_reading.reading(decoder, 512, 300).startswith("1 pass over")
     slow = HardwareProfile("slow", {"float64": 1e6, "float32": 1e6}, 1e6)
     monkeypatch.setattr(timing_reading, "load_profile", lambda key: slow)
     us = 0.0
-    for rows, held in ((512, 0), (512, 512), (6, 1024)):
+    for rows, held in ((512, 0), (512, 300), (6, 300)):
         us += slow.time_us(pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits)).us
-    assert us > 1e5 and timing_reading.reading(decoder, 1030).endswith(f" MiB, {us / 1e6:.1f} s here at best")
+    assert us > 1e5 and timing_reading.reading(decoder, 1030, 300).endswith(f" MiB, {us / 1e6:.1f} s here at best")

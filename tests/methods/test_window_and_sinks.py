@@ -5,18 +5,26 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from masked import Masked, rotated
+from masked import Keep, Masked, rotated
 
 from decodescope.engine.core.component import build
+from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.rope import rotate_
 
 DECODER = toys.pair()[0].decoder
+ANGLES = 1e-5  # the same distance between other places: cosines and sines are float32
+WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
 
 
-def lane(name: str, decoder=DECODER, **settings: int) -> Lane:
+def lane(name: str, decoder: Decoder = DECODER, **settings: int) -> Lane:
     return Lane("target", decoder, build("policy", name, settings))
+
+
+def streaming(sinks: int, recent: int) -> Keep:
+    return lambda kept, _, n: [p for p in kept if p < sinks or p >= n - recent]
 
 
 @torch.inference_mode()
@@ -26,27 +34,57 @@ def fed(made: Lane, tokens: list[int]) -> torch.Tensor:
     return logits[0]
 
 
+def read(reference: Masked, prompt: list[int]) -> torch.Tensor:
+    """Logits [V] after a prompt of which each token sees what would be held had they come one by one."""
+    return [reference.read([token]) for token in prompt][-1][0]
+
+
 @pytest.mark.parametrize("size", [1, 5, 12, 100])
+@pytest.mark.parametrize("decoder", [DECODER, WINDOWED], ids=["plain", "windowed"])
 @torch.inference_mode()
-def test_window_equals_an_explicit_mask_at_original_positions(size: int) -> None:
-    made = lane("window", size=size)
-    reference = Masked(DECODER, lambda kept, _, n: [p for p in kept if p >= n - size])
-    assert torch.allclose(made.read(toys.PROMPT), reference.read(toys.PROMPT)[-1], atol=1e-10)
+def test_window_equals_an_explicit_mask_at_original_positions(size: int, decoder: Decoder) -> None:
+    made = lane("window", decoder, size=size)
+    reference = Masked(decoder, lambda kept, _, n: [p for p in kept if p >= n - size])
+    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT), atol=1e-10)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 3:
         assert torch.allclose(fed(made, block), reference.read(block), atol=1e-10)
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
 
 
 @pytest.mark.parametrize(("sinks", "recent"), [(0, 1), (0, 6), (1, 1), (2, 6), (4, 12), (4, 200)])
+@pytest.mark.parametrize("decoder", [DECODER, WINDOWED], ids=["plain", "windowed"])
 @torch.inference_mode()
-def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent: int) -> None:
-    made = lane("streaming_llm", sinks=sinks, recent=recent)
-    reference = Masked(DECODER, lambda kept, _, n: [p for p in kept if p < sinks or p >= n - recent], in_cache=True)
-    assert torch.allclose(made.read(toys.PROMPT), reference.read(toys.PROMPT)[-1], atol=1e-10)
+def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent: int, decoder: Decoder) -> None:
+    """A layer's own window is counted in the cache too: one that is as wide as the cache keeps its eye on the sinks."""
+    made = lane("streaming_llm", decoder, sinks=sinks, recent=recent)
+    reference = Masked(decoder, streaming(sinks, recent), in_cache=True)
+    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT), atol=ANGLES)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 4:
-        assert torch.allclose(fed(made, block), reference.read(block), atol=1e-10)
+        assert torch.allclose(fed(made, block), reference.read(block), atol=ANGLES)
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
     assert made.cache.held == min(sinks + recent, 47)
+
+
+@pytest.mark.parametrize("needs", [Needs(), Needs("columns")], ids=["fused", "explicit"])
+@torch.inference_mode()
+def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In chunks, which no logit tells; places stay below those of a cache and a chunk, and memory does too."""
+    monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", 64)
+    decoder = toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64)
+    made = Lane("target", decoder, build("policy", "streaming_llm", dict(sinks=2, recent=20)), needs=needs)
+    prompt, widest, columns = toys.prompts(1, 300, seed=2)[0], set(), []
+
+    def watch(lane: Lane, rows: list[int], before: int) -> None:
+        widest.add(lane.cache.layers[0].capacity)
+        columns.append((len(rows), {} if lane.probe is None else lane.probe.columns))
+
+    made.watch = watch
+    logits = made.read(prompt)
+    assert torch.allclose(logits, read(Masked(decoder, streaming(2, 20), in_cache=True), prompt), atol=ANGLES)
+    assert widest <= {64, 128} and made.cache.layers[0].capacity <= 128 and made.cache.held == 22
+    assert len(decoder.rope._table) <= 2 * 96 and [count for count, _ in columns] == [64] * 4 + [44]
+    for count, seen in columns:  # each query head gives one unit
+        assert all(torch.allclose(x.sum(2), torch.full((1, 2), 2.0 * count)) for x in seen.values())
 
 
 def test_rotation_is_a_group_action() -> None:
@@ -97,8 +135,8 @@ def test_streaming_with_speculation_evicts_at_commits_only() -> None:
     for step in session.sink.steps:
         assert step.cache[0].appended == len(step.emitted) and step.cache[0].held == 10
         assert step.cache[0].evicted_count == len(step.emitted)
-    reference = Masked(DECODER, lambda kept, _, n: [p for p in kept if p < 2 or p >= n - 8], in_cache=True)
-    reference.read(toys.PROMPT[:-1])
+    reference = Masked(DECODER, streaming(2, 8), in_cache=True)
+    read(reference, toys.PROMPT[:-1])
     text, at = session.tokens, len(toys.PROMPT) - 1
     with torch.inference_mode():
         for step in session.sink.steps:

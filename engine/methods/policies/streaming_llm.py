@@ -14,7 +14,9 @@ class StreamingLLM(CachePolicy):
 
     Keys are stored before rotation; at every pass they are rotated by their place in the cache (0, 1, ...), and the query
     by the place after them. So positions never exceed sinks + recent + what is pending, and the text may grow beyond the
-    trained context. What left the middle is gone: the memory is not longer, only the reading does not break.
+    trained context. What left the middle is gone: the memory is not longer, only the reading does not break. A prompt is read
+    so too, as if token by token: each sees the sinks, the `recent` entries before it and itself, and memory is that of the
+    budget and a chunk. The authors' demo reads a prompt densely and trims around it.
 
     With a `share` sinks and recent entries together are that share of the prompt's length; there are as many sinks as before.
     """
@@ -24,6 +26,7 @@ class StreamingLLM(CachePolicy):
     goes = "Once more than sinks and window are held the oldest behind the sinks leave, in all layers and KV heads alike."
     raw_keys = True
     bounded = True
+    banded = True
 
     sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good")
     recent: int = param(252, low=1, high=MOST, unit="entries", help="newest entries kept")

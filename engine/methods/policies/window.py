@@ -13,12 +13,14 @@ class Window(CachePolicy):
     """Keep the last `size` entries of every layer and head, at their original positions.
 
     Exact while the text is no longer than the window; then the first tokens leave. Large trained models lean on them as
-    attention sinks, and their text falls apart; the small shipped one hardly does. Through depth a token still hears of
-    older ones: the receptive field is layers times window.
+    attention sinks, and their text falls apart; the small shipped one hardly does. A prompt is read as a band: each token
+    sees the `size` entries before it and itself. Through depth it still hears of older ones: the receptive field is layers
+    times window.
     """
 
     title = "Window"
     source = "Beltagy et al. 2020, arXiv:2004.05150 (sliding window); the baseline of arXiv:2309.17453"
+    banded = True
 
     goes = "Once more entries than the window are held the oldest leave, in all layers and KV heads alike."
 
