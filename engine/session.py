@@ -220,14 +220,14 @@ class Session(State):
 
     @torch.inference_mode()
     def start(self) -> Prefill:
-        """Read the prompt up to the root; done by the first step if nobody did it before. Raises Stopped if it was stopped
-        between two chunks."""
+        """Read the prompt up to the root; done by the first step if nobody did it before. The prompt ends with the root, so the
+        policy first acts when that is committed. Raises Stopped if it was stopped between two chunks."""
         if self.prefilled is not None:
             return self.prefilled
         self._started = time.perf_counter()
         with _Faults(self):
             if self.prompt > 1:
-                self.target.read(self.tokens[:-1], "prefill", self._between(TARGET))
+                self.target.read(self.tokens[:-1], "prefill", self._between(TARGET), compress=False)
             passes = self.target.take_passes()
             for role, lane in self.lanes.items():
                 lane.read(self.tokens[:-1] or self.tokens, "prefill", self._between(role))

@@ -14,6 +14,18 @@ from decodescope.engine.model.decoder import Decoder
 Keep = Callable[[list[int], Tensor, int], list[int]]
 
 
+def hitters(heavy: int, recent: int) -> Keep:
+    """H2O's rule: the newest, and of the older ones those with most mass, of equal ones the lower position."""
+
+    def keep(held: list[int], mass: Tensor, n: int) -> list[int]:
+        if len(held) <= heavy + recent:
+            return held
+        old = sorted((p for p in held if p < n - recent), key=lambda p: (-float(mass[p]), p))
+        return old[:heavy] + [p for p in held if p >= n - recent]
+
+    return keep
+
+
 class Masked:
     """Reads blocks of tokens. kept[layer][head] are the positions a query may still see; what left never returns.
 
@@ -29,8 +41,8 @@ class Masked:
         self.kv = [torch.zeros(2, s.n_kv_heads, 0, s.head_dim, dtype=decoder.dtype) for _ in range(s.n_layers)]
         self.mass = torch.zeros(s.n_layers, s.n_kv_heads, 0)
 
-    def read(self, tokens: list[int]) -> Tensor:
-        """Logits [T, V] of a block; then its attention counts, then entries may leave."""
+    def read(self, tokens: list[int], cut: bool = True) -> Tensor:
+        """Logits [T, V] of a block; then its attention counts, then entries may leave, unless it is a prompt that goes on."""
         s, T = self.spec, len(tokens)
         x = F.embedding(torch.tensor(tokens), self.decoder.embed)
         self.mass = F.pad(self.mass, (0, T))
@@ -48,7 +60,7 @@ class Masked:
         self.n += T
         for i, heads in enumerate(self.kept):
             for h, old in enumerate(heads):
-                heads[h] = sorted(self.keep(old + block, self.mass[i, h], self.n))
+                heads[h] = sorted(self.keep(old + block, self.mass[i, h], self.n)) if cut else old + block
         return self.decoder.unembed(self.decoder.normed(x))
 
     def _head(self, i: int, h: int, q: Tensor, T: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -161,14 +161,19 @@ class Lane:
         self.cache.rollback()
 
     def read(
-        self, tokens: list[int], phase: str = "catch_up", between: Callable[[int, int], None] | None = None
+        self,
+        tokens: list[int],
+        phase: str = "catch_up",
+        between: Callable[[int, int], None] | None = None,
+        compress: bool = True,
     ) -> Tensor:
         """Be at exactly `tokens` and return the logits float [V] after the last of them.
 
         What was read beyond the common prefix is forgotten, so a drafter may call this freely. At least the last token is
         read anew. The probe is left with the states of all that was read anew. between: told before each chunk how many of
         the tokens have been read, and of how many; what it raises ends the reading, with all chunks so far committed.
-        A policy that reads in a band acts behind each chunk, which changes nothing for the tokens that follow.
+        compress: the policy acts behind the last token; False where the prompt goes on. One that reads in a band acts behind
+        each chunk, which changes nothing for the tokens that follow
         """
         same = self.common(tokens)
         same = min(same, len(tokens) - 1)
@@ -184,12 +189,33 @@ class Lane:
             logits = self.forward(feed, phase)
             hidden += [] if self.probe is None else [self.probe.hidden]
             self.commit(list(range(len(chunk))), compress=feed.band is not None)
-        if self.probe is not None and len(hidden) > 1:
-            self.probe.hidden = {place: torch.cat([x[place] for x in hidden], 1) for place in hidden[0]}
-        self.policy.compress(self.cache)
-        self.cache.shrink()
+        self._join(hidden)
+        self.cache.shrink()  # the chunk was wide, and what comes is not
+        if compress:
+            self.policy.compress(self.cache)
+            self.cache.shrink()
         assert logits is not None
         return logits[0, -1]
+
+    def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
+        """Read `tokens` as a run did that ended with `commits`, so many tokens each: the prompt before them, of which nothing
+        goes yet, then each commit in a pass of its own, after which the policy acts. The probe is left as by `read`."""
+        hidden: list[dict[int | str, Tensor]] = []
+        at = len(tokens) - sum(commits)
+        if at:
+            self.read(tokens[:at], compress=False)
+            hidden += [] if self.probe is None else [self.probe.hidden]
+        for count in commits:
+            self.forward(Feed.causal(tokens[at : at + count], at, self.decoder.device), "catch_up")
+            hidden += [] if self.probe is None else [self.probe.hidden]
+            self.commit(list(range(count)))
+            at += count
+        self._join(hidden)
+
+    def _join(self, hidden: Sequence[dict[int | str, Tensor]]) -> None:
+        """Leave the probe with the states of several passes."""
+        if self.probe is not None and len(hidden) > 1:
+            self.probe.hidden = {place: torch.cat([x[place] for x in hidden], 1) for place in hidden[0]}
 
     def common(self, tokens: list[int]) -> int:
         """Length of the common prefix of `tokens` and what has been read."""

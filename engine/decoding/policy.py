@@ -93,7 +93,8 @@ class CachePolicy(Component):
         """rows: float32 [B, H_kv, g, R, n], weights of R newly committed queries over the n committed entries."""
 
     def compress(self, cache: KVCache) -> None:
-        """Called after each commit, and once after the prompt: may evict, keep or rewrite entries."""
+        """Called after each commit, the first time after that of the prompt's last token, which has then read all of the
+        prompt and counts: may evict, keep or rewrite entries."""
 
 
 class Scored(CachePolicy):

@@ -186,9 +186,12 @@ class Fork(Session):
         self.target.policy_us = 0.0
 
     def _read_anew(self, fresh: Session) -> None:
-        """The lanes of `fresh`, which read the text so far; from here on they are this session's."""
-        if len(self.tokens) > 1:
+        """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy that changes the
+        cache acts where the run committed, so that it holds what it would hold had it been there from the first step."""
+        if fresh.method.policy.lossless and len(self.tokens) > 1:
             fresh.target.read(self.tokens[:-1])
+        elif len(self.tokens) > 1:
+            fresh.target.repeat(self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted])
         for lane in fresh.lanes.values():
             lane.read(self.tokens[:-1] or self.tokens)
         self.target, self.lanes = fresh.target, fresh.lanes

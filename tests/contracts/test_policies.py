@@ -165,7 +165,7 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     session = Session(target, method, toys.PROMPT, max_new_tokens=40)
     session.start()
     alone = lane(name, settings)
-    alone.read(toys.PROMPT[:-1])
+    alone.read(toys.PROMPT[:-1], compress=False)
     refused = 0
     while not session.done:
         before = len(session.target.tokens)

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 import toys
+from masked import Masked, hitters
 
 from decodescope.engine.method import MethodError
 from decodescope.engine.model.executor import EngineFault
@@ -76,6 +78,26 @@ def test_a_fork_is_the_run_up_to_its_step_and_then_goes_its_own_way(change: dict
     assert made.header.lossless == (method is None or method.lossless)
     assert method_at(made.header, AT - 1) == run.header.method
     assert method_at(made.header, AT) == (run.header.method if method is None else method.record())
+
+
+@pytest.mark.parametrize("before", [("h2o", dict(heavy=4, recent=4)), "keep_all"], ids=["same", "another"])
+def test_models_that_read_anew_read_as_the_run_did(before: Any) -> None:
+    """The prompt, its cut, and the recorded commits one by one: entries and their masses are those that a run so far has."""
+    after = ("h2o", dict(heavy=4, recent=4))
+    run = base(**{**TREE, "policy": before})
+    made = forked(run, until=AT, method=toys.method(**TREE | dict(drafter="none", policy=after)))
+    reference, at = Masked(toys.pair()[0].decoder, hitters(4, 4)), len(toys.PROMPT) - 1
+    with torch.inference_mode():
+        reference.read(toys.PROMPT[:-1], cut=False)
+        for step in made.sink.steps:
+            reference.read(made.tokens[at : at + len(step.emitted)])
+            at += len(step.emitted)
+    assert max(len(step.emitted) for step in made.sink.steps[:AT]) > 1, "the test needs a commit of several"
+    for i, store in enumerate(made.target.cache.layers):
+        positions = store.positions()[0]
+        assert positions.sort(1).values.tolist() == reference.kept[i]
+        assert torch.allclose(store.column("mass")[0], reference.mass[i].gather(1, positions), atol=1e-5)
+    assert check(made.sink).ok
 
 
 def test_a_change_that_begins_at_the_first_step_is_the_run_with_that_change() -> None:

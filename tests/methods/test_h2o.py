@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 import toys
-from masked import Keep, Masked
+from masked import Masked, hitters
 from sizes import sizes
 from torch import Tensor
 
@@ -29,18 +30,6 @@ def model(kv_heads: int, seed: int) -> Decoder:
 
 def h2o(decoder: Decoder, heavy: int, recent: int) -> Lane:
     return Lane("target", decoder, build("policy", "h2o", dict(heavy=heavy, recent=recent)))
-
-
-def rule(heavy: int, recent: int) -> Keep:
-    """Of the older ones those with most mass, of equal ones the lower position."""
-
-    def keep(held: list[int], mass: Tensor, n: int) -> list[int]:
-        if len(held) <= heavy + recent:
-            return held
-        old = sorted((p for p in held if p < n - recent), key=lambda p: (-float(mass[p]), p))
-        return old[:heavy] + [p for p in held if p >= n - recent]
-
-    return keep
 
 
 def held(lane: Lane) -> list[list[list[int]]]:
@@ -67,7 +56,7 @@ def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str, seeds: in
     late = 0
     for seed, length, blocks in product(range(seeds), lengths, (False, True)):
         decoder = model(LAYOUTS[layout], seed)
-        lane, reference = h2o(decoder, heavy, recent), Masked(decoder, rule(heavy, recent))
+        lane, reference = h2o(decoder, heavy, recent), Masked(decoder, hitters(heavy, recent))
         text = toys.prompts(1, length + 14, seed)[0]
         assert torch.allclose(lane.read(text[:length]), reference.read(text[:length])[-1], atol=1e-10)
         while len(lane.tokens) < length + 10:
@@ -78,6 +67,25 @@ def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str, seeds: in
             assert torch.allclose(logits, reference.read([text[at], *path]), atol=1e-10)
         late += sum(heads[:heavy] != list(range(heavy)) for layer in held(lane) for heads in layer)
     assert late > 3 or heavy in (0, 30), "the test needs heavy entries that are not simply the first"
+
+
+@pytest.mark.parametrize("drafter", ["none", ("token_recycling", {"nodes": "16"})], ids=["plain", "tree"])
+def test_the_prompt_ends_behind_its_last_token(drafter: Any) -> None:
+    """That token, the question's end, reads all of the prompt and counts; the first cut follows its commit."""
+    parts = dict(policy=("h2o", dict(heavy=3, recent=3)), drafter=drafter)
+    session, reference = toys.decode(toys.method(**parts), count=30), Masked(toys.pair()[0].decoder, hitters(3, 3))
+    begun, first = session.sink.prefill.cache[0], session.sink.steps[0].cache[0]
+    at = len(toys.PROMPT) - 1
+    assert (begun.held, begun.evicted_count) == (at, 0) and first.evicted_count == at + first.appended - 6
+    with torch.inference_mode():
+        reference.read(toys.PROMPT[:-1], cut=False)
+        for step in session.sink.steps:
+            assert reference.read(session.tokens[at : at + len(step.emitted)]).argmax(-1).tolist() == step.emitted
+            at += len(step.emitted)
+    assert held(session.target) == reference.kept
+    for i, store in enumerate(session.target.cache.layers):
+        at_slots = store.positions().expand(1, 2, -1)[0]
+        assert torch.allclose(store.column("mass")[0], reference.mass[i].gather(1, at_slots), atol=1e-5)
 
 
 @torch.inference_mode()
@@ -94,7 +102,7 @@ def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
             assert torch.allclose(store.column("mass")[0], mass[i].gather(1, at), atol=1e-6)
             if store.n == lane.cache.length:  # nothing was evicted yet
                 assert torch.allclose(store.column("mass")[0].sum(1), torch.full((2,), 2.0 * store.n), atol=1e-4)
-            kept[i] = [rule(3, 3)(at[h].tolist(), mass[i, h], lane.cache.length) for h in range(2)]
+            kept[i] = [hitters(3, 3)(at[h].tolist(), mass[i, h], lane.cache.length) for h in range(2)]
 
     lane.watch = watch
     text = toys.prompts(1, 40)[0]

@@ -18,7 +18,8 @@ class H2O(Scored):
     Each KV head keeps its own set. The mass of an entry is the attention that it received from all committed queries so
     far, each over the entries that were then still held (online H2O), summed over the query heads of its group, in
     float32. The `recent` newest entries are never evicted; of entries with equal mass the lower position stays. Under tree
-    verification only the rows of accepted nodes count, and eviction follows the commit.
+    verification only the rows of accepted nodes count, and eviction follows the commit. The prompt is read
+    densely, and the first cut follows the commit of its last token, whose row counts.
 
     With a `share` the budget is that share of the prompt's length, and `heavy` to `recent` is only how it is divided.
     """
