@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from decodescope.app.refusal import Refused
 from decodescope.app.routes.catalogue import TITLES
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.presets import PRESETS
@@ -103,10 +104,14 @@ class Controls:
         return updates
 
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Names and settings for Method.named, of what is shown; the rest is left out."""
+        """Names and settings for Method.named, of what is shown; the rest is left out. Raises Refused for what is no name."""
         names = dict(zip(self.parts, values, strict=False))
         uses = kinds_of(names)
         names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}
+        for kind, chosen in names.items():
+            stages = chosen if kind == "sampler" and isinstance(chosen, list) else [chosen]
+            if not all(isinstance(x, str) for x in stages):
+                raise Refused(f"{TITLES[kind]} = {str(chosen)[:40]}: choose from its list.")
         settings: dict[str, dict[str, Any]] = {}
         for (kind, name, knob), value in zip(self.knobs, values[len(self.parts) :], strict=True):
             if kind in names and name in _listed(names[kind]):
@@ -139,7 +144,8 @@ class Controls:
         return updates
 
     def choice(self, prompt: Any, seed: Any, max_new: Any, level: Any, chat: Any, ignore_eos: Any, *values: Any) -> Choice:
-        """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on."""
+        """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on. Raises Refused
+        where a part has no name."""
         many, text = len(self.models), prompt if isinstance(prompt, str) else ""
         models = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
         names, settings = self.read(values[many:])

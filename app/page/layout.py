@@ -63,7 +63,9 @@ RECORDED = (  # what the levels hold, and cost
     "what-if about temperature; 4 bytes per token of the vocabulary and row. counts: neither."
 )
 MOST_KEPT = 4 << 20  # characters of settings that are read
-PRIVATE: Any = dict(api_visibility="private", show_progress="hidden")
+# preprocess: the library's own would make text of numbers, lists and objects, and numbers of true; what it cannot read it
+# would write into the log, with no sentence on the page
+PRIVATE: Any = dict(api_visibility="private", show_progress="hidden", preprocess=False)
 
 
 def page(play: Play) -> gr.Blocks:
@@ -186,8 +188,7 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML
         except Exception as error:  # never a stack trace on the page
             return {"refused": told(error), "at": time.monotonic()}
 
-    # preprocess: the library's own would make text of numbers, lists and objects, and numbers of true
-    once: Any = dict(trigger_mode="once", concurrency_limit=4, preprocess=False, **PRIVATE)
+    once: Any = dict(trigger_mode="once", concurrency_limit=4, **PRIVATE)
     run.click(start, [other, *first, *table.inputs], started, **once)
 
 
@@ -211,7 +212,10 @@ def _settings(
     preset = said[1]
 
     def checked(*values: Any) -> list[Any]:
-        choice = table.choice(*values)
+        try:
+            choice = table.choice(*values)
+        except Refused as no:
+            return [{"refused": str(no)}, *[gr.skip()] * (len(said) - 1)]
         composed = play.compose(choice)
         wanted = {*composed.wants, *play.names, *choice.models}
         shown = [gr.update(visible=role in wanted) for role in further]
@@ -227,9 +231,9 @@ def _settings(
             return [gr.skip()] * len(knobs)
         return table.put(Choice("", wanted_preset.names, wanted_preset.settings))
 
-    def restored(text: str, *values: Any) -> list[Any]:
+    def restored(text: Any, *values: Any) -> list[Any]:
         try:
-            choice = _wanted(text[:MOST_KEPT], table, play, values) if text else None
+            choice = _wanted(text[:MOST_KEPT], table, play, values) if text and isinstance(text, str) else None
         except Refused as no:
             return [gr.skip()] * (len(put) - 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:

@@ -21,7 +21,9 @@ def further(models: Mapping[str, Model]) -> dict[str, Model]:
 
 
 def has_roles(method: Method, names: Mapping[str, str]) -> None:
-    """Raise Refused where a method reads a model in a role that has none."""
+    """Raise Refused where a method reads a model in a role that has none, or there is none to decode with."""
+    if TARGET not in names:
+        raise Refused(f"A run needs a model to decode with: choose one under {title(TARGET)}.")
     lacking = [role for role in method.lanes if role not in names]
     if not lacking:
         return

@@ -238,29 +238,41 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
     play.close()
 
 
-def test_run_refuses_what_no_page_sends_as_prompt_or_number(tmp_path: Path) -> None:
+def test_run_and_check_answer_what_no_page_sends_in_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     play = toy_play(tmp_path)
     with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:
         config = client.get("/config").json()
-        run = next(x for x in config["dependencies"] if x["targets"] and x["targets"][0][1] == "click")
         boxes = {x["id"]: x["props"] for x in config["components"]}
-        names = [boxes[i].get("elem_id") or boxes[i].get("label") for i in run["inputs"]]
 
-        def refusal(name: str, value: Any) -> str:
-            data = [value if x == name else boxes[i].get("value") for i, x in zip(run["inputs"], names, strict=True)]
-            visitor = f"{name} {value}"
-            client.post("/gradio_api/queue/join", json={"data": data, "fn_index": run["id"], "session_hash": visitor})
+        def called(what: dict[str, Any], name: str, value: Any) -> list[Any]:
+            """What a handler answers where the input of that name has this value."""
+            names = [boxes[i].get("elem_id") or boxes[i].get("label") for i in what["inputs"]]
+            data = [value if x == name else boxes[i].get("value") for i, x in zip(what["inputs"], names, strict=True)]
+            visitor = f"{what['id']} {name} {value}"
+            client.post("/gradio_api/queue/join", json={"data": data, "fn_index": what["id"], "session_hash": visitor})
             stream = client.get("/gradio_api/queue/data", params={"session_hash": visitor}).text
             answer = next(json.loads(x[6:]) for x in stream.splitlines() if "process_completed" in x)
-            return str(answer["output"]["data"][0]["refused"])
+            assert answer["success"], (name, value, answer)
+            return answer["output"]["data"]
 
-        for value in (7, True, ["hello"], {"text": "hello"}):
-            assert refusal("ds-prompt", value).startswith("Write a prompt first")
-        for value in (True, [1], {"a": 1}, "warm"):
-            assert "temperature.temperature = " in refusal("temperature", value)
-        for value in (True, [1], {"a": 1}, None):
-            assert refusal("ds-seed", value).startswith("Seed = a box without a whole number")
-    assert not play._channels
+        run, check = (
+            next(x for x in config["dependencies"] if x["targets"] and x["targets"][0][1] == way and len(x["inputs"]) > 9)
+            for way in ("click", "change")
+        )
+        for value in (7, ["hello"]):
+            assert called(run, "ds-prompt", value)[0]["refused"].startswith("Write a prompt first")
+        for way, value in [(run, True), (run, {"a": 1}), (check, [1]), (check, "warm")]:
+            assert "temperature.temperature = " in called(way, "temperature", value)[0]["refused"]
+        for value in (True, None):
+            assert called(run, "ds-seed", value)[0]["refused"].startswith("Seed = a box without a whole number")
+        for value in ("x", {"a": 1}):
+            assert "keep" in called(check, "ds-seed", value)[0]
+        for way, value in [(run, 7), (check, ["lab"])]:
+            assert called(way, "ds-drafter", value)[0]["refused"] == f"Drafter = {value}: choose from its list."
+        assert called(check, "ds-sampler", [[]])[0]["refused"] == "Sampler chain = [[]]: choose from its list."
+        assert called(check, "ds-target", None)[0]["refused"].endswith("choose one under Model.")
+        assert "is not offered here" in called(check, "ds-target", ["lab"])[0]["refused"]
+    assert not play._channels and "Traceback" not in "".join(capfd.readouterr())
     play.close()
 
 
