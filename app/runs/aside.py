@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import Refused
 from decodescope.engine.core.component import registry
@@ -16,7 +16,10 @@ from .channel import Channel
 from .examples import examples
 from .play import Choice, Play
 from .recipe import as_turn, recorded
-from .shelf import title
+from .shelf import Offer, title
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
 
 
 def made_with(play: Play, channel: Channel) -> Choice:
@@ -33,14 +36,20 @@ def made_with(play: Play, channel: Channel) -> Choice:
 
 def has_end(play: Play, models: Mapping[str, str]) -> bool:
     """Whether the target of these models (role -> model) has an end token; True where nothing is known of it."""
-    reader = play.reader(models.get(TARGET, ""))
+    reader = _target(play, models)
     return reader is None or bool(reader.stop_tokens)
 
 
 def has_chat(play: Play, models: Mapping[str, str]) -> bool:
     """The same of a chat template."""
-    reader = play.reader(models.get(TARGET, ""))
+    reader = _target(play, models)
     return reader is None or (reader.tokenizer is not None and reader.tokenizer.has_chat)
+
+
+def _target(play: Play, models: Mapping[str, str]) -> Model | Offer | None:
+    """What is known of the target; None also where its tokenizer cannot be read."""
+    key = models.get(TARGET, "")
+    return None if play.trouble_of(key) else play.reader(key)
 
 
 def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[str]:

@@ -91,6 +91,8 @@ class Play(Shelf):
             self.admit(names, self.memory(choice, names).tokens)
             if choice.chat and (read := self.given(choice, names)) is not None and read.why:
                 raise Refused(read.why)
+            if trouble := next(filter(None, map(self.trouble_of, names.values())), ""):
+                raise Refused(trouble)
             readers = self.readers(names)
             if len(readers) == len(names):
                 fitting(method, readers.pop(TARGET), readers)
@@ -123,8 +125,10 @@ class Play(Shelf):
         return self.estimate(names, tokens + min(MOST_NEW, max(0, choice.max_new)))
 
     def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
-        """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target."""
-        reader = self.reader((names or self.named(choice)).get(TARGET, ""))
+        """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
+        or its tokenizer cannot be read."""
+        key = (names or self.named(choice)).get(TARGET, "")
+        reader = None if self.trouble_of(key) else self.reader(key)
         if reader is None or reader.tokenizer is None or len(choice.prompt) > COUNTED:
             return None
         return given(reader.tokenizer, reader.name, choice)

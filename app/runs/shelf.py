@@ -47,6 +47,17 @@ class Offer:
 
         return Tokenizer.from_folder(self.folder)
 
+    @cached_property
+    def trouble(self) -> str:
+        """Why its tokenizer cannot be read, as a sentence; empty if it can."""
+        from decodescope.engine.checkpoint.folder import LoadError
+
+        try:
+            self.tokenizer  # noqa: B018 # it is read by being asked for
+        except LoadError as error:
+            return told(error)
+        return ""
+
     @property
     def stop_tokens(self) -> list[int]:
         """Ids that end a text, ascending."""
@@ -154,7 +165,7 @@ class Shelf:
             if model is not None:
                 rows.append(_row(role, model.name, model.spec, _held(model), True))
             elif offer is not None:
-                rows.append(_row(role, offer.name, offer.spec, offer.size, False))
+                rows.append({**_row(role, offer.name, offer.spec, offer.size, False), "trouble": offer.trouble})
         return state | {"models": rows}
 
     # ---- choosing others
@@ -190,6 +201,12 @@ class Shelf:
     def reader(self, key: str) -> Model | Offer | None:
         """What is known of the model of that key, loaded or not; None: nothing."""
         return self.present.get(key) or self.offer(key)
+
+    def trouble_of(self, key: str) -> str:
+        """Why the model of that key has no tokenizer that can be read, as a sentence; empty where it has one, or where nothing
+        is known of it."""
+        offer = None if key in self.present else self.offer(key)
+        return "" if offer is None else offer.trouble
 
     def nearest(self, name: str) -> str | None:
         """The same, for what comes from another machine: there the folder of that name may have stood elsewhere."""
@@ -293,7 +310,9 @@ def _offer(key: str, name: str, source: str, folder: Path) -> Offer | None:
     from decodescope.engine.load import describe
 
     try:
-        if not any(folder.glob("*.safetensors")) or not (folder / "tokenizer.json").is_file():
+        if not any(folder.glob("*.safetensors")):
+            return None
+        if source == "hub" and not (folder / "tokenizer.json").is_file():  # of a folder of one's own the page says it
             return None
         spec = describe(folder, name)
     except (ValueError, OSError):

@@ -367,10 +367,13 @@ async function look() {
 function racked(state) {
   const rows = state.models.map((m) =>
     h("span", null, h("small", null, m.role), h("b", null, m.name),
-      `${short(m.params)} parameters, ${short(m.bytes)}B`, m.loaded ? "" : ", loaded by the run that needs it")
+      `${short(m.params)} parameters, ${short(m.bytes)}B`,
+      m.loaded || m.trouble ? "" : ", loaded by the run that needs it",
+      m.trouble ? h("span", { class: "ds-refusal" }, m.trouble) : "")
   );
   if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
-  else if (state.error) rows.push(h("span", { class: "ds-refusal" }, state.error));
+  else if (state.error && !state.models.some((m) => m.trouble === state.error))
+    rows.push(h("span", { class: "ds-refusal" }, state.error));
   rack.host.className = "ds-models";
   rack.host.replaceChildren(...rows);
   if (room) needs(room);

@@ -8,13 +8,16 @@ import re
 import shutil
 import sys
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toylab import finished, toy_play
 
 from decodescope.app.limits import Limits
+from decodescope.app.page import layout
 from decodescope.app.places import tidy
 from decodescope.app.refusal import Refused
 from decodescope.app.runs import examples as shown
@@ -151,6 +154,42 @@ def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path
     why = play.check(Choice("Once", PRESETS["chain"].names, models=names))
     assert why.startswith("other cannot be the draft model of lab: their tokenizers differ at id 300 ")
     assert not play.present
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda x: x.write_bytes(x.read_bytes()[: x.stat().st_size // 2]), r"tokenizer.json cannot be read .*; download it"),
+        (lambda x: x.write_text("no JSON"), r"tokenizer.json cannot be read .*; download it"),
+        (lambda x: x.write_bytes(bytes(range(256))), "tokenizer.json"),
+        (lambda x: x.unlink(), "has no tokenizer.json; save the tokenizer"),
+    ],
+    ids=["cut in half", "no JSON", "no text", "missing"],
+)
+def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(spoil: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    shutil.copytree(SHIPPED / "lab-draft", bad)
+    spoil(bad / "tokenizer.json")
+    key = str(bad.resolve())
+    play = Play(key, None, tmp_path, more=tmp_path)
+    assert key in [x.key for x in play.offers()]
+    assert play.memory(Choice("Once")).sentence, "a page that opens asks for it"
+    (row,) = play.state()["models"]
+    for sentence in (row["trouble"], play.check(Choice("Once", chat=True))):
+        assert re.search(says, sentence) and sentence.endswith(".") and "\n" not in sentence, sentence
+    with pytest.raises(Refused, match=says):
+        play.start(Choice("Once"))
+    assert play.check(Choice("Once", models={"target": "lab"})) == "" and not play.trouble_of("lab")
+
+
+def test_the_page_opens_where_its_model_has_a_damaged_tokenizer(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED / "lab-draft", tmp_path / "bad")
+    (tmp_path / "bad" / "tokenizer.json").write_text("{")
+    play = Play(str((tmp_path / "bad").resolve()), None, tmp_path, more=tmp_path)
+    with layout.page(play) as page:
+        event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == "checked")
+    answer, *_ = event.fn(*(getattr(x, "value", None) for x in event.inputs))
+    assert "tokenizer.json cannot be read" in answer["refused"] and answer["memory"]
 
 
 def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> None:
