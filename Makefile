@@ -16,7 +16,7 @@ help:
 	@echo 'make bench      measure the methods on this machine'
 	@echo 'make nightly    the tests at their full size: an hour on two cores'
 	@echo 'make release    the same with a million texts of each case'
-	@echo 'make identity   greedy text equals plain decoding, all prompts'
+	@echo 'make identity   greedy text equals plain decoding, 200 prompts of LabBench: an hour or two'
 	@echo 'make soak       hours of runs, stops and faults'
 	@echo 'make gpu        the tests that need a CUDA device'
 	@echo 'make models     train the shipped models again'

@@ -201,7 +201,7 @@ def test_on_the_shipped_model_the_text_is_greedy_up_to_ties(tokens: int, longest
 
 
 @pytest.mark.identity
-def test_on_the_shipped_model_over_all_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_the_shipped_model_over_two_hundred_prompts(capsys: pytest.CaptureFixture[str]) -> None:
     def told(line: str) -> None:
         with capsys.disabled():
             print(line, flush=True)
