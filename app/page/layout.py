@@ -209,7 +209,6 @@ def _settings(
     said: what tells of the settings: the sentence why not, the preset that they are, whether the target has a chat template,
     and the lists of models in the roles `further`, which are shown where one is needed.
     """
-    preset = said[1]
 
     def checked(*values: Any) -> list[Any]:
         try:
@@ -250,7 +249,7 @@ def _settings(
     put = [*first, *table.models.values(), *knobs, started]
     for box in (*first, *table.models.values(), *table.knobs.values()):
         box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
-    preset.input(composed, preset, knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    said[1].input(composed, said[1], knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
 
