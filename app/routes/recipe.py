@@ -18,13 +18,17 @@ from decodescope.app.http.body import body_of
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.aside import differences, made_with
 from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.play import PROMPT, Play
+from decodescope.app.runs.play import PROMPT, Choice, Play
 from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
 
 from .hardware import about, answer
 
 BODY = 4 * PROMPT  # bytes of a question
 FORKED = "The run was forked off another one: this makes a run of its settings from the beginning."
+TEMPLATED = (
+    "The prompt was put by a chat template, and this older record does not hold the turn itself: give it with --chat in the "
+    "place of this text, whose marks would be read as plain text."
+)
 
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
@@ -37,8 +41,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     async def copied(run: str, way: str = WAYS[0]) -> Response:
         def work(channel: Channel) -> dict[str, Any]:
             choice = made_with(play, channel)
-            forked = channel.wire is not None and channel.wire.header.fork is not None
-            return {"text": recipe(choice, play.names, _way(way)), "way": way, "note": FORKED if forked else ""}
+            return {"text": recipe(choice, play.names, _way(way)), "way": way, "note": _note(channel, choice)}
 
         return await of(run, work)
 
@@ -65,6 +68,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             return answer(await asyncio.to_thread(work))
         except ValueError as error:
             return refused(422, told(error))
+
+
+def _note(channel: Channel, choice: Choice) -> str:
+    """In what a run of these settings, which are those of a channel's run, will be another one; empty: in nothing."""
+    assert channel.wire is not None
+    header = channel.wire.header
+    notes = [(FORKED, header.fork is not None), (TEMPLATED, header.chat and not choice.chat)]
+    return " ".join(note for note, holds in notes if holds)
 
 
 def _way(way: str) -> str:
