@@ -1,7 +1,7 @@
 /* start: what stands on the page while fewer than two runs are compared: the one that is chosen, and two examples to
  * begin with. */
 import { button, h } from "../scope.js";
-import { paneTitle, shown } from "../runs.js";
+import { ask, example, paneTitle, shown } from "../runs.js";
 import { LETTERS } from "./letters.js";
 
 /** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */
@@ -11,6 +11,14 @@ function alike() {
   const first = all.find((x) => all.some((y) => y !== x && as(x) === as(y))) || all[0],
     second = all.find((y) => y !== first && as(y) === as(first)) || all.find((y) => y !== first);
   return [first, second].filter(Boolean);
+}
+
+/** The title of a run, as a text; of one that was not drawn yet the server is asked. */
+function titleOf(run) {
+  const words = new Text(" "), say = () => (words.data = ` ${paneTitle(run)} `);
+  if (run.view || run.named || example(run.id)) say();
+  else ask(`/ds/run/${run.id}`).then(({ named }) => (run.named = named), () => {}).then(say); // gone: it has a number
+  return words;
 }
 
 /** choose(ids): compare these. */
@@ -26,7 +34,7 @@ export function start({ choose }) {
     /** The runs that are chosen so far. */
     draw: (runs) =>
       chips.replaceChildren(...runs.map((run, k) =>
-        h("li", null, h("b", null, LETTERS[k]), ` ${paneTitle(run)} `,
+        h("li", null, h("b", null, LETTERS[k]), titleOf(run),
           button("Remove", () => choose([]), { "aria-label": `remove run ${LETTERS[k]}` })))),
   };
 }

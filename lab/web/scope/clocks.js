@@ -32,7 +32,7 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     see(element, courses.some((course) => course.length));
     say(how, `the same ${tokens ? "token" : "moment"}, each clock from the first step on`);
     set(slider, tokens ? { min: 1, max: most, step: 1, "aria-label": "token" }
-      : { min: 0, max: longest, step: longest / 2000 || 1, "aria-label": "seconds" });
+      : { min: 0, max: Math.ceil(1000 * longest) / 1000, step: 0.001, "aria-label": "seconds" });
     slider.value = place.here();
     say(where, tokens ? `token ${grouped(place.token)} of ${grouped(most)}`
       : `${milli(place.seconds)} of ${milli(longest)}`);

@@ -127,9 +127,12 @@ export function pair(element, options = {}) {
 
 /** A key on the runs together. */
 function keyed(event, { to, align, place, replay, views, options }) {
-  if (event.target.closest("input, textarea, select, [contenteditable]") || event.ctrlKey || event.metaKey
+  // the slider of the clock has them too: most moments show what the one before shows
+  const clock = place.way === "clock" && event.target.matches(".along");
+  if ((event.target.closest("input, textarea, select, [contenteditable]") && !clock) || event.ctrlKey || event.metaKey
     || event.altKey || (event.target.matches(".zoomed") && event.key.startsWith("Arrow"))) return;
-  const { key } = event, go = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1, "<": -10, ">": 10 }[key];
+  const { key } = event, go = { ArrowLeft: -1, ",": -1, ArrowRight: 1, ".": 1, "<": -10, ">": 10,
+    ...(clock && { ArrowDown: -1, ArrowUp: 1 }) }[key];
   if (go) to(go * (event.shiftKey && key.startsWith("Arrow") ? 10 : 1));
   else if (key === "Home") to(-Infinity);
   else if (key === "End" || key === "f") to(Infinity);

@@ -82,6 +82,7 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     runs = page.evaluate("/runs=([^&]*)/.exec(location.hash)[1]").split(",")
     traces = [open_trace(lab.play.find(run).path) for run in runs]
     assert [x.header.method["drafter"]["name"] for x in traces] == ["none", "draft_model", "prompt_lookup"]
+    page.wait_for_function(f"document.querySelector('{P} .parts').textContent.split(' wrote ').length == 3")
     assert page.locator(f"{P} .parts p").all_inner_texts() == [
         "A and B wrote the same 24 tokens.",
         "A and C wrote the same 24 tokens.",
@@ -92,6 +93,16 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
         assert page.locator(f"{P} .where").inner_text() == f"token {token} of 24"
     page.click(f"{P} .switch button:has-text('wall clock')")
     long = max(sum(s.wall_us for s in x.steps) / 1e6 for x in traces)
+    slide(page, 0.0009)
+    assert page.evaluate(f"document.querySelector('{P} .along').value") == "0.001", "it goes by whole milliseconds"
+    slide(page, 0)
+    shows(page, 0, 0, 0)
+    begins = sorted(t for x in traces for t in accumulate(s.wall_us / 1e6 for s in x.steps[:-1]))
+    page.focus(f"{P} .along")
+    for key, k in (("ArrowRight", 0), ("ArrowUp", 1), ("ArrowLeft", 0), ("Shift+ArrowRight", 10)):
+        due = begins[k]
+        page.keyboard.press(key)
+        shows(page, *(working(x, due + 1e-6) for x in traces))
     slide(page, 0.4 * long)
     at = page.evaluate(f"Number(document.querySelector('{P} .along').value)")
     shows(page, *(working(x, at) for x in traces))
@@ -307,6 +318,8 @@ def test_runs_that_are_gone_and_addresses_that_make_no_sense_are_said(lab: Lab) 
     page.wait_for_selector(f"{P} .told.ds-refusal >> text=cannot be read")
     page.click(f"{P} >> text=Compare two examples")
     drawn(page, 2)
+    page.evaluate(f"location.hash = '#compare&runs={two}'")  # one run is not drawn yet, but it has a title
+    page.wait_for_selector(f"{P} .chips li:has-text('draft model + greedy: ')")
 
 
 def test_hostile_tokens_are_text_here(driver: Any, tmp_path: Path) -> None:
