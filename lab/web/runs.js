@@ -94,7 +94,12 @@ async function offered(wait = WAIT) {
     return setTimeout(offered, wait, Math.min(2 * wait, 15000));
   }
   if (!panes[0].id && !panes[0].trouble && shown.examples.length) open(shown.examples[0].run, { quiet: true });
-  else tell();
+  else panes.forEach(first), tell();
+}
+
+/** An example is shown from its beginning, whether its steps or the list of examples came first. */
+function first({ id, view }) {
+  if (example(id) && view.following && view.store.steps[0]) view.seek(0);
 }
 
 function remembered() {
@@ -165,7 +170,7 @@ function connect(pane) {
     pane.last = Math.max(pane.last, step.i);
     phase(view);
     view.push(step);
-    if (step.i === 0 && example(id)) view.seek(0);
+    if (step.i === 0) first(pane);
   });
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);

@@ -15,8 +15,10 @@ from browser import STEP, Lab, option, seek, served
 from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
+from decodescope.app.runs.examples import examples
 from decodescope.app.server import app
 from decodescope.engine.load import SHIPPED
+from decodescope.engine.trace import open_trace
 
 EVIL = "<img src=x onerror=window.trap=1>{{window.trap=1}}${window.trap=1}"  # what a folder may be called
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -68,6 +70,37 @@ def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
     page.click("#ds-run")
     page.wait_for_function("document.querySelector('#ds-answer .ds-refusal').textContent.includes('lossless')")
     assert "Traceback" not in page.content()
+
+
+def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: Lab) -> None:
+    page = lab.open()
+    assert page.input_value("#ds-level input") == "decisions"
+    option(page, "#ds-level", "fields")
+    page.wait_for_function("localStorage.getItem('decodescope-settings')?.includes('fields')")
+    page.fill("#ds-new input", "6")
+    before = page.evaluate("location.hash")
+    page.click("#ds-run")
+    page.wait_for_function("(before) => location.hash !== before && location.hash.startsWith('#run=')", arg=before)
+    page.wait_for_function("document.documentElement.dataset.dsRun === 'done'")
+    trace = open_trace(lab.play.find(page.evaluate("location.hash.slice(5, 21)")).path)
+    assert trace.header.levels[-1] == "fields" and trace.steps[0].fields is not None
+    trace.close()
+
+
+def test_an_example_begins_at_its_first_step_however_late_the_list_of_examples_comes(lab: Lab) -> None:
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page = lab.open("/", ready=False)
+    page.route("**/ds/examples", hold)
+    page.goto(f"{lab.address}/#run={examples()[0].run}")
+    page.reload()
+    page.wait_for_selector(".ds .outcome:not(:empty)")
+    for route in held:
+        route.continue_()
+    page.wait_for_selector(".ds h1:text-is('Step 0')")
 
 
 def test_only_parts_that_the_strategy_uses_are_shown(lab: Lab) -> None:
