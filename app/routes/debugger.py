@@ -14,6 +14,7 @@ POST /ds/run/RUN/fork              {"step", "name", "change", "force"}: a run th
                                    with the change (names, settings, seed, new as in a recipe; temperature, rule,
                                    rule_settings, drafter for short) and with verdicts forced, [{"node", "verdict":
                                    "accept" | "reject"}]; it need not wait for a run that is paused
+GET  /ds/run/RUN/knobs             the knobs of its drafter with their values: what "drafter" of a change can say
 GET  /ds/run/RUN/branches          which run this one was forked off, and which ones off it
 
 A search takes SEARCH_S seconds at most; then "more" is true and "next" says where to go on.
@@ -32,7 +33,7 @@ from decodescope.app.http.body import body_of
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.breaks import MOST, Breaks
 from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.forks import Branches, fork
+from decodescope.app.runs.forks import Branches, drafter_knobs, fork
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace.condition_grammar import FUNCTIONS, LONGEST, ConditionError
 from decodescope.engine.trace.conditions import Condition, Found
@@ -150,6 +151,10 @@ def _elsewise(api: FastAPI, play: Play, of: Of) -> None:
     async def forked(run: str, request: Request) -> Response:
         body = await body_of(request, BODY)
         return await of(run, lambda channel: {"run": fork(play, channel, body).run})
+
+    @api.get("/ds/run/{run}/knobs")
+    async def knobs(run: str) -> Response:
+        return await of(run, drafter_knobs)
 
     @api.get("/ds/run/{run}/branches")
     async def known(run: str) -> Response:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import admit_files
+from decodescope.app.runs.parts import knob
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace.events import Step
 from decodescope.lab.wire.wire import Wire
@@ -104,14 +105,7 @@ def rules() -> list[dict[str, Any]]:
         {
             "name": name,
             "title": part.title,
-            "params": [
-                {
-                    **{key: getattr(x, key) for key in ("name", "before", "low", "high", "step", "unit", "help")},
-                    "default": x.record(x.default),
-                    "choices": list(x.choices),
-                }
-                for x in part.params()
-            ],
+            "params": [{**knob(x), "before": x.before, "step": x.step} for x in part.params()],
         }
         for name, part in registry("acceptance").items()
         if not part.needs.hidden  # no record holds the features that such a rule looks at

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
+from decodescope.engine.core.component import recorded as part_of
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import TraceError, read_header
 from decodescope.engine.trace.events import Header, Step
@@ -17,6 +18,7 @@ from decodescope.engine.trace.forks import legs, method_at
 from decodescope.lab.wire.wire import drafted
 
 from .channel import Channel
+from .parts import knob
 from .play import MOST_NEW, Choice, Play, further
 from .presets import GREEDY, WARMED, at
 from .recipe import recorded
@@ -54,6 +56,16 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
     channel_forked = play.launch(play.recorded_with(header, roles), session)
     channel_forked.fork = story(header, number, name, asked, forced)
     return channel_forked
+
+
+def drafter_knobs(channel: Channel) -> dict[str, Any]:
+    """The knobs of the run's drafter for the form of a fork: as parts.py describes them, each with the `value` that it has in
+    the run. Raises Refused, ParamError."""
+    if channel.wire is None:
+        raise Refused("The run has not begun, so nothing of it can be changed: wait for its first step.")
+    drafter = part_of("drafter", channel.wire.header.method.get("drafter", {}))
+    held = drafter.knobs()
+    return {"drafter": drafter.name, "knobs": [{**knob(x), "step": x.step, "value": held[x.name]} for x in drafter.params()]}
 
 
 def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:

@@ -17,17 +17,19 @@ export function forks(change) {
     refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
   const forced = forcing(() => here.node, draw), shape = shaping(draw), branches = branchList(() => here.pane?.id);
   const inside = h("p", { class: "quiet" });
-  const form = h("form", { class: "fork" }, forced.element, shape.element, inside,
+  const form = h("form", { class: "fork", novalidate: "" }, forced.element, shape.element, inside,
     h("div", { class: "name" }, name, go), refused);
   const element = h("section", { class: "forks", "aria-label": "Forks" },
     h("header", null, h("h2", null, "Fork"),
       h("span", { class: "quiet" }, "decodes on from this step, as a run of its own; this run stays as it is")), form,
     branches.elements);
 
-  const changes = () => ({ ...change(), ...shape.asked() });
+  const changes = () => ({ ...change(), ...shape.change() });
+  const refuse = (sentence) => ((refused.textContent = sentence), (refused.hidden = false));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (go.getAttribute("aria-disabled") === "true") return;
+    if (shape.wrong()) return refuse(shape.wrong());
     go.setAttribute("aria-disabled", "true");
     refused.hidden = true;
     const { pane, at } = here, change = changes(), body = { step: at, force: forced.entries() };
@@ -39,8 +41,7 @@ export function forks(change) {
       forced.clear();
       compare(pane.id, fork.run);
     } catch (error) {
-      refused.textContent = inWords(error);
-      refused.hidden = false;
+      refuse(inWords(error));
     }
     go.removeAttribute("aria-disabled");
     branches.look();
@@ -61,7 +62,7 @@ export function forks(change) {
       const { pane, at } = here, { head } = now.store;
       here = now;
       if (pane !== now.pane || at !== now.at) forced.clear(), (refused.hidden = true);
-      if (headed !== head) (headed = head), shape.fill(head);
+      if (headed !== head) (headed = head), shape.fill(head ? now.pane.id : "");
       if (run !== now.pane?.id) (run = now.pane?.id), branches.reset();
       draw();
     },

@@ -1,12 +1,61 @@
-/* knobs: what the inputs of a part's knobs say. */
+/* knobs: the inputs of a part's knobs, of every kind: number, choice, switch, text, list and file. */
+import { h } from "../scope.js";
+import { fileKnob } from "../file.js";
 
-/** What a number input or a list says; null: nothing. */
-const valueOf = (box) => (box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
+/** The input of a knob that is no file. A list is written as text, with commas; the server reads it. */
+function boxOf({ type, choices, lines, low, high, step }) {
+  if (choices.length) return h("select", null, choices.map((x) => h("option", { value: x }, String(x))));
+  if (type === "bool") return h("input", { type: "checkbox" });
+  if (type === "int" || type === "float")
+    return h("input", { type: "number", min: low, max: high, step: step ?? "any" });
+  return lines ? h("textarea", { rows: 3, spellcheck: "false" })
+    : h("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
+}
+/** What an input says; null: nothing. */
+const said = (box) => (box.type === "checkbox" ? box.checked
+  : box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
 
-/** knob -> value, of all inputs in `element` that say something. */
-export const values = (element) =>
-  Object.fromEntries(
-    [...element.querySelectorAll("[data-name]")].map((box) => [box.dataset.name, valueOf(box)]).filter(([, x]) =>
-      x !== null
-    )
-  );
+/** {element, read(), wrong()} of a knob that stands at `value`; wrong: why it says nothing that can be sent, or "". */
+function input(knob, value, word, event, changed) {
+  const box = boxOf(knob);
+  if (knob.type === "bool") box.checked = value;
+  else box.value = value;
+  box.dataset.name = knob.name;
+  box.addEventListener(event, changed);
+  return { element: h("label", { title: knob.help }, h("span", null, word), box), read: () => said(box),
+    wrong: () => (box.validity.badInput ? `${word} must be a number: write one, or leave it empty.` : "") };
+}
+/** The same of one that takes a file, which is brought to `path`. */
+function fileInput(knob, value, word, path, changed) {
+  const element = h("div", { "data-name": knob.name }),
+    of = { path, label: word, help: knob.help, most: knob.most, usual: "No file chosen" };
+  const put = (next) => ((value = next), fileKnob(element, of, value, take)), take = (next) => (put(next), changed());
+  put(value);
+  return { element, read: () => value, wrong: () => "" };
+}
+
+/** Inputs of the knobs of a part. event: of an input, at which changed() is told. */
+export function knobSet(event, changed) {
+  const element = h("div", { class: "knobs" });
+  let knobs = []; // {name, value, read, wrong}
+  return {
+    element,
+    /** Knobs as the server describes them, each with the `value` that it stands at; path: where the files go of those
+     *  that take one. */
+    fill(all, path = "") {
+      knobs = all.map((knob) => {
+        const { name, value } = knob, word = name.replaceAll("_", " ");
+        return { name, value, ...(knob.file ? fileInput(knob, value, word, `${path}/${name}`, changed)
+          : input(knob, value, word, event, changed)) };
+      });
+      element.replaceChildren(...knobs.map((knob) => knob.element));
+    },
+    /** knob -> what it says; changed: only of those that say something else than they stood at. */
+    values: (changed) =>
+      Object.fromEntries(knobs.map(({ name, value, read }) => [name, read(), value]).filter(([, x, value]) =>
+        x !== null && !(changed && x === value)
+      )),
+    /** Why what stands there cannot be sent, in a sentence; "": it can. */
+    wrong: () => knobs.map((knob) => knob.wrong()).find(Boolean) || "",
+  };
+}

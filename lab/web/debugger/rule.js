@@ -1,6 +1,6 @@
 /* rule: another rule with its settings, and another choice at a tie, as lists of a what-if. */
 import { h } from "../scope.js";
-import { values } from "./knobs.js";
+import { knobSet } from "./knobs.js";
 import { SAME } from "./slider.js";
 
 const option = (value, word = value) => h("option", { value }, word);
@@ -13,37 +13,31 @@ function choice(word) {
  *  another rule. */
 export function ruleChoice({ own, asks, other }) {
   let rules = [];
-  const rule = choice("rule"), ties = choice("ties"), knobs = h("div", { class: "knobs" });
+  const rule = choice("rule"), ties = choice("ties"), knobs = knobSet("change", asks);
   rule.list.addEventListener("change", () => (other(), settings(), asks()));
   ties.list.addEventListener("change", asks);
 
   /** Inputs for the settings of the rule that was chosen. */
   function settings() {
     const chosen = rules.find((one) => one.name === rule.list.value), recorded = own();
-    knobs.replaceChildren(...(chosen?.params || []).map((param) => {
-      const box = param.choices?.length
-        ? h("select", null, param.choices.map((x) => h("option", { value: x }, String(x))))
-        : h("input", { type: "number", min: param.low, max: param.high, step: param.step ?? "any" });
-      box.value = (recorded?.name === chosen.name ? recorded[param.name] ?? param.before : null) ?? param.default;
-      box.dataset.name = param.name;
-      box.addEventListener("change", asks);
-      return h("label", { title: param.help }, h("span", null, param.name), box);
-    }));
+    const valueOf = ({ name, before, default: usual }) =>
+      (recorded?.name === chosen.name ? recorded[name] ?? before : null) ?? usual;
+    knobs.fill((chosen?.params || []).map((knob) => ({ ...knob, value: valueOf(knob) })));
   }
   return {
-    elements: [rule.element, knobs, ties.element],
+    elements: [rule.element, knobs.element, ties.element],
     /** What is asked for, as parts of a question; empty: as recorded. */
     asked() {
       const question = {};
       if (rule.list.value) question.rule = rule.list.value;
-      if (knobs.firstChild) question.rule_settings = values(knobs);
+      if (knobs.element.firstChild) question.rule_settings = knobs.values(false);
       if (ties.list.value) question.ties = ties.list.value;
       return question;
     },
     draw: () => (ties.element.hidden = ties.list.options.length < 2),
     reset() {
       rule.list.value = ties.list.value = "";
-      knobs.replaceChildren();
+      knobs.fill([]);
     },
     /** The rules that can be asked for, and how a tie can be broken. */
     known(all) {

@@ -1,29 +1,29 @@
-/* shape: the drafter's own numbers, which a fork may change: another depth, tree or draft. */
+/* shape: the drafter's own knobs, which a fork may change: another depth, tree or draft. */
 import { h } from "../scope.js";
-import { values } from "./knobs.js";
+import { ask } from "../runs.js";
+import { knobSet } from "./knobs.js";
 
 /** changed(): told when one of them is another. */
 export function shaping(changed) {
-  const knobs = h("div", { class: "knobs" }),
-    element = h("details", { class: "shape" }, h("summary", null, "Another depth, tree or draft"), knobs);
-  let own = {};
+  const knobs = knobSet("input", changed),
+    element = h("details", { class: "shape", hidden: "" }, h("summary", null, "Another depth, tree or draft"),
+      knobs.element);
+  let asked = 0;
   return {
     element,
-    /** The numbers of the run whose header this is. */
-    fill(head) {
-      own = head?.method?.drafter || {};
-      const numbers = Object.entries(own).filter(([, x]) => typeof x === "number");
-      element.hidden = !numbers.length;
-      knobs.replaceChildren(...numbers.map(([word, x]) => {
-        const box = h("input", { type: "number", min: 0, step: "any", value: x, "data-name": word });
-        box.addEventListener("input", changed);
-        return h("label", null, h("span", null, word.replaceAll("_", " ")), box);
-      }));
+    /** Ask for those of the run of this id, "": there is none; they stand as they did in it. */
+    async fill(run) {
+      const mine = ++asked, put = (all, path) => ((element.hidden = !all.length), knobs.fill(all, path), changed());
+      put([]);
+      if (!run) return;
+      const answer = await ask(`/ds/run/${run}/knobs`).catch(() => null); // of a part that is not known here
+      if (answer && mine === asked) put(answer.knobs, `/ds/files/drafter/${answer.drafter}`);
     },
     /** What they were changed to, as parts of a change; empty: nothing. */
-    asked() {
-      const other = Object.entries(values(knobs)).filter(([word, x]) => x !== own[word]);
-      return other.length ? { drafter: Object.fromEntries(other) } : {};
+    change() {
+      const drafter = knobs.values(true);
+      return Object.keys(drafter).length ? { drafter } : {};
     },
+    wrong: knobs.wrong,
   };
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from waiting import eventually
 from decodescope.app.routes import debugger as debugging
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import Play
+from decodescope.engine.core.component import registry
 from decodescope.engine.trace import open_trace
 from decodescope.lab import explain
 
@@ -265,6 +267,31 @@ def test_a_fork_goes_on_with_its_change(play: Play, client: TestClient) -> None:
     assert sum(len(x.emitted) for x in longer.steps(0, 99)) == 44 and longer.wire.header.seed == 5
 
 
+def test_every_kind_of_knob_of_the_drafter_is_offered_to_a_fork(play: Play, client: TestClient) -> None:
+    names = {"drafter": "rsd_c", "sampler": ["temperature"]}
+    choice = replace(speculative(max_new=8), names=names, settings={"drafter": {"branching": "3,1"}})
+    channel = over(play, play.start(choice).run)
+    path = f"run/{channel.run}"
+    offered = client.get(f"/ds/{path}/knobs").json()
+    assert offered["drafter"] == "rsd_c" and [(x["name"], x["type"], x["value"]) for x in offered["knobs"]] == [
+        ("branching", "list", "3,1")
+    ]
+    made = over(play, post(client, f"{path}/fork", step=1, change={"drafter": {"branching": "2, 2"}})["run"])
+    assert made.wire.header.method["drafter"]["branching"] == "2,2"
+    for value, says in [("2,x", "item 2 = 'x': must be a whole number"), ("", "has 0 items"), ("0", "must lie in [1,")]:
+        said = refusal(client, f"{path}/fork", step=1, change={"drafter": {"branching": value}})
+        assert said.startswith("rsd_c.branching") and says in said, said
+    kinds: set[str] = set()
+    for part in (cls() for cls in registry("drafter").values()):
+        channel.wire.header.method["drafter"] = part.record()
+        knobs = client.get(f"/ds/{path}/knobs").json()["knobs"]
+        assert {x["name"]: x["value"] for x in knobs} == part.knobs(), part.name
+        kinds |= {"choice" if x["choices"] else "file" if x["file"] else "text" if x["lines"] else x["type"] for x in knobs}
+    assert kinds == {"int", "float", "bool", "str", "list", "choice", "file", "text"}
+    channel.wire.header.method["drafter"] = {"name": "of somebody else"}
+    assert client.get(f"/ds/{path}/knobs").status_code == 422
+
+
 def test_a_fork_of_a_paused_run_does_not_wait_for_it(play: Any, client: TestClient) -> None:
     channel = paused(play, max_new=60)
     post(client, f"run/{channel.run}/breaks", conditions=["step == 4"])
@@ -302,8 +329,6 @@ def test_what_cannot_be_forked_is_refused(play: Play, client: TestClient, monkey
         (dict(step=0, force=[{"node": 1, "verdict": "accept"}, {"node": 1, "verdict": "reject"}]), "given two verdicts"),
     ]:
         assert says in refusal(client, path, **body), body
-    from dataclasses import replace
-
     monkeypatch.setitem(play.present, "toy", replace(play.models["target"], fingerprint="f" * 16))
     assert "whose weights are others" in refusal(client, path, step=1)
     assert not [x for x in play._channels if x != channel.run], "nothing was queued"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 PAGE = "#ds-page-debugger"
 EXAMPLE = examples()[0]
 AT = f"Number((document.querySelector('{PAGE} .ds h1')?.textContent || 'Step -1').split(' ')[1])"
+DRAFTERS = {"token_recycling": "unread", "rest": "datastore", "rsd_c": "branching"}  # each with a knob of its own
 CHOSEN = f"document.querySelector('{PAGE} .node[aria-selected=true]')"
 
 
@@ -139,6 +141,36 @@ def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
     page.click(f"{PAGE} .whatif .verdict button")
     assert page.input_value(f"{PAGE} .forks input[aria-label='name of the fork']") == "temperature 0.9"
     assert page.evaluate("document.activeElement.textContent").startswith("Fork from step")
+
+    knob, fork = f"{PAGE} .forks .knobs [data-name={{}}]", f"{PAGE} .fork"
+
+    def drafted_by(drafter: str) -> str:
+        """A short run of that drafter, opened with the knobs that a fork of it can change; its id."""
+        choice = replace(speculative(max_new=8), names={"drafter": drafter, "sampler": ["temperature"]}, settings={})
+        run = lab.play.start(choice).run
+        assert lab.play._jobs[run].wait(300)
+        page.evaluate("hash => { location.hash = hash; }", f"#debugger&run={run}&step=1")
+        page.wait_for_selector(f"{PAGE} .head >> text=run {run[:8]}")
+        page.wait_for_selector(knob.format(DRAFTERS[drafter]), state="attached")
+        page.locator(f"{PAGE} .shape").evaluate("details => { details.open = true; }")
+        return run
+
+    drafted_by("token_recycling")
+    page.select_option(knob.format("unread"), "zero")
+    page.uncheck(knob.format("from_prompt"))
+    page.wait_for_selector(f"{fork} >> text=In the fork: from prompt false, unread zero.")
+    drafted_by("rest")
+    page.set_input_files(f"{fork} .ds-file input", {"name": "words.txt", "mimeType": "text/plain", "buffer": b"hello you"})
+    page.wait_for_selector(f"{fork} >> text=In the fork: datastore words.txt.")
+    run = drafted_by("rsd_c")
+    for text, says in [("2,x", "rsd_c.branching, item 2 = 'x': must be a whole number."), ("2,2", "")]:
+        page.fill(knob.format("branching"), text)
+        page.click(f"{fork} .name .ds-button")
+        if says:
+            page.wait_for_selector(f"{fork} .ds-refusal >> text={says}")
+    page.wait_for_function(f"/^#compare&runs={run},[0-9a-f]{{16}}(&|$)/.test(location.hash)")
+    made = lab.play.find(re.search(r",([0-9a-f]{16})", page.evaluate("location.hash")).group(1))
+    assert lab.play._jobs[made.run].wait(300) and made.wire.header.method["drafter"]["branching"] == "2,2"
 
 
 def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> None:
