@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def commit() -> str:
+    """The commit that is checked out; without git nothing."""
+    try:
+        return subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
+def drawn(count: int, commit: str) -> list[Path]:
+    """`count` notebooks, drawn by a commit, so that in time every one has its turn."""
+    seed = int.from_bytes(hashlib.sha256(commit.encode()).digest()[:8], "big")
+    return sorted(random.Random(seed).sample(NOTEBOOKS, count))
+
+
+DRAWN = drawn(2, commit())  # those that a run of the tests opens in a real JupyterLab
 
 
 def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,21 +14,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
-from browser import settled
 from nbformat.v4 import new_code_cell, new_notebook
 from waiting import eventually
 
-from .kernel import ROOT, at_home
+from .kernel import DRAWN, NOTEBOOKS, at_home
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
 WHOLE = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}  # cells out of sight are drawn as well
-RUN_S = 200
+RUN_S = 240
 LONG_MS = 150_000  # for one thing to happen, on a machine that is busy with others
+SLIDER = ".ds input:is(.scrub, .along)"  # of a run, of a comparison
+# asked of the kernel by a cell behind the others: the step of the first picture, or the place of the first comparison
+PLACE = """pictures = [x for x in Out.values() if hasattr(x, "freeze") or hasattr(x, "align")]
+place = pictures[0].step if hasattr(pictures[0], "freeze") else pictures[0].token
+f"the kernel reads {place}."
+"""
+# two with every commit, all of them every night
+DRAWN_PARAMS = [pytest.param(path, id=path.stem) for path in DRAWN]
+NIGHTLY_PARAMS = [pytest.param(path, id=f"{path.stem}, nightly", marks=pytest.mark.nightly) for path in NOTEBOOKS]
+# every cell has its number, those that stand folded show none; or one has failed, after which no other runs
 ALL_RAN = """() => {
-    const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map((x) => x.textContent);
-    return prompts.length > 0 && prompts.every((x) => /\\d/.test(x));
+    const all = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)')];
+    return document.querySelector('.jp-RenderedText[data-mime-type*=error]')
+        || (all.length > 0 && all.every((x) => /\\d/.test(x.textContent)));
 }"""
 
 
@@ -83,6 +93,8 @@ def opened(work: Path, name: str, *cells: str) -> None:
     (work / name).write_text(json.dumps(book))
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_keys_of_a_widget_s_slider_are_the_slider_s(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = at_home(tmp_path / "home", monkeypatch)
     work = tmp_path / "work"
@@ -101,6 +113,8 @@ def test_the_keys_of_a_widget_s_slider_are_the_slider_s(driver: Any, tmp_path: P
         page.wait_for_selector(".jp-OutputArea-output >> text=1001")
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_is_drawn_while_it_goes_stopped_and_begun_again(
     driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,20 +146,45 @@ def test_a_run_is_drawn_while_it_goes_stopped_and_begun_again(
         assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
 
 
-def test_the_second_notebook_is_drawn(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    env = at_home(tmp_path / "home", monkeypatch)
-    name, work = "02_guess_and_check.ipynb", tmp_path / "work"
+@pytest.fixture(scope="module")
+def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """One JupyterLab for all chapters: its address without a notebook, and the folder that it shows."""
+    folder = tmp_path_factory.mktemp("lab")
+    work = folder / "work"
     work.mkdir()
-    shutil.copy(ROOT / "notebooks" / name, work)
-    with jupyterlab(work, name, env) as address:
-        page = driver.new_page(viewport={"width": 1360, "height": 1000})
-        fetched: list[str] = []
-        page.on("request", lambda request: fetched.append(request.url))
-        run_all(page, address)
-        wanted = {".ds .tree": 3, ".ds-card": 3, ".js-plotly-plot": 3}  # the run and two compared ones; cards; charts
-        for at, count in wanted.items():
-            page.wait_for_function("([at, count]) => document.querySelectorAll(at).length >= count", arg=[at, count])
-        settled(page)
-        assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
-        away = [url for url in fetched if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))]
-        assert not away, away
+    with pytest.MonkeyPatch.context() as patch, jupyterlab(work, "", at_home(folder / "home", patch)) as address:
+        yield address, work
+
+
+def with_a_question(path: Path, work: Path) -> None:
+    """The chapter in `work`, with one more cell: what the kernel knows of the first picture's place."""
+    book = nbformat.read(path, as_version=4)
+    book.cells.append(new_code_cell(PLACE))
+    nbformat.write(book, work / path.name)
+
+
+@pytest.mark.parametrize("path", [*DRAWN_PARAMS, *NIGHTLY_PARAMS])
+def test_a_chapter_lives_in_jupyterlab(path: Path, driver: Any, visited: tuple[str, Path]) -> None:
+    """It opens and runs, its pictures and charts are drawn, a slider that is moved is read in the kernel, and no request leaves
+    the machine."""
+    address, work = visited
+    with_a_question(path, work)
+    page = driver.new_page(viewport={"width": 1360, "height": 1000})
+    page.set_default_timeout(LONG_MS)
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    run_all(page, address.replace("/lab/tree/", f"/lab/workspaces/{path.stem}/tree/{path.name}"))
+    assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
+    page.wait_for_function(f"() => document.querySelectorAll('{SLIDER}').length && document.querySelector('.js-plotly-plot')")
+    slider = page.locator(SLIDER).first
+    slider.press("Home")
+    page.wait_for_function(f"() => (({{ value, min }}) => value === min)(document.querySelector('{SLIDER}'))")
+    slider.press("ArrowRight")
+    page.wait_for_function(f"() => (({{ value, min }}) => value !== min)(document.querySelector('{SLIDER}'))")
+    page.click(".jp-CodeCell >> nth=-1 >> .cm-content")
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_selector(f".jp-OutputArea-output >> text=the kernel reads {slider.input_value()}.")
+    assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
+    away = [url for url in fetched if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))]
+    assert not away, away
+    page.close()

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from .kernel import NOTEBOOKS, at_home
+from .kernel import NOTEBOOKS, at_home, drawn
 
 LONGEST_CELL_S = 300  # a guard against hanging; all cells together take under two minutes on two free cores
 
@@ -53,3 +53,8 @@ def test_notebook_keeps_to_its_form(path: Path) -> None:
     assert kinds[0] == kinds[-1] == "markdown"
     prose = " ".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert prose.count("?") >= 3, "a notebook asks"
+
+
+def test_every_notebook_has_its_turn_in_jupyterlab() -> None:
+    assert drawn(2, "") == drawn(2, "") and len(set(drawn(2, "abc"))) == 2
+    assert {path for k in range(100) for path in drawn(2, f"commit {k}")} == set(NOTEBOOKS)
