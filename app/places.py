@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
+from typing import Any
 
 STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
 UPLOAD = ".upload"  # a trace that is being brought to the page: .XXXXXXXXXXXXXXXX.upload
@@ -55,3 +56,17 @@ def tidy(folder: Path, most: int) -> list[Path]:
                 held -= size
                 gone.append(path)
     return gone
+
+
+class Tidy:
+    """A sink that makes room in the folder when a run has ended. most: MiB"""
+
+    def __init__(self, folder: Path, most: int):
+        self.folder, self.most = folder, most
+
+    def write(self, record: Any) -> None:
+        """Nothing: only the end matters."""
+
+    def seal(self, end: Any = None) -> None:
+        """The run's file has been sealed by now."""
+        tidy(self.folder, self.most << 20)

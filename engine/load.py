@@ -89,6 +89,13 @@ def loaded(model: Model | str | Path, name: str = "model") -> Model:
     return load(model)
 
 
+def by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
+    """Role -> what is to play it, nothing of it loaded. Raises LoadError for what is no mapping."""
+    if models is not None and not isinstance(models, Mapping):
+        raise LoadError(f"models is {shown(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}.")
+    return dict(models or {})
+
+
 def models() -> list[dict[str, Any]]:
     """The shipped models, largest first: name, path, params, context. No weights are read."""
     rows = []

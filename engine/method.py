@@ -53,13 +53,17 @@ class Method:
                 raise MethodError(f"{kind} = {shown(part)}: must be a part of that kind; use {way}, or Method.named.")
 
     @classmethod
-    def of(cls, given: Method | str | Mapping[str, str | Iterable[str]] | None) -> Method:
+    def of(cls, given: Method | str | Mapping[str, Any] | None) -> Method:
         """The method itself; that of a part's name, "prompt_lookup" or "h2o", with the usual ones beside it; that of a mapping
-        from kinds to names; plain greedy decoding for None. Raises ParamError or MethodError."""
+        from kinds to names, and from knobs, as {"drafter.length": 6}, to values; plain greedy decoding for None. Raises
+        ParamError or MethodError."""
         if isinstance(given, Method):
             return given
-        if given is None or isinstance(given, Mapping):
-            return cls.named(given)
+        if isinstance(given, Mapping):
+            knobs = {name: value for name, value in given.items() if "." in str(name)}
+            return cls.named({kind: name for kind, name in given.items() if kind not in knobs}, knobs)
+        if given is None:
+            return cls.named()
         if not isinstance(given, str):
             raise MethodError(f"method is {shown(given)}: give a Method, or the name of one of its parts.")
         shelves = {kind: [name for name, part in registry(kind).items() if part.listed] for kind in KINDS}

@@ -13,8 +13,9 @@ from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
 from decodescope.engine.trace.events import LEVELS, Header, Level, Step
 from decodescope.engine.trace.summary import Summary, summarise
 
-from .load import Model, loaded
+from .load import Model, by_role, loaded
 from .method import Method, MethodError
+from .pairing import Reader
 from .session import Session
 
 
@@ -48,7 +49,7 @@ class Run:
         return summarise(self.trace)
 
 
-def encode(model: Model, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
+def encode(model: Reader, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
     """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat. Raises ParamError
     for what is neither, MethodError for a text where there is no tokenizer."""
     if not isinstance(text_or_ids, str):
@@ -150,8 +151,8 @@ def prepare(
 ) -> Run:
     """The run that is asked for, of which nothing was computed yet; its records go into its trace, and to `path`. Models are
     loaded after all else was checked. Raises what `run` does for what cannot be run."""
-    draft, roles = asked.get("draft"), dict(asked.get("models") or {})
-    given = {**roles, **({} if draft is None else {"draft": draft})}
+    draft, given = asked.get("draft"), by_role(asked.get("models"))
+    given |= {} if draft is None else {"draft": draft}
     composed, stops = Method.of(method), texts(asked.get("stop", ()), "stop")
     if path is not None and not isinstance(path, str | Path):
         raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")

@@ -7,7 +7,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -26,11 +27,9 @@ from decodescope.engine.timing.measure import profile_key
 from decodescope.engine.timing.reading import reading
 from decodescope.engine.trace.events import LEVELS, End, EndReason, Header, Level, Prefill, Step
 
+from .load import Model, by_role, loaded
 from .method import Method, MethodError
 from .pairing import context, paired, vocabulary
-
-if TYPE_CHECKING:
-    from .load import Model
 
 
 class Sink(Protocol):
@@ -75,11 +74,11 @@ class Session(State):
 
     def __init__(
         self,
-        model: Model,
-        method: Method,
+        model: Model | str | Path,
+        method: Method | str | Mapping[str, str] | None,
         prompt: Sequence[int],
         *,
-        models: Mapping[str, Model] | None = None,
+        models: Mapping[str, Model | str | Path] | None = None,
         max_new_tokens: int = 64,
         seed: int = 0,
         stop_tokens: Sequence[int] | None = None,
@@ -94,8 +93,9 @@ class Session(State):
         max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
         choice(level, "level", LEVELS)
         layers = layers if layers is None else ids(layers, "layers")
-        self.method = m = copy.deepcopy(method)
-        self._models = paired(m, model, models or {})
+        self.method = m = copy.deepcopy(Method.of(method))
+        model, given = loaded(model), by_role(models)
+        self._models = paired(m, model, {role: loaded(x, role) for role, x in given.items()})
         for part in m.parts().values():
             part.mark_files()
         vocab = vocabulary(self._models)
@@ -168,35 +168,24 @@ class Session(State):
     def header(self) -> Header:
         """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
         if self._header is None:
-            from importlib.metadata import version
-
             target = self._models[TARGET]
             self._header = Header(
+                **opening(self.method, self.run_id, self.tokens[: self._begin], self.recorder),
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
-                method=self.method.record(),
-                parts=self.method.said(),
-                prompt=torch.tensor(self.tokens[: self._begin], dtype=torch.int32).numpy(),
                 seed=self._seed,
-                project=version("decodescope"),
-                run=self.run_id,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
                 lanes=further(self._models),
                 lossless=self.method.lossless and not self._cut,
-                tellings={self.method.acceptance.name: self.method.acceptance.telling},
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=torch.get_num_threads(),
                 torch=torch.__version__,
-                levels=self.recorder.levels,
                 max_new_tokens=self.max_new - (self._begin - self.prompt),
                 stop_tokens=sorted(self.stop.tokens),
                 stop_texts=self._stop_texts,
                 chat=self._chat,
                 turn=self._user_turn,
-                pieces=self.recorder.pieces(self.tokens[: self._begin]),
                 parent=self._parent,
                 machine=self._machine(),
-                tells=declared(self.method.record()),
             )
         return self._header
 
@@ -326,6 +315,24 @@ def _stop(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> S
     if texts and pieces is None:
         raise MethodError(f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
     return Stop(frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces)
+
+
+def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
+    """The fields of a trace's header that need no models: of the method, the prompt, the run's id and the present time."""
+    from importlib.metadata import version
+
+    return {
+        "method": method.record(),
+        "parts": method.said(),
+        "tellings": {method.acceptance.name: method.acceptance.telling},
+        "tells": declared(method.record()),
+        "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
+        "pieces": recorder.pieces(prompt),
+        "levels": recorder.levels,
+        "project": version("decodescope"),
+        "run": run,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:

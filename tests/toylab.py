@@ -65,8 +65,8 @@ class ToyPlay(Play):
 
     pausing = False
 
-    def _launch(self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False) -> Channel:
-        return super()._launch(names, make, visitor, paused or self.pausing)
+    def _launch(self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False, **more: Any) -> Channel:
+        return super()._launch(names, make, visitor, paused or self.pausing, **more)
 
     def launch(self, names: Mapping[str, str], make: Make) -> Channel:
         with self._lock:

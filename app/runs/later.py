@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import told
+from decodescope.engine.core.roles import TARGET
+
+from .composed import Choice
 
 if TYPE_CHECKING:
+    from decodescope.engine.method import Method
+    from decodescope.engine.pairing import Reader
     from decodescope.engine.session import Session
-    from decodescope.engine.trace.events import End, EndReason, Step
+    from decodescope.engine.trace.events import End, EndReason, Header, Step
+
+
+def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], readers: Mapping[str, Reader]) -> Header:
+    """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
+    and of a model that is not here yet its key alone."""
+    from decodescope.engine.decoding.record import Recorder
+    from decodescope.engine.run import encode
+    from decodescope.engine.session import opening
+    from decodescope.engine.trace.events import Header
+
+    target = readers.get(TARGET)
+    splits = None if target is None else target.tokenizer
+    prompt = [] if target is None or splits is None else encode(target, choice.prompt, choice.chat)
+    models = {role: readers[role].spec.record() if role in readers else {"name": key} for role, key in names.items()}
+    return Header(
+        **opening(method, run, prompt, Recorder(choice.recorded, None if splits is None else splits.piece)),
+        model=models.pop(TARGET),
+        lanes=models,
+        seed=choice.seed,
+        lossless=method.lossless,
+        max_new_tokens=choice.max_new,
+        chat=choice.chat,
+        turn=choice.prompt if choice.chat else "",
+    )
 
 
 class Later:

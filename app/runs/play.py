@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from decodescope.app.limits import Limits
-from decodescope.app.places import tidy
+from decodescope.app.places import Tidy
 from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
@@ -21,7 +21,7 @@ from .examples import examples
 from .files import Files
 from .given import Given, given
 from .lanes import further, has_roles
-from .later import Later
+from .later import Later, outline
 from .memory import BYTES_A_TOKEN, Estimate, short
 from .shelf import Shelf, title
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from decodescope.engine.run import LazyWriter
     from decodescope.engine.runner import Job, Runner, Stepped
     from decodescope.engine.session import Session
-    from decodescope.engine.trace.events import Header, Step
+    from decodescope.engine.trace.events import End, Header, Step
 
     Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
 
@@ -196,8 +196,10 @@ class Play(Shelf):
                 level=level,
             )
 
-        level = choice.recorded
-        channel = self._launch(self.lanes(choice, method), session, visitor)
+        level, names = choice.recorded, self.lanes(choice, method)
+        channel = self._launch(
+            names, session, visitor, outline=lambda run: outline(run, choice, method, names, self.readers(names))
+        )
         channel.named = composed_title(method, choice.prompt)
         return channel
 
@@ -206,11 +208,21 @@ class Play(Shelf):
         with self._lock:
             return self._launch(names, make, "")
 
-    def _launch(self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False) -> Channel:
-        """Queue a session: made now, where its models are loaded, else when its turn comes."""
+    def _launch(
+        self,
+        names: Mapping[str, str],
+        make: Make,
+        visitor: str,
+        paused: bool = False,
+        outline: Callable[[str], Header] | None = None,
+    ) -> Channel:
+        """Queue a session: made now, where its models are loaded, else when its turn comes. outline: until then the header of
+        the run of that id"""
+        from decodescope.engine.run import LazyWriter
+
         try:
             self.has_disk()
-            models, writer = self.wanted(names), None
+            models = self.wanted(names)
             session: Stepped
             if models is not None:
                 session = own = make(models)
@@ -220,13 +232,20 @@ class Play(Shelf):
                     writer.announce(own.outline)
             else:
                 self.admit(names)
-                later = Later(lambda: self._brought(names, make, channel), lambda end: channel.seal(end))
+
+                def ended(end: End) -> None:
+                    writer.withdraw()
+                    channel.seal(end)
+
+                later = Later(lambda: self._brought(names, make, channel), ended)
                 channel, session = self._channel(later.run_id), later
+                writer = LazyWriter(channel.path)
+                if outline is not None:
+                    writer.announce(outline(later.run_id))
             try:
                 job = self._submit(session, paused)
             except Refused:
-                if writer is not None:
-                    writer.withdraw()
+                writer.withdraw()
                 raise
         except Refused:
             raise
@@ -255,9 +274,9 @@ class Play(Shelf):
         from decodescope.engine.run import LazyWriter, Tee
 
         channel.estimate = self.has_room(session, names).sentence
-        writer = LazyWriter(channel.path)
+        writer = LazyWriter(channel.path, overwrite=True)  # what was announced
         channel.reads(session)
-        session.sink = Tee(writer, channel, _Tidy(self.folder, self.limits.keep))
+        session.sink = Tee(writer, channel, Tidy(self.folder, self.limits.keep))
         return writer
 
     def work(self, session: Stepped) -> Job:
@@ -420,20 +439,6 @@ class Play(Shelf):
             self._runner.close()
         if self._loading is not None:  # a thread that is cut off inside a library's import ends the process with a fault
             self._loading.join(15)
-
-
-class _Tidy:
-    """A sink that makes room in the folder when a run has ended."""
-
-    def __init__(self, folder: Path, most: int):
-        self.folder, self.most = folder, most
-
-    def write(self, record: Any) -> None:
-        """Nothing: only the end matters."""
-
-    def seal(self, end: Any = None) -> None:
-        """The run's file has been sealed by now."""
-        tidy(self.folder, self.most << 20)
 
 
 __all__ = ["GONE", "MOST_NEW", "Choice", "Play", "Refused", "further", "told"]

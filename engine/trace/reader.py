@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
+from decodescope.engine.core.arguments import shown
+
 from .events import End, Header, Prefill, Record, Step
 from .frame import MAGIC, split
 from .limits import MIB, OWN, Limits, TraceError
@@ -61,6 +63,8 @@ class TraceFile:
     """
 
     def __init__(self, path: str | Path, limits: Limits = OWN):
+        if not isinstance(path, str | os.PathLike):
+            raise TraceError(f"path is {shown(path)}: give the path of a trace file.")
         self.path, self.limits = Path(path), limits
         self.damage: str | None = None
         self.cut = False

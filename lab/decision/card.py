@@ -88,10 +88,9 @@ def _told(value: float | None) -> str:
 
 def _laws(e: Explanation) -> str:
     left = any(row.left is not None for row in e.rows)
-    drawn = any(row.q > 0 for row in e.rows)
     most = max(max(row.p, row.q, row.left or 0) for row in e.rows) or 1.0
-    heads = ["<th>token</th><th></th>", "<th>q</th>" if drawn else "", "<th>p</th>", "<th>left</th>" if left else ""]
-    body = "".join(_law(row, most, drawn, left) for row in e.rows)
+    heads = ["<th>token</th><th></th>", "<th>q</th>" if e.drawn else "", "<th>p</th>", "<th>left</th>" if left else ""]
+    body = "".join(_law(row, most, e.drawn, left) for row in e.rows)
     return f'<h4>{escaped(e.rows_title)}</h4><table class="laws"><tr>{"".join(heads)}</tr>{body}</table>'
 
 

@@ -42,13 +42,18 @@ class Explanation:
     then: str = ""
     against: str = "p / q"
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the rows hold a law that the draft was drawn from."""
+        return any(row.q > 0 for row in self.rows)
+
     def __str__(self) -> str:
         lines = [f"{self.title}: {self.token}   ({self.where})"]
         for i, line in enumerate(self.lines, 1):
             lines += [f"{i}. {line.words}", *(f"       {one}" for one in line.sums)]
         if self.rows:
             lines.append(self.rows_title)
-            lines += [f"   {row.told()}" for row in self.rows]
+            lines += [f"   {row.told(self.drawn)}" for row in self.rows]
         if self.then:
             lines.append(self.then)
         follows = {True: "The verdict follows from the numbers.", False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS."}

@@ -24,10 +24,11 @@ class Row:
     left: float | None = None
     tried: bool = False
 
-    def told(self) -> str:
-        """The row as text."""
-        left = "" if self.left is None else f"   left {self.left:.4f}"
-        return f"{self.text:<20} p {self.p:.4f}   q {self.q:.4f}{left}"
+    def told(self, drawn: bool) -> str:
+        """The row as text; without q where no token was drawn."""
+        numbers = {"p": self.p, "q": self.q if drawn else None, "left": self.left}
+        told = "   ".join(f"{name} {value:.4f}" for name, value in numbers.items() if value is not None)
+        return f"{self.text:<20} {told}"
 
 
 @dataclass

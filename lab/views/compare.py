@@ -97,8 +97,8 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
             yield from ((f"{stage.get('name')}.{k}", str(v)) for k, v in stage.items() if k not in ("name", "stages"))
     yield "prompt", f"{len(h.prompt)} tokens: {' '.join(shown_id(int(x), trace.pieces, 12) for x in h.prompt[-6:])}"
     yield "seed", str(h.seed)
-    yield "type, device", h.where
-    yield "new tokens, at most", str(h.max_new_tokens)
+    yield "type and device", h.where
+    yield "new tokens at most", str(h.max_new_tokens)
     yield "recorded", h.levels[-1]
     fork = h.fork or {}
     name = f": {fork['name']}" if fork.get("name") else ""

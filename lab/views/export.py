@@ -121,7 +121,7 @@ def run_card(trace: Trace, first: int, last: int) -> str:
     rows += [
         ("seed", str(h.seed)),
         ("text", text_mark(h)),
-        ("type, device", f"{h.dtype} on {h.device}, {h.threads} threads"),
+        ("type and device", f"{h.dtype} on {h.device}, {h.threads} threads"),
         ("versions", f"decodescope {h.project or '?'}, torch {h.torch or '?'}, trace schema {h.schema}"),
         ("run", f"{h.run or '?'}, {h.created or 'no date'}"),
         ("tokens", f"{s.tokens} in {s.target_passes} target passes: {s.tau:.2f} per pass, {s.tokens_per_s:.1f} a second"),

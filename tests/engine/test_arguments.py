@@ -15,6 +15,7 @@ from decodescope.engine import Method, Session, load, run
 from decodescope.engine.core.arguments import SEEDS
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.methods.drafters.lookup.prompt_lookup import PromptLookup
+from decodescope.engine.trace import TraceError, open_trace
 
 HOLE = "give one text; several are decoded by one call each."
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -39,6 +40,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a number as method": (dict(method=4), "method is 4: give a Method, or the name of one of its parts."),
     "a number as model": (dict(model=4), "model is 4: give a model that was loaded, or what load takes; use a shipped"),
     "a number as draft": (dict(draft=4), "draft is 4: give a model that was loaded, or what load takes; use a shipped"),
+    "a list of models": (dict(models=["lab"]), "models is of type list: give the model of each role, such as {'draft': 'lab-"),
     "a number as path": (dict(path=4), "path is 4: give the path of the file that the trace is written to."),
 }
 
@@ -57,7 +59,8 @@ def test_names_work_where_objects_are_wanted() -> None:
     model = load("lab")
     assert named.tokens == run(model, Method(drafter=PromptLookup()), text, max_new_tokens=6).tokens
     assert named.trace.header.method["drafter"]["name"] == "prompt_lookup"
-    drafted = run(model, {"drafter": "draft_model"}, text, draft="lab-draft", max_new_tokens=6)
+    drafted = run(model, {"drafter": "draft_model", "drafter.length": "2"}, text, draft="lab-draft", max_new_tokens=6)
+    assert drafted.trace.header.method["drafter"]["length"] == 2
     assert drafted.trace.header.lanes["draft"]["name"] == "lab-draft" and drafted.tokens == named.tokens
 
 
@@ -93,5 +96,9 @@ def test_settings_may_be_spelled_as_on_the_command_line() -> None:
 def test_a_session_takes_ids_and_says_so(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"prompt = 'Hello': must be a list of whole numbers; model.tokenizer.encode turns"):
         Session(toys.target(), Method(), "Hello")  # type: ignore[arg-type]
+    named = Session("lab-draft", "prompt_lookup", [1, 2], max_new_tokens=2)
+    assert named.method == Method.of("prompt_lookup") and len(named.step().emitted) == 1
+    with pytest.raises(TraceError, match="path is 5: give the path of a trace file"):
+        open_trace(5)  # type: ignore[arg-type]
     with pytest.raises(Refusal, match="A model is None; use a shipped model"):
         load(None)  # type: ignore[arg-type]

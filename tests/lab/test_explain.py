@@ -120,6 +120,13 @@ def test_block_names_the_last_success() -> None:
     assert repaired > 0, "the test needs a failure that a later success repairs"
 
 
+def test_a_greedy_draft_has_no_distribution_in_words_either() -> None:
+    for name, drawn in (("chain", True), ("greedy", False)):
+        trace = known(name)
+        e = explain(trace, *next(decisions(trace, ok=False)))
+        assert e.drawn is drawn and (" q 0." in str(e)) is drawn, str(e)
+
+
 def test_typical_bound_is_derived_from_entropy_and_knobs() -> None:
     trace = known("typical")
     step, node = next(decisions(trace, ok=False))

@@ -84,11 +84,11 @@ function settings(head) {
   words.set("prompt",
     `${grouped(head.prompt_tokens)} tokens: … ${head.prompt.slice(-6).map(([, text]) => spoken(text)).join("")}`);
   words.set("seed", String(head.seed));
-  words.set("new tokens, at most", String(head.max_new));
+  words.set("new tokens at most", String(head.max_new));
   if (head.levels) words.set("recorded", head.levels.at(-1));
   words.set("fork", head.fork ? `of run ${String(head.fork.of).slice(0, 8)} from step `
     + `${head.fork.step}${head.fork.name ? `: ${head.fork.name}` : ""}` : "none");
-  if (head.device) words.set("type, device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
+  if (head.device) words.set("type and device", `${head.dtype} on ${head.device}, ${plural(head.threads, "thread")}`);
   return words;
 }
 

@@ -7,6 +7,7 @@ import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from decodescope.app.places import NAME, STAR, tidy
 from decodescope.app.refusal import Refused
 from decodescope.app.runs import library as shelves
 from decodescope.app.runs.channel import stream
+from decodescope.app.runs.composed import Choice
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.library import BIN, Library
 from decodescope.app.runs.play import Play
@@ -206,6 +208,28 @@ def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(play: To
     assert rows[waiting.run]["steps"] == waiting.count > 0
     assert rows[stopped.run]["end"] == "stopped_by_user"
     assert open_trace(waiting.path).header.pieces, "the header that was left meanwhile took nothing from its own"
+
+
+def test_so_is_one_whose_models_were_still_to_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Event()
+
+    def bring(self: Play, names: dict[str, str]) -> dict[str, Any]:
+        assert asked.wait(60)
+        raise Refused("There is no room for lab-draft.")
+
+    monkeypatch.setattr(Play, "bring", bring)
+    play = Play("lab-draft", None, tmp_path)
+    try:
+        waiting = play.start(Choice("Say hello.", {"drafter": "prompt_lookup"}, {}, max_new=4, chat=True))
+        row = listed(TestClient(guarded(Play("toy", None, tmp_path)), base_url=HERE))[waiting.run]
+        assert row["damage"].startswith("not begun") and row["steps"] == 0 and row["model"] == "lab-draft"
+        assert row["named"] == "prompt lookup + greedy: Say hello." == waiting.named
+        asked.set()
+        assert play._jobs[waiting.run].wait(60) and "no room" in str(waiting.state())
+        assert not [path for path in tmp_path.iterdir() if path.name.startswith(waiting.run)]
+    finally:
+        asked.set()
+        play.close()
 
 
 def test_a_run_that_finds_no_room_in_the_queue_leaves_nothing(play: ToyPlay) -> None:
