@@ -27,8 +27,8 @@ class Row:
     def told(self, drawn: bool) -> str:
         """The row as text; without q where no token was drawn."""
         numbers = {"p": self.p, "q": self.q if drawn else None, "left": self.left}
-        told = "   ".join(f"{name} {value:.4f}" for name, value in numbers.items() if value is not None)
-        return f"{self.text:<20} {told}"
+        columns = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
+        return f"{self.text:<20} {'   '.join(columns)}"
 
 
 @dataclass
