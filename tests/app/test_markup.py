@@ -125,12 +125,11 @@ def test_as_tokens_prompt_and_name_they_stay_text_on_every_page(hostile: Lab) ->
     for tab in page.locator("[role=tab]").all():
         name = str(tab.get_attribute("id")).removeprefix("ds-tab-")
         parts = {"lab": f"run={runs[0]}&with={runs[1]}", "compare": f"compare&runs={runs[0]},{runs[1]}"}
-        looked = hostile.open("/#" + parts.get(name, f"{name}&run={runs[0]}"), ready=name == "lab")
-        looked.wait_for_function(f"document.documentElement.dataset.dsTab == '{name}'")
+        page.goto(hostile.address + "/#" + parts.get(name, f"{name}&run={runs[0]}"))
+        page.wait_for_function(f"document.documentElement.dataset.dsTab == '{name}'")
         if name != "lab":
-            looked.wait_for_function(f"document.querySelector('#ds-page-{name}')?.textContent.length > 200")
-        harmless(looked)
-        looked.context.close()
+            page.wait_for_function(f"document.querySelector('#ds-page-{name}')?.textContent.length > 200")
+        harmless(page)
 
 
 def test_as_a_prompt_on_the_page_they_are_read_as_they_are(hostile: Lab) -> None:

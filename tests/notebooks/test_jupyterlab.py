@@ -21,7 +21,7 @@ from waiting import eventually
 
 from .kernel import DRAWN, NOTEBOOKS, at_home
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("jupyterlab")]  # beside the page's tests
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
 WHOLE = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}  # cells out of sight are drawn as well
 RUN_S = 240
