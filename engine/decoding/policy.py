@@ -11,6 +11,7 @@ from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import Column
 from decodescope.engine.model.feed import Band
 from decodescope.engine.trace.parts import Zone, held_at
 
@@ -26,7 +27,7 @@ class CachePolicy(Component):
     does:     what becomes of entries: some leave ("evict"), become one ("merge"), are stored in fewer bits ("pack"), or are
               held and not read by every pass ("select"); nothing: all stay as they are
     goes:     a sentence: which entries leave, and when, as views and explanations say it
-    columns:  name -> value for a new entry; float32 statistics that travel with the entries
+    columns:  name -> Column: what travels with each entry (engine/model/column.py)
     column:   the one of them that records and views show;  weighs: what it adds up, as people call it
     raw_keys: keys are stored unrotated and get their place in the cache as position
     bounded:  positions stay below a bound however long the text: the context limit does not apply
@@ -37,7 +38,7 @@ class CachePolicy(Component):
     kind = "policy"
     does: ClassVar[frozenset[Deed]] = frozenset({"evict"})
     goes: ClassVar[str] = ""
-    columns: ClassVar[dict[str, float]] = {}
+    columns: ClassVar[dict[str, Column]] = {}
     column: ClassVar[str] = ""
     weighs: ClassVar[str] = ""
     raw_keys: ClassVar[bool] = False

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
+from .column import Column, beside
+
 PAGE = 64  # entries; capacities are multiples of it
 
 
@@ -18,7 +20,7 @@ class LayerStore:
     """K/V of one layer. The first `n` slots are committed; the next `m` are pending, awaiting a verdict.
 
     kv:       float [2, B, H_kv, S, D]: keys, then values; S is the capacity
-    columns:  name -> float32 [B, H_kv, S]: what a policy knows about each entry (attention mass, ...)
+    columns:  name -> [B, H_kv, S], or [B, H_kv, S, width]: what a policy knows about each entry (attention mass, ...)
     raw_keys: keys are stored before rotation and are rotated by their place in the cache when they are read
 
     While nothing has been evicted slot i holds position i, and no position is stored. Eviction makes them explicit, and
@@ -31,19 +33,16 @@ class LayerStore:
         layer: int,
         *,
         batch: int = 1,
-        columns: Mapping[str, float] | None = None,
+        columns: Mapping[str, Column] | None = None,
         raw_keys: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
         self.layer, self.raw_keys = layer, raw_keys
         self._shape = (batch, spec.n_kv_heads, spec.head_dim)
-        self._fill = dict(columns or {})
+        self._fill = {name: x.fill for name, x in (columns or {}).items()}
         self.kv = torch.empty(2, batch, spec.n_kv_heads, PAGE, spec.head_dim, dtype=dtype, device=device)
-        self.columns = {
-            name: torch.full((batch, spec.n_kv_heads, PAGE), x, dtype=torch.float32, device=device)
-            for name, x in self._fill.items()
-        }
+        self.columns = {name: x.table(batch, spec.n_kv_heads, PAGE, device) for name, x in (columns or {}).items()}
         self._pos: Tensor | None = None  # int32 [B, H_kv, S], once something was evicted
         self._alive: Tensor | None = None  # bool [B, H_kv, S], once heads keep different numbers of entries
         self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
@@ -85,7 +84,7 @@ class LayerStore:
         return self._pos[:, :, : self.n].long()
 
     def column(self, name: str) -> Tensor:
-        """float32 [B, H_kv, n]: a view of a column over the committed entries."""
+        """[B, H_kv, n], or [B, H_kv, n, width]: a view of a column over the committed entries."""
         return self.columns[name][:, :, : self.n]
 
     def _tables(self) -> list[tuple[Tensor, int]]:
@@ -217,11 +216,8 @@ class LayerStore:
             tail = dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept  # the survivors come first
         # rank by rank: survivor r goes to hole r; behind the last survivor both lists name the same dropped slots
         for table, axis in self._tables():
-            if axis == 2:
-                table.scatter_(2, holes, table.gather(2, tail))
-            else:
-                at, to = (x[None, ..., None].expand(2, *x.shape, self._shape[2]) for x in (tail, holes))
-                table.scatter_(3, to, table.gather(3, at))
+            at, to = beside(tail, table, axis), beside(holes, table, axis)
+            table.scatter_(axis, to, table.gather(axis, at))
         self.n, self._freed = kept, True
 
     def evict_same(self, slots: Sequence[int]) -> None:
@@ -266,8 +262,7 @@ class LayerStore:
             self._bytes = 0
             self._alive = torch.ones(*keep.shape[:2], self.capacity, dtype=torch.bool, device=keep.device)
         for table, axis in self._tables():
-            at = order if axis == 2 else order[None, ..., None].expand(2, *order.shape, self._shape[2])
-            table.narrow(axis, 0, most).copy_(table.gather(axis, at))
+            table.narrow(axis, 0, most).copy_(table.gather(axis, beside(order, table, axis)))
         if self._alive is not None:
             self._alive[:, :, :most] = counts[:, :, None] > torch.arange(most, device=keep.device)
         self.n, self._freed = most, True
@@ -325,7 +320,7 @@ class KVCache:
         spec: ModelSpec,
         *,
         batch: int = 1,
-        columns: Mapping[str, float] | None = None,
+        columns: Mapping[str, Column] | None = None,
         raw_keys: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",

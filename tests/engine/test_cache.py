@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.model.cache import PAGE, KVCache, LayerStore
+from decodescope.engine.model.column import Column
 from decodescope.engine.model.feed import Feed
 from tests import toys
 
@@ -108,7 +109,7 @@ def test_truncate_forgets_positions() -> None:
 
 @pytest.mark.parametrize(("start", "count"), [(2, 3), (4, 5), (PAGE - 1, 70)])
 def test_what_is_read_in_a_rewound_store_leaves_no_trace(start: int, count: int) -> None:
-    held = filled(PAGE, columns={"mass": 0.0})
+    held = filled(PAGE, columns={"mass": Column()})
     held.columns["mass"][:, :, :PAGE] = torch.rand(1, H, PAGE)
     before = held.kv[:, :, :, :PAGE].clone(), held.column("mass").clone()
     with held.rewound(start, count):
@@ -148,7 +149,7 @@ def test_a_refused_commit_touches_no_layer() -> None:
 
 
 def test_committing_a_chain_is_no_tensor_operation() -> None:
-    cache = KVCache(SPEC, columns={"mass": 0.0})
+    cache = KVCache(SPEC, columns={"mass": Column()})
     for layer in cache.layers:
         layer.append(*rows(0, 8))
     before = [(layer.kv.data_ptr(), layer.kv[:, :, :, :8].clone()) for layer in cache.layers]
@@ -194,7 +195,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int) -> None:
     def pick(n: int) -> int:
         return int(torch.randint(n, (1,), generator=g))
 
-    made = store(batch=2, columns={"mass": 0.5})
+    made = store(batch=2, columns={"mass": Column(0.5), "words": Column(1, torch.int32, width=3)})
     made.evicted = []
     held: list[list[dict[int, float]]] = [[{} for _ in range(H)] for _ in range(2)]
     origin = [0, 1]  # which sequence each one's numbers come from
@@ -219,6 +220,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int) -> None:
                         if slot % 2 and position in entries and (made.alive is None or made.alive[b, h, slot]):
                             entries[position] = float(slot + 100 * b + 10 * h)
                             made.column("mass")[b, h, slot] = entries[position]
+                            made.column("words")[b, h, slot] = int(entries[position]) + torch.arange(3)
             length += len(path)
         elif what == "evict" and made.n > 2:
             gone = 1 + pick(made.n - 1) if pick(3) else 1
@@ -270,7 +272,9 @@ def found(made: LayerStore, origin: list[int]) -> list[list[dict[int, float]]]:
     wanted = wanted + torch.tensor(origin)[:, None, None, None] * 10_000
     assert torch.equal(made.k[live], wanted[live])
     assert torch.equal(made.v[live], -wanted[live])
-    mass = made.column("mass")
+    mass, words = made.column("mass"), made.column("words")
+    as_written = torch.where(mass[..., None] == 0.5, 1, mass.int()[..., None] + torch.arange(3, dtype=torch.int32))
+    assert torch.equal(words[live], as_written[live])
     return [
         [{int(p): float(x) for p, x in zip(positions[b, h][live[b, h]], mass[b, h][live[b, h]], strict=True)} for h in range(H)]
         for b in range(2)
@@ -312,7 +316,7 @@ def test_what_cannot_be_evicted_is_refused(pending: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bytes_are_those_of_the_formula_and_of_the_storages(dtype: torch.dtype) -> None:
-    made = filled(100, batch=3, dtype=dtype, columns={"mass": 0.0, "age": 1.0})
+    made = filled(100, batch=3, dtype=dtype, columns={"mass": Column(), "age": Column(1.0)})
     S = made.capacity
     assert S % PAGE == 0
     entry = 2 * D * dtype.itemsize + 2 * 4
@@ -340,7 +344,7 @@ def test_capacity_grows_by_half() -> None:
 
 
 def test_eviction_returns_memory() -> None:
-    made = filled(1000, columns={"mass": 0.0})
+    made = filled(1000, columns={"mass": Column()})
     full = made.nbytes()
     made.shrink()
     assert made.capacity == 1024, "nothing was dropped"
@@ -354,7 +358,7 @@ def test_eviction_returns_memory() -> None:
 
 def test_what_one_eviction_frees_is_returned_once_the_prompts_last_chunk_is_behind() -> None:
     """A policy that acts once, after the prompt: the next pass is narrow, so the chunk's room goes too; growth stays."""
-    made = store(columns={"mass": 0.0})
+    made = store(columns={"mass": Column()})
     for at in (0, 512):
         made.append(*rows(at, 512))
         made.commit(range(512))
@@ -392,7 +396,7 @@ def test_trees_do_not_make_memory_go_up_and_down() -> None:
 
 
 def test_rows_reorders_and_widens() -> None:
-    made = filled(5, batch=2, columns={"mass": 0.0})
+    made = filled(5, batch=2, columns={"mass": Column()})
     made.column("mass")[1] = 7.0
     made.append(*rows(5, 2, batch=2))
     made.rows(torch.tensor([1, 1, 0]))

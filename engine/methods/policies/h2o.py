@@ -8,6 +8,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.policy import MOST, Scored, share
 from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.column import Column
 from decodescope.engine.trace.parts import Zone
 
 
@@ -27,7 +28,7 @@ class H2O(Scored):
     title = "H2O (heavy-hitter oracle)"
     source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop; shares: utils_hh"
     needs = Needs(attention="columns")
-    columns = {"mass": 0.0}  # noqa: RUF012 # a constant of the class
+    columns = {"mass": Column()}  # noqa: RUF012 # a constant of the class
     column, weighs = "mass", "attention"
     goes = "Over its budget each KV head gives up the entries that drew the least attention so far; the newest never leave."
 

@@ -1,0 +1,34 @@
+"""Column: what a cache policy knows about each entry, in a table beside keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# what an entry stands for: the values of a column "kind", where a policy asks for one
+TOKEN, MERGED, LATENT, SOFT = range(4)
+
+
+@dataclass(frozen=True)
+class Column:
+    """fill: the value of a new entry;  width: numbers for an entry, of type `dtype`.
+
+    Its table is [B, H_kv, S], or [B, H_kv, S, width] where there are several.
+    """
+
+    fill: float = 0.0
+    dtype: torch.dtype = torch.float32
+    width: int = 1
+
+    def table(self, batch: int, heads: int, slots: int, device: torch.device | str) -> Tensor:
+        """A table of new entries."""
+        shape = (batch, heads, slots) if self.width == 1 else (batch, heads, slots, self.width)
+        return torch.full(shape, self.fill, dtype=self.dtype, device=device)
+
+
+def beside(index: Tensor, table: Tensor, axis: int) -> Tensor:
+    """index (int64 [B, H_kv, e], slots) in the shape in which `table` is gathered along `axis`, that of its slots."""
+    wide = index.view(*[1] * (axis - 2), *index.shape, *[1] * (table.dim() - axis - 1))
+    return wide.expand(*table.shape[: axis - 2], *index.shape, *table.shape[axis + 1 :])
