@@ -14,14 +14,14 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
+from .attention import capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
 from .feed import Feed
 from .matrix import linear, pack, unpack
 from .norm import doubled, rms_norm, single
 from .rope import RopeTable, rotate_
+from .sight import Sight
 from .vocabulary import Companion
-
-TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
 
 
 @dataclass
@@ -210,7 +210,7 @@ class Decoder:
 
     def unembed(self, feature: Tensor) -> Tensor:
         """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
-        return _capped(_widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
+        return capped(widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
 
     def _ffn(self, i: int, x: Tensor) -> Tensor:
         s, w = self.spec, self.layers[i]
@@ -227,26 +227,14 @@ class Decoder:
 _NOTHING = Skip()
 
 
-def _capped(x: Tensor, cap: float | None) -> Tensor:
-    """cap * tanh(x / cap), which bounds x softly; x itself without a cap."""
-    return x if cap is None else (x / cap).tanh_().mul_(cap)
-
-
-def _widened(x: Tensor) -> Tensor:
-    """x in float32 where it is in a half type: choices and sums are not made in those."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
 class _Pass:
-    """One forward call: what its layers share (rotations, masks), and the attention itself."""
+    """One forward call: what its layers share (rotations, masks), and their attention block."""
 
     def __init__(self, decoder: Decoder, feed: Feed, cache: KVCache | None, probe: Probe | None):
         self.decoder, self.spec, self.feed, self.cache, self.probe = decoder, decoder.spec, feed, cache, probe
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
         self.raw = cache is not None and cache.layers[0].raw_keys
-        self.masks: dict[tuple[int, int], Tensor | None] = {}
-        band = feed.band  # None as long as it hides nothing
-        self.band = None if band is None or feed.highest <= band.first + band.newest else band
+        self.sight = Sight(decoder.spec, feed)
 
     def rotate(self, i: int, x: Tensor) -> None:
         """Rotate x [B, T, heads, D] in place as layer i does at the fed positions."""
@@ -292,155 +280,17 @@ class _Pass:
         else:
             k, v = store.k, store.v
             if store.raw_keys and i not in s.no_rope:
-                q, k, v = self._rotate_in_cache(i, q, k, v, store)
-        if s.attn_cap is not None or (self.probe is not None and self.probe.wants_attention(i)):
-            y = self._explicit(i, q, k, v, store)
+                q, k, v = self.sight.rotated_in_cache(self.decoder.rope_of(i), q, k, v, store)
+        probe = self.probe if self.probe is not None and self.probe.wants_attention(i) else None
+        if s.attn_cap is None and probe is None:
+            if self.sight.square(i, store):
+                y = square(q, k, v, s.score_scale)
+            else:
+                y = fused(q, k, v, self.sight.mask(i, store), s.score_scale)
         else:
-            y = self._fused(i, q, k, v, store)
-        if self.band is not None:
+            columns = probe is not None and probe.needs.attention == "columns" and self.feed.logits == "last"
+            y = explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
+        if self.sight.band is not None:
             y = y[..., : s.head_dim]
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
         return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
-
-    def _fused(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
-        (B, H, g, T, D), scale = q.shape, self.spec.score_scale
-        if T > 1 and self._plain_prefill(i, store):
-            y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=g > 1)
-            return y.view(B, H, g, T, D)
-        # the query heads of a group stand as further rows of one head: no key or value is repeated
-        mask = self.mask(i, store)
-        if mask is not None:
-            mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
-        y = F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale)
-        return y.view(B, H, g, T, D)
-
-    def _explicit(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore | None) -> Tensor:
-        """Attention written out, tile by tile; a probe that asks gets its weights: rows, or a prefill's column sums."""
-        B, H, g, T, D = q.shape
-        mask = self.mask(i, store)
-        probe = self.probe if self.probe is not None and self.probe.wants_attention(i) else None
-        columns = probe is not None and probe.needs.attention == "columns" and self.feed.logits == "last"
-        size = T if probe is not None and not columns else TILE
-        # half types are widened as a whole: small batched products take three times as long in them on a CPU
-        dtype, (q, k, v) = v.dtype, (_widened(x) for x in (q, k, v))
-        sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
-        parts = []
-        for at in range(0, T, size):
-            tile = q[:, :, :, at : at + size]
-            rows = tile.shape[3]
-            scores = tile.reshape(B, H, g * rows, D) @ k.mT  # [B, H_kv, g * rows, S]
-            scores = _capped(scores.view(B, H, g, rows, -1).mul_(self.spec.score_scale), self.spec.attn_cap)
-            if mask is not None:
-                scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
-            weights = scores.softmax(-1)
-            if sums is not None:
-                sums += weights.sum((2, 3))
-            elif probe is not None:
-                probe.rows[i] = weights.float()
-            part = weights.flatten(2, 3) @ v
-            parts.append(part.to(dtype).view(B, H, g, rows, D))
-        if probe is not None and sums is not None:
-            probe.columns[i] = sums
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
-
-    def _plain_prefill(self, i: int, store: LayerStore | None) -> bool:
-        """Whether this layer's pass is a causal square: nothing before it, nothing hidden."""
-        alone = store is None or (store.n == 0 and store.m == self.feed.length)
-        window = self.spec.window(i)
-        whole = self.feed.visible is None and self.band is None
-        return whole and alone and (window is None or window >= self.feed.length)
-
-    def mask(self, i: int, store: LayerStore | None) -> Tensor | None:
-        """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything."""
-        T, window = self.feed.length, self.spec.window(i)
-        n, m = (0, T) if store is None else (store.n, store.m)
-        alive = None if store is None else store.alive
-        if window is not None and n + m <= window and (store is None or store.in_order or store.raw_keys):
-            window = None  # nothing is out of reach yet
-        key = (n, m)
-        if key not in self.masks:
-            self.masks[key] = self._visible(n, m)
-        base = self.masks[key]
-        if alive is None and window is None and self.band is None:
-            return base
-        mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
-        if alive is not None:
-            mask = mask & alive[:, :, None]
-        if self.band is not None:
-            keys = self._positions(store)[:, :, None]
-            mask = mask & ((keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest))
-        if window is not None:
-            mask = mask & (self._distances(store) < window)
-        return mask
-
-    def _positions(self, store: LayerStore | None) -> Tensor:
-        """int64 [B, H_kv or 1, S]: the place in the text of each entry, committed and pending."""
-        if store is None:
-            return self.feed.positions[:, None]
-        pending, committed = store.pending_positions(), store.positions()
-        assert pending is not None
-        return torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
-
-    def _places(self, store: LayerStore) -> Tensor:
-        """int64 [B, H_kv or 1, S]: the place in the cache of each entry; pending ones stand behind the committed."""
-        pending, n = store.pending_positions(), store.n
-        assert pending is not None
-        place = pending - pending[:, :1] + n  # [B, m]
-        if store.in_order:
-            ranks = torch.arange(n, device=place.device).expand(len(place), 1, n)
-        else:
-            ranks = store.positions().argsort(dim=2).argsort(dim=2)
-        return torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)
-
-    def _distances(self, store: LayerStore | None) -> Tensor:
-        """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands, in the text, or in the cache where places
-        are counted there."""
-        if store is None or not store.raw_keys:
-            return self.feed.positions[:, None, :, None] - self._positions(store)[:, :, None]
-        places = self._places(store)
-        distances = places[:, :1, -self.feed.length :, None] - places[:, :, None]
-        if self.band is None:
-            return distances
-        first = self._positions(store)[:, :, None] < self.band.first
-        return torch.where(first, self._capped()[:, None, :, None] - places[:, :, None], distances)
-
-    def _capped(self) -> Tensor:
-        """int64 [B, T]: the place of each fed row in a cache that holds no more than the band when the row comes."""
-        assert self.band is not None
-        return self.feed.positions.clamp(max=self.band.first + self.band.newest)
-
-    def _visible(self, n: int, m: int) -> Tensor | None:
-        """bool [B or 1, 1, T, n + m] from the feed: committed entries, then pending ones."""
-        T, given, device = self.feed.length, self.feed.visible, self.feed.tokens.device
-        if given is None:
-            if T == 1:
-                return None
-            given = torch.ones(1, T, m, dtype=torch.bool, device=device).tril(m - T)
-        if n == 0:
-            return given[:, None]
-        return F.pad(given, (n, 0), value=True)[:, None]
-
-    def _rotate_in_cache(self, i: int, q: Tensor, k: Tensor, v: Tensor, store: LayerStore) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotate queries and stored raw keys by their place in the cache instead of their place in the text.
-
-        In a band the first entries come closer from row to row, as others leave between them and the row, and the newest stay
-        where they are. One rotation of a query cannot do both: so it has two, side by side, of which each key meets one.
-        """
-        rope, highest, T = self.decoder.rope_of(i), store.n + store.m, self.feed.length  # a chain is the deepest tree
-        places = self._places(store)
-        k = _turned(k, rope, places, highest)
-        near = _turned(q, rope, places[:, :1, None, -T:], highest)
-        if self.band is None:
-            return near, k, v
-        far = _turned(q, rope, self._capped()[:, None, None], highest)
-        first = (self._positions(store) < self.band.first)[..., None]  # [B, H_kv or 1, S, 1]
-        k = torch.cat([k.masked_fill(first, 0), k.masked_fill(~first, 0)], -1)
-        return torch.cat([near, far], -1), k, F.pad(v, (0, v.shape[-1]))  # the kernel wants values as wide as keys
-
-
-def _turned(x: Tensor, rope: RopeTable, places: Tensor, highest: int) -> Tensor:
-    """x [..., S, D], copied and rotated to `places` (int64 [..., S])."""
-    x = x.clone(memory_format=torch.contiguous_format)
-    cos, sin = rope.at(places, highest)
-    rotate_(x, cos.squeeze(-2), sin.squeeze(-2))
-    return x

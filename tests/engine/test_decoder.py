@@ -14,6 +14,7 @@ from torch import Tensor
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.model import attention
 from decodescope.engine.model import decoder as decoding
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder, Skip
@@ -216,7 +217,7 @@ def test_explicit_attention_equals_the_fused_and_its_rows_sum_to_one(spec: Model
 
 @pytest.mark.parametrize("tile", [1, 4, 7, 100])
 def test_column_sums_are_the_rows_summed_whatever_the_tile(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "TILE", tile)
+    monkeypatch.setattr(attention, "TILE", tile)
     decoder = toys.decoder(WINDOWED)
     whole, full = rows_of(decoder, Feed.causal(TEXT, 0), KVCache(WINDOWED), attention="rows")
     feed = Feed.causal(TEXT, 0, logits="last")

@@ -1,0 +1,75 @@
+"""Attention of one layer: one fused call, a causal square, or written out so that its weights can be seen."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.probe import Probe
+
+TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(x / cap), which bounds x softly; x itself without a cap."""
+    return x if cap is None else (x / cap).tanh_().mul_(cap)
+
+
+def widened(x: Tensor) -> Tensor:
+    """x in float32 where it is in a half type: choices and sums are not made in those."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def square(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Attention [B, H_kv, g, T, D] of T queries (q in that shape) to the T keys before them and to their own."""
+    y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=q.shape[2] > 1)
+    return y.view(q.shape)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Attention [B, H_kv, g, T, D] in one kernel; mask: bool [B or 1, H_kv or 1, T, S], what a row sees; None: everything."""
+    B, H, g, T, D = q.shape
+    # the query heads of a group stand as further rows of one head: no key or value is repeated
+    if mask is not None:
+        mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
+    return F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale).view(B, H, g, T, D)
+
+
+def explicit(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    cap: float | None = None,
+    probe: Probe | None = None,
+    layer: int = 0,
+    columns: bool = False,
+) -> Tensor:
+    """`fused`, written out and tile by tile. The scores are softly capped at `cap`; a `probe` gets the weights of `layer`:
+    its rows, or with `columns` their sums over queries and group."""
+    B, H, g, T, D = q.shape
+    columns = columns and probe is not None
+    size = T if probe is not None and not columns else TILE
+    # half types are widened as a whole: small batched products take three times as long in them on a CPU
+    dtype, (q, k, v) = v.dtype, (widened(x) for x in (q, k, v))
+    sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
+    parts = []
+    for at in range(0, T, size):
+        tile = q[:, :, :, at : at + size]
+        rows = tile.shape[3]
+        scores = tile.reshape(B, H, g * rows, D) @ k.mT  # [B, H_kv, g * rows, S]
+        scores = capped(scores.view(B, H, g, rows, -1).mul_(scale), cap)
+        if mask is not None:
+            scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
+        weights = scores.softmax(-1)
+        if sums is not None:
+            sums += weights.sum((2, 3))
+        elif probe is not None:
+            probe.rows[layer] = weights.float()
+        part = weights.flatten(2, 3) @ v
+        parts.append(part.to(dtype).view(B, H, g, rows, D))
+    if probe is not None and sums is not None:
+        probe.columns[layer] = sums
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
