@@ -31,11 +31,13 @@ class Masked:
 
     in_cache: keys are rotated anew at each reading, by their rank among the kept ones (all heads keep the same)
     mass:     float32 [L, H_kv, n], attention received so far, summed over queries and group
+    keep:     one for all, or keep[layer][head]
     """
 
-    def __init__(self, decoder: Decoder, keep: Keep, in_cache: bool = False):
-        self.decoder, self.spec, self.keep, self.in_cache = decoder, decoder.spec, keep, in_cache
+    def __init__(self, decoder: Decoder, keep: Keep | list[list[Keep]], in_cache: bool = False):
+        self.decoder, self.spec, self.in_cache = decoder, decoder.spec, in_cache
         s = self.spec
+        self.keep = keep if isinstance(keep, list) else [[keep] * s.n_kv_heads] * s.n_layers
         self.n = 0
         self.kept = [[[] for _ in range(s.n_kv_heads)] for _ in range(s.n_layers)]
         self.kv = [torch.zeros(2, s.n_kv_heads, 0, s.head_dim, dtype=decoder.dtype) for _ in range(s.n_layers)]
@@ -60,7 +62,7 @@ class Masked:
         self.n += T
         for i, heads in enumerate(self.kept):
             for h, old in enumerate(heads):
-                heads[h] = sorted(self.keep(old + block, self.mass[i, h], self.n)) if cut else old + block
+                heads[h] = sorted(self.keep[i][h](old + block, self.mass[i, h], self.n)) if cut else old + block
         return self.decoder.unembed(self.decoder.normed(x))
 
     def _head(self, i: int, h: int, q: Tensor, T: int) -> Tensor:

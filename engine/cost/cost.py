@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
@@ -38,12 +39,15 @@ __all__ = [
 DTYPE_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "int4": 4}
 
 
+Held = int | Sequence[int] | Sequence[Sequence[int]]  # entries: one number, by layer, or by layer and KV head
+
+
 class PassOptions(TypedDict, total=False):
     """The keywords of `pass_ops`, for the functions that hand them on."""
 
     logits: int
     batch: int
-    pairs: int | Sequence[int] | None
+    pairs: int | Sequence[int | Fraction] | None
     attn_layers: Collection[int] | int | None
     ffn_layers: Collection[int] | int | None
     propagated: Collection[int] | int
@@ -60,11 +64,11 @@ class PassOptions(TypedDict, total=False):
 def pass_ops(
     spec: ModelSpec,
     tokens: int,
-    held: int | Sequence[int],
+    held: Held,
     *,
     logits: int = 1,
     batch: int = 1,
-    pairs: int | Sequence[int] | None = None,
+    pairs: int | Sequence[int | Fraction] | None = None,
     attn_layers: Collection[int] | int | None = None,
     ffn_layers: Collection[int] | int | None = None,
     propagated: Collection[int] | int = 0,
@@ -79,7 +83,7 @@ def pass_ops(
 ) -> list[Op]:
     """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
 
-    held:    entries before the pass, one number or one per layer (policies, exits)
+    held:    entries before the pass, one number, one per layer or one per layer and KV head (policies, exits)
     logits:  rows per sequence that reach the head; 0: no head
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
              sliding window respected), or all pairs where the model is not causal
@@ -102,7 +106,7 @@ def pass_ops(
     ops: list[Op] = []
     for i in layers:
         if i in attn:
-            scored, read = _seen(spec, i, tokens, entries[i])
+            scored, read = _mean([_seen(spec, i, tokens, n) for n in _heads(entries[i])])
             scored = scored if mask is None else mask[i]
             ops += price.attention(i, open_q[i], open_kv[i], scored, read, fused)
         elif i in filled:
@@ -115,7 +119,7 @@ def pass_ops(
     return ops
 
 
-def pass_cost(spec: ModelSpec, tokens: int, held: int | Sequence[int], **options: Unpack[PassOptions]) -> Cost:
+def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOptions]) -> Cost:
     """The sum of `pass_ops`, which says what the options mean."""
     return Cost.of(pass_ops(spec, tokens, held, **options))
 
@@ -160,7 +164,7 @@ def ops_of(
     record: Pass,
     *,
     draft: DraftTree | None = None,
-    held: int | Sequence[int] | None = None,
+    held: Held | None = None,
     logits: int | None = None,
     bits: float = 16,
     weight_bits: float | None = None,
@@ -169,7 +173,7 @@ def ops_of(
     """The operators of a recorded pass.
 
     draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
-    held:   entries per layer where they differ; None: the record's, everywhere
+    held:   entries, as `pass_ops` takes them; None: the record's
     logits: rows that reached the head; None: the last one in a prefill, all otherwise
     bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ
     """
@@ -181,7 +185,7 @@ def ops_of(
     entries = record.held if held is None else held
     if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
         each = _each_layer("held", entries, spec)
-        options["pairs"] = [tree_pairs(draft.parents, h, record.tokens) for h in each]
+        options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]
     return pass_ops(spec, record.tokens, entries, **options)
 
 
@@ -189,7 +193,7 @@ class RecordOptions(TypedDict, total=False):
     """The keywords of `ops_of`, for the functions that hand them on."""
 
     draft: DraftTree | None
-    held: int | Sequence[int] | None
+    held: Held | None
     logits: int | None
     bits: float
     weight_bits: float | None
@@ -207,8 +211,21 @@ def _chosen(which: Collection[int] | int | None, among: Sequence[int]) -> set[in
     return set(among[:which]) if isinstance(which, int) else set(which)
 
 
-def _each_layer(name: str, value: int | Sequence[int], spec: ModelSpec) -> Sequence[int]:
-    each = [value] * spec.n_layers if isinstance(value, int) else value
+def _heads(entries: int | Sequence[int]) -> Sequence[int]:
+    """Entries of a layer by KV head; one number stands for all."""
+    return [entries] if isinstance(entries, int) else entries
+
+
+def _mean(each: Sequence[tuple[int, int]]) -> tuple[int | Fraction, int | Fraction]:
+    """Pairs and entries read of one KV head, on average: times the number of heads it is whole."""
+    if len(each) == 1:
+        return each[0]
+    pairs, read = zip(*each, strict=True)
+    return Fraction(sum(pairs), len(each)), Fraction(sum(read), len(each))
+
+
+def _each_layer(name: str, value: Any, spec: ModelSpec) -> Sequence[Any]:
+    each: Sequence[Any] = [value] * spec.n_layers if isinstance(value, int) else value
     if len(each) != spec.n_layers:
         raise ValueError(f"{name} has {len(each)} entries; {spec.name} has {spec.n_layers} layers. Give one for each.")
     return each

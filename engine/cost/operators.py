@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass
+from fractions import Fraction
 from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
@@ -123,15 +124,18 @@ class Prices:
         elements = width * self.n * self.batch
         return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
 
-    def attention(self, layer: int, heads: int, kv_heads: int, pairs: int, read: int, fused: bool) -> list[Op]:
-        """The attention sub-layer: norm, projections, `pairs` scores per head over `read` entries, residual add."""
+    def attention(
+        self, layer: int, heads: int, kv_heads: int, pairs: int | Fraction, read: int | Fraction, fused: bool
+    ) -> list[Op]:
+        """The attention sub-layer: norm, projections, `pairs` scores per head over `read` entries, on average where heads
+        differ, residual add."""
         h, d, n = self.spec.d_model, self.spec.head_dim, self.n
         norm, key, value = self.keys_values(layer, kv_heads)
         scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
         mixing = Op(
             "attention",
             layer,
-            flops=(4 * d + 5) * heads * pairs * self.batch,
+            flops=int((4 * d + 5) * heads * pairs * self.batch),
             kv_read_bytes=size(2 * read * kv_heads * d * self.batch, self.k),
             act_bytes=size((2 * n * heads * d + scores) * self.batch, self.a),
         )
@@ -158,7 +162,7 @@ class Prices:
         ]
 
 
-def size(count: int, bits: float) -> int:
+def size(count: int | Fraction, bits: float) -> int:
     """Whole bytes of `count` elements of `bits` bits each."""
     return math.ceil(count * bits / 8)
 

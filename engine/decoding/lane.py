@@ -25,8 +25,8 @@ class Lane:
 
     probe:  what the last pass left behind, or None;  best: argmax of each of its logit rows (sequence 0)
     passes: records of the passes since they were last taken
-    watch:  called as watch(lane, rows, held) after the rows are committed and before the policy acts; held: the entries
-            that stood before them
+    watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
+            that stood before them, by layer
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Lane:
         self.best: list[int] = []
         self.passes: list[Pass] = []
         self.policy_us = 0.0
-        self.watch: Callable[[Lane, list[int], int], None] | None = None
+        self.watch: Callable[[Lane, list[int], list[int]], None] | None = None
         self._feed: Feed | None = None
 
     def log_evictions(self) -> None:
@@ -69,7 +69,7 @@ class Lane:
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
         self.probe = Probe(self.needs) if self.needs else None
-        held = self.cache.held
+        held = self.cache.lengths()
         start = self.executor.mark()
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth)
         peak, best = logits.max(-1)
@@ -96,7 +96,7 @@ class Lane:
     def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
         """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
         enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
-        cache, held = (None, 0) if alone else (self.cache, self.cache.held)
+        cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
         states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
@@ -120,10 +120,10 @@ class Lane:
         The policy sees the attention of these rows and no other, over the entries that survive; then it may act.
         """
         assert self._feed is not None
-        first = self.cache.layers[0]
-        before = first.n
-        if first.m != self._feed.length:
-            raise ValueError(f"{self.name}: {first.m} rows are pending, the last pass fed {self._feed.length}.")
+        before = [store.n for store in self.cache.layers]
+        for store in self.cache.layers:
+            if store.m != self._feed.length:
+                raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {self._feed.length}.")
         self.cache.commit(rows)
         fed = self._feed.tokens[0].tolist()
         self.tokens += [fed[row] for row in rows]
@@ -137,7 +137,7 @@ class Lane:
             self.cache.shrink()
         self.policy_us += self.executor.elapsed_us(start, self.executor.mark())
 
-    def _observe(self, before: int, rows: list[int]) -> None:
+    def _observe(self, before: list[int], rows: list[int]) -> None:
         """Hand the last pass's attention to the policy, for the committed `rows`; `before`: entries held until then."""
         assert self.probe is not None and self._feed is not None
         for i, columns in self.probe.columns.items():
@@ -145,15 +145,15 @@ class Lane:
         for i in self.probe.rows:
             self.policy.observe(i, self.cache.layers[i], self.attention(i, rows, before))
 
-    def attention(self, layer: int, rows: list[int], before: int) -> Tensor:
-        """float32 [B, H_kv, g, R, n]: what the last pass's `rows` gave to the entries that survived its commit, `before`
-        of which stood there already."""
+    def attention(self, layer: int, rows: list[int], before: list[int]) -> Tensor:
+        """float32 [B, H_kv, g, R, n]: what the last pass's `rows` gave to the entries of `layer` that survived its commit,
+        `before[layer]` of which stood there already."""
         assert self.probe is not None and self._feed is not None
         seen = self.probe.rows[layer]
         if rows == list(range(self._feed.length)):
             return seen
         at = torch.tensor(rows, device=seen.device)
-        entries = torch.cat([torch.arange(before, device=at.device), before + at])
+        entries = torch.cat([torch.arange(before[layer], device=at.device), before[layer] + at])
         return seen.index_select(3, at).index_select(4, entries)
 
     def rollback(self) -> None:

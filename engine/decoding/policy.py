@@ -101,7 +101,7 @@ class CachePolicy(Component):
 class Scored(CachePolicy):
     """Base of policies that keep what is worth most: `score` says what an entry is worth, the rest stands here.
 
-    Once more than `budget` entries are held, those with the lowest scores leave, each KV head its own and every layer and head
+    Once more than `budget` entries are held, those with the lowest scores leave, each KV head its own and of a layer all heads
     as many. Zones that are "first" or "newest" never do; of entries with equal scores the lower position stays. Eviction
     follows the commit, so under tree verification a score knows accepted nodes alone.
     """
@@ -112,15 +112,21 @@ class Scored(CachePolicy):
         """What the committed entries of a layer are worth: float [B, H_kv, n], by slot (`store.positions` says which)."""
         raise NotImplementedError
 
-    def compress(self, cache: KVCache) -> None:
+    def surplus(self, store: LayerStore) -> int:
+        """Entries that each KV head of a layer has to give up; 0 or less: none."""
         assert self.budget is not None
-        gone = cache.layers[0].n - self.budget  # every layer and head holds as many
-        if gone <= 0:
-            return
-        scores = torch.stack([self.score(store) for store in cache.layers])  # [L, B, H_kv, n]
-        positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in cache.layers])
-        for store, slots in zip(cache.layers, self.victims(scores, positions, cache.length, gone), strict=True):
-            store.evict(slots)
+        return store.n - self.budget
+
+    def compress(self, cache: KVCache) -> None:
+        alike: dict[tuple[int, int], list[LayerStore]] = {}  # layers that hold as many and give up as many go together
+        for store in cache.layers:
+            if (gone := self.surplus(store)) > 0:
+                alike.setdefault((store.n, gone), []).append(store)
+        for (_, gone), stores in alike.items():
+            scores = torch.stack([self.score(store) for store in stores])  # [L', B, H_kv, n]
+            positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in stores])
+            for store, slots in zip(stores, self.victims(scores, positions, cache.length, gone), strict=True):
+                store.evict(slots)
 
     def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
         """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,
@@ -139,17 +145,18 @@ class Scored(CachePolicy):
 def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
     """Bring every layer and head to the first `protect` positions and the newest `keep` entries.
 
-    Layers and heads must hold the same positions, as they do where nothing else evicts.
+    The heads of a layer must hold the same positions, as must layers that hold as many: so it is where nothing else evicts.
     """
-    first = cache.layers[0]
-    gone = first.n - protect - keep
-    if gone <= 0:
-        return
-    pos = first.positions()[0, 0]
-    pos = pos.masked_fill(pos < protect, cache.length)
-    oldest = pos.topk(gone, largest=False).indices.tolist()
+    oldest: dict[int, list[int]] = {}  # entries held -> slots that leave
     for store in cache.layers:
-        store.evict_same(oldest)
+        gone = store.n - protect - keep
+        if gone <= 0:
+            continue
+        if store.n not in oldest:
+            pos = store.positions()[0, 0]
+            pos = pos.masked_fill(pos < protect, cache.length)
+            oldest[store.n] = pos.topk(gone, largest=False).indices.tolist()
+        store.evict_same(oldest[store.n])
 
 
 def share() -> Any:

@@ -40,7 +40,7 @@ class Recorder:
         self.layers = layers
         self._pieces = pieces
         self._known: set[int] = set()
-        self._held: dict[str, int] = {}
+        self._held: dict[str, list[int]] = {}  # lane -> entries by layer
         self._read: dict[str, int] = {}
         self._fields: Fields | None = None
 
@@ -80,7 +80,8 @@ class Recorder:
     def count_anew(self, s: State) -> None:
         """The lanes of `s` are others than before: what they hold now is where the next step's changes begin."""
         lanes = (s.target, *s.lanes.values())
-        self._held, self._read = {x.name: x.cache.held for x in lanes}, {x.name: x.cache.length for x in lanes}
+        self._held = {x.name: [store.n for store in x.cache.layers] for x in lanes}
+        self._read = {x.name: x.cache.length for x in lanes}
 
     def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
         """Pieces of the ids that the trace has not shown yet."""
@@ -162,14 +163,16 @@ class Recorder:
 
     def _change(self, lane: Lane) -> CacheChange:
         cache, spec = lane.cache, lane.decoder.spec
-        held, read = cache.held, cache.length
-        before, was = self._held.get(lane.name, 0), self._read.get(lane.name, 0)
+        held, read = [store.n for store in cache.layers], cache.length
+        before, was = self._held.get(lane.name, [0] * len(held)), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
         appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
-        change = CacheChange(lane.name, appended, held, cache.nbytes, full)
+        change = CacheChange(lane.name, appended, max(held), cache.nbytes, full)
+        if min(held) < max(held):
+            change.by_head = np.repeat(np.array(held, np.int32)[:, None], spec.n_kv_heads, 1)
         if lane.name == "target":
-            change.evicted_count = before + appended - held
+            change.evicted_count = max(was + appended - now for was, now in zip(before, held, strict=True))
         if any(store.evicted for store in cache.layers):
             logs = [taken(store) for store in cache.layers]
             if alike(logs):
@@ -179,7 +182,7 @@ class Recorder:
             change.mass = column_map(lane)
         return change
 
-    def _capture(self, lane: Lane, rows: list[int], before: int) -> None:
+    def _capture(self, lane: Lane, rows: list[int], before: list[int]) -> None:
         """The committed rows' attention and norms, while the cache still stands as they saw it."""
         if lane.probe is None or not lane.probe.rows:
             return

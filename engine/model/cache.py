@@ -376,6 +376,11 @@ class KVCache:
         """Entries per KV head of the fullest layer."""
         return max(store.n for store in self.layers)
 
+    def lengths(self) -> int | list[int]:
+        """Entries per KV head: one number where all layers hold as many, else one for each layer."""
+        each = [store.n for store in self.layers]
+        return each[0] if min(each) == max(each) else each
+
     @property
     def nbytes(self) -> int:
         """Bytes of all storages, positions and columns included."""

@@ -59,6 +59,9 @@ class CacheBooks:
         if int(self._held.max()) != change.held:
             self._report(where, f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}")
             self._held = None  # said once
+        elif change.by_head is not None and not np.array_equal(self._held, change.by_head):
+            self._report(where, "its cache says that layers or KV heads hold other numbers of entries than the changes give")
+            self._held = None
 
     def _evictions(self, where: str, change: CacheChange, n: int) -> np.ndarray | int | None:
         """Entries evicted by layer and KV head, or None when they were only counted."""

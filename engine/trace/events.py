@@ -105,7 +105,7 @@ class Pass:
 
     lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored)
     tokens:  rows fed per sequence; batch: sequences
-    held:    committed entries that layer 0 held before the pass
+    held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: sub-layers that ran; None: all
     propagated: layers whose K/V were filled from an exit state without running
     slots:   the last of the rows, which stand for no token and are never kept (prompt tokens)
@@ -114,7 +114,7 @@ class Pass:
     lane: str
     phase: str
     tokens: int
-    held: int
+    held: int | list[int] | list[list[int]]
     wall_us: float
     batch: int = 1
     attn: int | None = None
@@ -122,6 +122,16 @@ class Pass:
     propagated: int | None = None
     instrumented: bool | None = None
     slots: int | None = None
+
+    @property
+    def entries(self) -> float:
+        """Entries per KV head that were held, on average over layers and heads."""
+        return float(np.mean([np.mean(layer) for layer in self.held])) if isinstance(self.held, list) else self.held
+
+    @property
+    def fullest(self) -> int:
+        """Entries of the KV head that held most."""
+        return int(max(np.max(layer) for layer in self.held)) if isinstance(self.held, list) else self.held
 
 
 @dataclass
@@ -200,10 +210,11 @@ class Tops:
 class CacheChange:
     """What happened to one lane's KV cache in a step.
 
-    appended:    tokens committed beyond the furthest so far; held: entries per KV head in the fullest layer afterwards
+    appended:    tokens committed beyond the furthest so far; held: entries of the KV head that holds most afterwards
+    by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, where they differ
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
-    evicted_count: entries that each KV head of the fullest layer lost
+    evicted_count: entries that left the KV head that lost most
     evicted_all: int32 [E] positions that left every layer and KV head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
@@ -220,6 +231,13 @@ class CacheChange:
     evicted_all: np.ndarray | None = None
     evicted: np.ndarray | None = None
     mass: np.ndarray | None = None
+    by_head: np.ndarray | None = None
+
+    def kept_bytes(self, read: int) -> int:
+        """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens."""
+        if self.by_head is None:
+            return self.full_bytes * self.held // read if read else 0
+        return self.full_bytes * int(self.by_head.sum()) // (read * self.by_head.size) if read else 0
 
 
 @dataclass

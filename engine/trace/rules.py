@@ -179,7 +179,9 @@ def _passes_and_cache(record: Step | Prefill) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    _counts([one.tokens, one.held, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0], where)
+    _counts([one.tokens, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0], where)
+    for layer in one.held if isinstance(one.held, list) else [one.held]:
+        _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
 
 
 def _change(change: CacheChange, where: str) -> None:
@@ -190,6 +192,11 @@ def _change(change: CacheChange, where: str) -> None:
         _shape(change.evicted, f"{where}.evicted", 2, "iu")
         if change.evicted.shape[1] != 3:
             raise TraceError(f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position")
+    if change.by_head is not None:
+        _shape(change.by_head, f"{where}.by_head", 2, "iu")
+        _within(change.by_head, 0, change.held, f"{where}.by_head")
+        if not change.by_head.size or int(change.by_head.max()) != change.held:
+            raise TraceError(f"{where}.by_head has no KV head that holds {change.held} entries, as held says")
     if change.mass is not None:
         _shape(change.mass, f"{where}.mass", 3, "u")
 

@@ -59,7 +59,9 @@ def _type(hint: Any) -> str:
         return "piece"
     if origin in (Union, UnionType):
         rest = [one for one in inside if one is not NoneType]
-        return "piece" if set(rest) == set(get_args(events.Piece)) else " or ".join(map(_type, rest)) + " (optional)"
+        if set(rest) == set(get_args(events.Piece)):
+            return "piece"
+        return " or ".join(map(_type, rest)) + (" (optional)" if len(rest) < len(inside) else "")
     if origin is list:
         return f"list of {_type(inside[0])}"
     if origin is dict:

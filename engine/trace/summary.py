@@ -75,7 +75,7 @@ def summarise(trace: Trace) -> Summary:
         (prefill_us + decode_us) / 1e6,
         emitted / (decode_us / 1e6) if decode_us else 0.0,
         target.held_bytes if target else 0,
-        target.full_bytes * target.held // read if target and read else 0,
+        target.kept_bytes(read) if target else 0,
         target.full_bytes if target else 0,
         trace.header.lossless,
         _ended(trace),

@@ -105,7 +105,7 @@ def converter(hint: Any) -> Convert:
         return _text
     if origin in (Union, UnionType):
         if NoneType not in inside:
-            return _number_or_mapping(inside[1]) if inside[0] is float else _piece
+            return _number_or_mapping(inside[1]) if inside[0] is float else _nested if inside[0] is int else _piece
         left = [one for one in inside if one is not NoneType]
         return _optional(converter(Union[tuple(left)]))  # noqa: UP007  # built at run time
     if origin is list:
@@ -233,6 +233,16 @@ def _number_or_mapping(hint: Any) -> Convert:
     """A number for all, or one each by name."""
     mapping = converter(hint)
     return lambda value, reading: (mapping if type(value) is dict else _float)(value, reading)
+
+
+def _nested(value: Any, reading: Reading) -> Any:
+    """A whole number for all, one for each, or a list of them for each, as many everywhere."""
+    if type(value) is not list:
+        return _int(value, reading)
+    rows = _list(list[int] if value and type(value[0]) is list else int)(value, reading)
+    if not rows or (type(rows[0]) is list and {len(row) for row in rows} != {max(1, len(rows[0]))}):
+        raise Wrong("must have a number for each, and as many everywhere")
+    return rows
 
 
 def _small(value: list[int]) -> bool:

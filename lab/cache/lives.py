@@ -31,7 +31,7 @@ class Lives:
     of the run in order, the prefill first; all else may be asked for at any time.
 
     tokens: of the text, by position;  length, held, bytes, full, evicted: per step, of the target's cache: positions read,
-    entries per head, bytes of memory in whole pages, bytes of the entries had all been kept, entries lost
+    entries of the fullest head, bytes of memory in whole pages, bytes of the entries had all been kept, entries lost
     sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
     budget: all of them together
     untold: whether some evictions were counted without being listed (level "counts")
@@ -54,6 +54,7 @@ class Lives:
         self.full: list[int] = []
         self.evicted: list[int] = []
         self.untold = False
+        self._kept: list[int] = []
         self.prompt = 0  # positions that the prompt's reading took in
         self._read = 0
         self._left = np.full((self.rows, 256), KEPT, np.int32)
@@ -94,6 +95,8 @@ class Lives:
         for name, value in [("held", "held"), ("bytes", "held_bytes"), ("full", "full_bytes"), ("evicted", "evicted_count")]:
             series = getattr(self, name)
             series.append(getattr(change, value) if change is not None else series[-1] if series and name != "evicted" else 0)
+        before = self._kept[-1:] or [0]
+        self._kept += before if change is None else [change.kept_bytes(self._read)]
 
     def _grow(self, appended: int) -> None:
         self._read += appended
@@ -131,7 +134,7 @@ class Lives:
 
     def kept_bytes(self, i: int) -> int:
         """Bytes of the entries that are held after step i, counted as `full` counts all."""
-        return self.full[i] * self.held[i] // self.length[i] if self.length[i] else 0
+        return self._kept[i]
 
     def came(self, position: int) -> int:
         """The step in which a position's entry was made; BY_READING: with the prompt."""

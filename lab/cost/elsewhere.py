@@ -125,7 +125,7 @@ class Pricer:
 
     def plain_us(self) -> float:
         """One token at a time, behind as many entries as the run's checks held on average."""
-        held = [one.held for step in self.run.steps for one in step.passes if _checks(one)]
+        held = [one.entries for step in self.run.steps for one in step.passes if _checks(one)]
         return self._check_us(1, round(statistics.fmean(held)) if held else len(self.run.header.prompt))
 
     def _check_us(self, rows: int, held: int) -> float:
@@ -137,7 +137,7 @@ class Pricer:
         draft: a drafted level in plain steps, from this run's own drafting; 0: it has none. point: length and share of the
         run; the share is the one at which a chain of that length emits as many tokens per pass as the run did.
         """
-        held = [one.held for step in self.run.steps for one in step.passes if _checks(one)]
+        held = [one.entries for step in self.run.steps for one in step.passes if _checks(one)]
         middle, alone = round(statistics.fmean(held)) if held else 1, self.plain_us()
         levels = self.run.depth * sum(step.draft is not None and bool(step.draft.parents) for step in self.run.steps)
         spent = sum(row["model"] for row in rows if row["phase"] != "prefill" and not _is_check(row))

@@ -62,12 +62,18 @@ class Passes:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
         if draft is not None and draft.parents:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0)
-        return self._alone(one.lane, one.phase, one.tokens, one.held, one.batch, one.attn, one.ffn, one.propagated)
+        held = fixed(one.held)
+        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, one.attn, one.ffn, one.propagated)
 
-    def _priced(self, lane: str, phase: str, tokens: int, held: int, batch: int, *run: int | None) -> Cost:
+    def _priced(self, lane: str, phase: str, tokens: int, held: Any, batch: int, *run: int | None) -> Cost:
         attn, ffn, propagated = run
-        one = Pass(lane, phase, tokens, held, 1.0, batch, attn, ffn, propagated)
-        return cost_of(self.specs[lane], one, bits=self.bits or 0)
+        one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated)
+        return cost_of(self.specs[lane], one, held=held, bits=self.bits or 0)
+
+
+def fixed(held: Any) -> Any:
+    """What a pass says that was held, as tuples instead of lists, so that equal passes are priced once."""
+    return tuple(fixed(x) for x in held) if isinstance(held, list) else held
 
 
 def machine_of(profile: HardwareProfile, dtype: str) -> dict[str, Any] | None:

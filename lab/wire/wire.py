@@ -277,6 +277,7 @@ class Wire:
             "appended": change.appended,
             "read": self._read[step].get(change.lane, 0),
             "held": change.held,
+            **({} if change.by_head is None else {"mean": round(float(change.by_head.mean()), 3)}),
             "bytes": change.held_bytes,
             "full": change.full_bytes,
             "evicted": change.evicted_count,

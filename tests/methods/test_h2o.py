@@ -94,7 +94,7 @@ def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
     lane, kept = h2o(model(2, 3), 3, 3), [[], []]
     mass = torch.zeros(2, 2, 40)
 
-    def watch(lane: Lane, rows: list[int], before: int) -> None:
+    def watch(lane: Lane, rows: list[int], before: list[int]) -> None:
         for i, store in enumerate(lane.cache.layers):
             seen, at = lane.attention(i, rows, before)[0], store.positions().expand(1, 2, -1)[0]
             assert torch.allclose(seen.sum(-1), torch.ones(()), atol=1e-6)

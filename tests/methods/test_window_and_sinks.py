@@ -74,7 +74,7 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, mo
     made = Lane("target", decoder, build("policy", "streaming_llm", dict(sinks=2, recent=20)), needs=needs)
     prompt, widest, columns = toys.prompts(1, 300, seed=2)[0], set(), []
 
-    def watch(lane: Lane, rows: list[int], before: int) -> None:
+    def watch(lane: Lane, rows: list[int], before: list[int]) -> None:
         widest.add(lane.cache.layers[0].capacity)
         columns.append((len(rows), {} if lane.probe is None else lane.probe.columns))
 

@@ -78,7 +78,7 @@ class Clocks:
 
     def _time(self, lane: str, passes: Sequence[Pass]) -> float:
         line = self.costs.get(lane)
-        return sum(x.wall_us if line is None else line.us(x.tokens, x.held + x.tokens) for x in passes)
+        return sum(x.wall_us if line is None else line.us(x.tokens, round(x.entries) + x.tokens) for x in passes)
 
 
 class Beside:
