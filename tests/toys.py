@@ -185,6 +185,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "specdec_pp": [dict(h=0.7, most=6), dict(h=0.4)],
     "goodput": [dict(probe=1), dict(batch=64, most=4, probe=2)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
+    "key_norm": [dict(short=5, recent=3)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "window": [dict(size=6)],
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],

@@ -22,11 +22,18 @@ POLICIES = [*toys.variants("policy"), *SHARES]
 ROOMY: dict[str, dict[str, Any]] = {
     "h2o": dict(heavy=100, recent=100),
     "keep_all": {},
+    "key_norm": dict(short=60, recent=40),
     "streaming_llm": dict(sinks=4, recent=100),
     "window": dict(size=100),
 }
 # the knobs whose sum no layer and head ever exceeds; None: everything is kept
-BOUND = {"h2o": ("heavy", "recent"), "keep_all": None, "streaming_llm": ("sinks", "recent"), "window": ("size",)}
+BOUND = {
+    "h2o": ("heavy", "recent"),
+    "keep_all": None,
+    "key_norm": ("short", "recent"),
+    "streaming_llm": ("sinks", "recent"),
+    "window": ("size",),
+}
 
 
 def lane(name: str, settings: dict, **more) -> Lane:

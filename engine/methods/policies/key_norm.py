@@ -1,0 +1,46 @@
+"""Key norm: keep the entries whose keys are short."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, Scored, share
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class KeyNorm(Scored):
+    """Evict the entries with the longest keys, once more than `short + recent` are held.
+
+    A short key tends to draw much attention later, whatever the query, so no attention is asked for: passes run the fused
+    kernel, and nothing travels with an entry. Each KV head keeps its own set, of equal norms the lower position.
+
+    The authors cut a prompt once, in all but some first layers; here every layer is cut, at the prompt's end and after each
+    commit. They keep no newest entries for their place (`recent = 0`), and then a token may leave at once.
+    """
+
+    title = "Key norm"
+    source = "Devoto et al. 2024, arXiv:2406.11430, section 3; alessiodevoto/l2compress, cache.py"
+    goes = "Over its budget each KV head gives up the entries with the longest keys; the newest never leave."
+
+    short: int = param(96, low=0, high=MOST, unit="entries", help="entries kept for their short keys")
+    recent: int = param(32, low=0, high=MOST, unit="entries", help="newest entries, kept in any case")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return Zone("short keys", "chosen", self.short), Zone("recent", "newest", self.recent)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return None if self.short + self.recent else "key_norm keeps nothing: let short or recent be at least 1."
+
+    def divide(self, budget: int) -> None:
+        self.short = budget * self.short // (self.short + self.recent)
+        self.recent = budget - self.short
+
+    def score(self, store: LayerStore) -> Tensor:
+        return -store.k.float().norm(dim=-1)

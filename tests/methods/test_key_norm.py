@@ -1,0 +1,53 @@
+"""Key norm: the kept set is a brute-force choice by the keys of the full cache."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.method import MethodError
+from decodescope.engine.model.feed import Feed
+
+
+def lane(short: int, recent: int) -> Lane:
+    return Lane("target", toys.pair()[0].decoder, build("policy", "key_norm", dict(short=short, recent=recent)))
+
+
+def chosen(norms: torch.Tensor, held: list[int], short: int, recent: int) -> list[int]:
+    """norms [n] by position, held: positions, ascending."""
+    if len(held) <= short + recent:
+        return held
+    old = sorted((p for p in held if p < len(norms) - recent), key=lambda p: (float(norms[p]), p))
+    return sorted(old[:short] + [p for p in held if p >= len(norms) - recent])
+
+
+@pytest.mark.parametrize(("short", "recent"), [(5, 3), (6, 0), (0, 4)])
+@torch.inference_mode()
+def test_the_kept_set_is_a_brute_force_choice(short: int, recent: int) -> None:
+    """Keys of the first layer do not depend on what was evicted, so the full cache, read alike, says which are short."""
+    made, full = lane(short, recent), Lane("plain", toys.pair()[0].decoder, build("policy", "keep_all"))
+    text = toys.prompts(1, 40, seed=3)[0]
+    kept = [list(range(12))] * 2
+    for x in (made, full):
+        x.read(text[:12], compress=False)
+    newest_left = differ = False
+    for at, token in enumerate(text[12:], 12):
+        for x in (made, full):
+            x.forward(Feed.causal([token], at))
+            x.commit([0])
+        norms = full.cache.layers[0].k[0].float().norm(dim=-1)  # [H_kv, n]
+        kept = [chosen(norms[h], [*held, at], short, recent) for h, held in enumerate(kept)]
+        store = made.cache.layers[0]
+        assert store.positions().expand(1, 2, -1)[0].sort(1).values.tolist() == kept
+        newest_left |= any(at not in held for held in kept)
+        differ |= kept[0] != kept[1]
+    assert differ is (short > 0), "the test needs heads that differ"
+    assert newest_left is (recent == 0)
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(MethodError, match="keeps nothing"):
+        toys.decode(toys.method(policy=("key_norm", dict(short=0, recent=0))), count=1)
