@@ -243,6 +243,7 @@ def _parts(sub: Parser) -> None:
         ("schedule", "how long a guess gets"),
         ("acceptance", "how much of a guess is kept"),
         ("policy", "which KV entries stay"),
+        ("codec", "how those are stored"),
         ("depth", "which layers run"),
         ("strategy", "what one step is"),
     ):

@@ -14,6 +14,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, words
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.acceptance import AcceptanceRule
+from decodescope.engine.decoding.codec import Codec
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.decoding.policy import CachePolicy
@@ -21,6 +22,7 @@ from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.schedule import Schedule
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.codecs.unpacked import Unpacked
 from decodescope.engine.methods.depth.all_layers import AllLayers
 from decodescope.engine.methods.drafters.none import NoDraft
 from decodescope.engine.methods.policies.keep_all import KeepAll
@@ -43,6 +45,7 @@ class Method:
     schedule: Schedule = field(default_factory=Fixed)
     acceptance: AcceptanceRule = field(default_factory=Lossless)
     policy: CachePolicy = field(default_factory=KeepAll)
+    codec: Codec = field(default_factory=Unpacked)
     depth: Depth = field(default_factory=AllLayers)
     sampler: Sampler = field(default_factory=Greedy)
 
@@ -154,7 +157,7 @@ class Method:
     @property
     def lossless(self) -> bool:
         """Whether the text has the target's own law under this sampler: nothing in the method changes it."""
-        parts = self.strategy.lossless and self.policy.lossless and self.depth.exact
+        parts = self.strategy.lossless and self.policy.lossless and self.codec.lossless and self.depth.exact
         return parts and self._exact
 
     @property

@@ -149,7 +149,7 @@ class Session(State):
 
     def _lanes(self, vocab: int) -> dict[str, Lane]:
         """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
-        target's cache has the method's policy."""
+        target's cache has the method's policy and codec."""
         target, m = self._models[TARGET], self.method
         executor = Executor(target.decoder.device)
         asked = m.needs | m.drafter.asks(target.spec) | self.recorder.needs(target.spec.n_layers)
@@ -158,6 +158,7 @@ class Session(State):
                 role,
                 x.decoder.limited(vocab),
                 m.policy if role == TARGET else KeepAll(),
+                codec=m.codec if role == TARGET else None,
                 needs=asked if role == TARGET else m.lane_needs(role),
                 executor=executor,
             )

@@ -97,7 +97,7 @@ def _recipe(text: str, known: Mapping[str, Method]) -> Method:
     from decodescope.engine.core.component import registry
     from decodescope.engine.method import Method
 
-    kind = next((kind for kind in ("drafter", "policy", "depth", "strategy") if text in registry(kind)), None)
+    kind = next((kind for kind in ("drafter", "policy", "codec", "depth", "strategy") if text in registry(kind)), None)
     if kind is not None:
         return Method.named({kind: text})
     if text.startswith("{") or "#set=" in text:

@@ -24,6 +24,7 @@ TITLES = {
     "schedule": "Schedule",
     "acceptance": "Acceptance",
     "policy": "Cache policy",
+    "codec": "Cache codec",
     "depth": "Depth",
     "sampler": "Sampler chain",
 }

@@ -25,6 +25,7 @@ class Family:
 KINDS = {
     "strategy": Family("Parallel decoding and search", "A step that is not draft and verify: a block that settles, or beams."),
     "policy": Family("Cache policies", "Which keys and values stay in the cache, and what is lost with the others."),
+    "codec": Family("Packed caches", "In how many bits keys and values are stored, and what is lost with the others."),
     "depth": Family("Early exit", "A pass that runs some of the layers only."),
     "acceptance": Family("Acceptance rules", "How much of a draft is kept, and whether the distribution stays the target's."),
     "schedule": Family("Draft length", "How long a draft gets, step by step."),
@@ -60,5 +61,5 @@ def family(header: Header) -> Family:
 
 def order() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
-    kinds = ("drafter", "schedule", "acceptance", "policy", "depth", "strategy", "sampler")
+    kinds = ("drafter", "schedule", "acceptance", "policy", "codec", "depth", "strategy", "sampler")
     return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in kinds), PLAIN)]

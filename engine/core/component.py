@@ -23,6 +23,7 @@ FOLDERS = {
     "schedule": "schedules",
     "acceptance": "acceptance",
     "policy": "policies",
+    "codec": "codecs",
     "depth": "depth",
     "sampler": "samplers",
 }

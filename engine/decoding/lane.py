@@ -1,4 +1,4 @@
-"""Lane: one decoder reading along one sequence, with its own KV cache and cache policy."""
+"""Lane: one decoder reading along one sequence, with its own KV cache, cache policy and codec."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from decodescope.engine.model.executor import EngineFault, Executor, guarded
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.events import Pass
 
+from .codec import Codec
 from .depth import Depth
 from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
@@ -35,11 +36,12 @@ class Lane:
         decoder: Decoder,
         policy: CachePolicy,
         *,
+        codec: Codec | None = None,
         needs: Needs | None = None,
         batch: int = 1,
         executor: Executor | None = None,
     ):
-        self.name, self.decoder, self.policy = name, decoder, policy
+        self.name, self.decoder, self.policy, self.codec = name, decoder, policy, codec or Codec()
         self.needs = (needs or Needs()) | policy.needs
         self.executor = executor or Executor(decoder.device)
         self.cache = KVCache(
@@ -134,6 +136,7 @@ class Lane:
         start = self.executor.mark()
         if compress:
             self.policy.compress(self.cache)
+            self.codec.pack(self.cache)
             self.cache.shrink()
         self.policy_us += self.executor.elapsed_us(start, self.executor.mark())
 
@@ -193,6 +196,7 @@ class Lane:
         self.cache.shrink()  # the chunk was wide, and what comes is not
         if compress:
             self.policy.compress(self.cache)
+            self.codec.pack(self.cache)
             self.cache.shrink()
         assert logits is not None
         return logits[0, -1]

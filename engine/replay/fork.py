@@ -27,7 +27,7 @@ class Fork(Session):
     forced: node -> whether it is accepted, of the step `step`;  story: what the header says of it, `fork`
     The trace is a whole one: its first steps are those of the run, its header's `fork` tells where it left it. A part of the
     method that is the same stays as it stands, with what it has learnt; one that is not begins there. Where strategy,
-    drafter, schedule, policy or the models are others, the models read the text anew.
+    drafter, schedule, policy, codec or the models are others, the models read the text anew.
 
     Raises MethodError where the run cannot be repeated or the change does not fit; a step that comes out otherwise than
     recorded ends the fork with the reason "bad_input".
@@ -186,9 +186,9 @@ class Fork(Session):
         self.target.policy_us = 0.0
 
     def _read_anew(self, fresh: Session) -> None:
-        """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy that changes the
-        cache acts where the run committed, so that it holds what it would hold had it been there from the first step."""
-        if fresh.method.policy.lossless and len(self.tokens) > 1:
+        """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy or codec that
+        changes the cache acts where the run committed: it holds what it would hold had it acted from the first step."""
+        if fresh.method.policy.lossless and fresh.method.codec.lossless and len(self.tokens) > 1:
             fresh.target.read(self.tokens[:-1])
         elif len(self.tokens) > 1:
             fresh.target.repeat(self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted])

@@ -8,10 +8,11 @@ from typing import Any
 
 from .events import Header
 from .limits import TraceError
+from .parts import UNNAMED
 from .typed import read
 
 MOST = 16  # legs of a run
-ANEW = frozenset({"strategy", "drafter", "schedule", "policy"})  # where one of them is another, the models read the text anew
+ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "codec"})  # another: the models read the text anew
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,12 @@ def legs(header: Header) -> list[Leg]:
 
 def read_anew(header: Header) -> set[int]:
     """The steps before which the models read the text anew, so that their caches are others. Raises TraceError."""
-    return {b.first for a, b in pairwise(legs(header)) if any(a.method.get(kind) != b.method.get(kind) for kind in ANEW)}
+    return {b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in ANEW)}
+
+
+def _part(leg: Leg, kind: str) -> Any:
+    """The record of a part of the method that a leg was made with."""
+    return leg.method.get(kind, UNNAMED.get(kind))
 
 
 def forked(header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     usual:    it is the one that a method has where nothing is chosen
     uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
-    does, column: of a policy;  goes: which of its entries leave, and when, as a sentence
+    does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     changes: of a strategy or rule: why the text may differ from the target's
     """
     older = _older(header, kind)
@@ -105,13 +105,13 @@ _LATER = ("heat", "cuts")  # words that came after the first ones: a header that
 
 # ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
 
-_ALL = ["acceptance", "depth", "drafter", "policy", "sampler", "schedule"]
+_ALL = ["acceptance", "codec", "depth", "drafter", "policy", "sampler", "schedule"]
 _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "strategy": {
         "draft_verify": {"usual": True, "uses": _ALL, "verdicts": True},
-        "pearl": {"uses": ["drafter", "policy", "sampler"]},
-        "jacobi": {"uses": ["policy", "sampler"]},
-        "beam": {"uses": ["policy"]},
+        "pearl": {"uses": ["codec", "drafter", "policy", "sampler"]},
+        "jacobi": {"uses": ["codec", "policy", "sampler"]},
+        "beam": {"uses": ["codec", "policy"]},
     },
     "drafter": {
         "none": {"usual": True, "drafts": False},
@@ -141,6 +141,7 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
             "the least attention so far; the newest never leave.",
         },
     },
+    "codec": {"unpacked": {"usual": True, "does": []}},
     "depth": {"all_layers": {"usual": True, "exact": True}},
     "sampler": {
         "greedy": {"usual": True, "greedy": True, "cuts": True},
@@ -148,6 +149,9 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
         "repetition_penalty": {"cuts": False},
     },
 }
+
+
+UNNAMED: dict[str, dict[str, Any]] = {"codec": {"name": "unpacked"}}  # parts of kinds that an older record does not name
 
 
 def _older(header: Header, kind: str) -> Mapping[str, Any]:

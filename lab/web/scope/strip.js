@@ -8,9 +8,11 @@ const STATIONS = [
   ["schedule", "Schedule", null],
   ["acceptance", "Rule", "verify"],
   ["policy", "Cache", "cache"],
+  ["codec", "Codec", null],
   ["depth", "Depth", null],
   ["sampler", "Sampler", null],
 ];
+const QUIET = ["schedule", "codec"]; // where they are the usual ones there is nothing to see
 export const named = (word) => String(word).replaceAll("_", " ");
 function knobs(part) {
   return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) =>
@@ -39,7 +41,7 @@ export function stripView(context) {
         shown.push(["Strategy", named(m.strategy.name), knobs(m.strategy), null]);
       for (const [kind, title, clock] of STATIONS) {
         if (!m[kind] || (uses && !uses.includes(kind))) continue;
-        if (kind === "schedule" && parts[kind].usual) continue; // the drafter's own length: nothing to see
+        if (QUIET.includes(kind) && parts[kind]?.usual) continue;
         if (kind === "acceptance" && parts.drafter.drafts === false) continue; // nothing to test
         const stages = m[kind].stages || [m[kind]];
         // a model that drafts by itself is shown in its drafter's place

@@ -1,0 +1,1 @@
+"""Codecs: how the entries of a cache are stored; one file each."""
