@@ -1,0 +1,195 @@
+"""Segments: attention over pieces of what a query sees, and the sum that makes one answer of them.
+
+A query's attention is a quotient of two sums over the entries that it sees. Entries may be cut into segments however one likes:
+each gives its share of both sums, `joined` adds them, and the answer is that of one attention over everything. So a segment may
+keep its entries in a form of its own (packed words that are decoded block by block, a prefix that several sequences share, a
+linear term without entries) or want its queries rotated in another way; nobody else has to know.
+
+Split-K of flash-decoding is this property: Dao et al. 2023, pytorch.org/blog/flash-decoding; the sums with a running maximum:
+Milakov and Gimelshein 2018, arXiv:1805.02867.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.probe import Probe
+
+from .attention import TILE, capped, widened
+
+# How a segment counts the distance between a query and its entries: in the text; in a cache whose entries stand close; or
+# never further than a cap. Whatever it is lies in the queries alone: an entry's key is rotated once.
+RopeMode = Literal["original", "in_cache", "capped"]
+
+_FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)  # gives the logarithm of the sum too
+
+
+class Part(NamedTuple):
+    """What a segment gives to its queries: both sums of attention, over its entries j with scores s_j and values v_j.
+
+    numerator:   float [B, H_kv, g, T, D]: sum of exp(s_j - maximum) v_j
+    denominator: float [B, H_kv, g, T]: sum of exp(s_j - maximum)
+    maximum:     float [B, H_kv, g, T]: the largest score, or any number near it (the logarithm of the whole sum, then the
+                 denominator is 1 and the numerator the segment's own answer; 0 for a term that is no exponential). -inf where
+                 a row sees nothing here: both sums are 0 then
+    weights:     float [B, H_kv, g, T, S]: the terms of the denominator by entry, where they were asked for
+
+    Half types are summed in float32.
+    """
+
+    numerator: Tensor
+    denominator: Tensor
+    maximum: Tensor
+    weights: Tensor | None = None
+
+    def output(self) -> Tensor:
+        """float [B, H_kv, g, T, D]: the answer, had the queries only what this part saw; 0 for a row that saw nothing."""
+        return self.numerator / self.denominator.masked_fill(self.denominator == 0, 1)[..., None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A piece of what the rows of a pass attend to, in one layer. Made anew for each pass, or kept with the cache.
+
+    mask:  bool [B or 1, H_kv or 1, T, S]: what each row sees of its S entries; None: everything
+    rope:  the rotation of the queries that `attend` is given
+    first: slot of the store at which its entries begin: weights are put there. Two segments may share slots, whose weights
+           are then added; a row sees each entry in one of them
+    """
+
+    mask: Tensor | None = None
+    rope: RopeMode = "original"
+    first: int = 0
+
+    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+        """The part of queries q (float [B, H_kv, g, T, D], rotated as `rope` says), which are all rows of a pass or some;
+        `mask` is cut to them. Scores are the products times `scale`, softly capped at `cap`. weights: give them as well.
+
+        A segment without entries (a linear term) gives weights of no width.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Dense(Segment):
+    """A segment whose keys and values stand as they are: committed or pending rows of a store.
+
+    k, v: float [B, H_kv, S, D], the keys rotated as `rope` wants them
+    """
+
+    k: Tensor
+    v: Tensor
+
+    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+        """In one kernel, where that tells the logarithm of its sum."""
+        if cap is None and not weights and fusible(q, self.k):
+            return _fused(q, self.k, self.v, mask, scale)
+        return plain(q, self.k, self.v, mask, scale, cap, weights=weights)
+
+
+def fusible(q: Tensor, k: Tensor) -> bool:
+    """Whether one kernel can do it: on a CPU, with entries to read, and nobody wants a gradient, of which it has only half."""
+    grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+    return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and not grad
+
+
+def plain(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+) -> Part:
+    """The part of queries q (float [B, H_kv, g, T, D]) over keys and values (float [B, H_kv, S, D]), written out."""
+    B, H, g, T, D = q.shape
+    q, k, v = widened(q), widened(k), widened(v)
+    scores = capped((q.reshape(B, H, g * T, D) @ k.mT).view(B, H, g, T, k.shape[2]).mul_(scale), cap)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, :, None], -torch.inf)
+    maximum = scores.detach().amax(-1) if k.shape[2] else scores.new_full((B, H, g, T), -torch.inf)
+    terms = (scores - maximum.masked_fill(maximum == -torch.inf, 0)[..., None]).exp()  # never -inf - -inf
+    numerator = (terms.flatten(2, 3) @ v).view(B, H, g, T, v.shape[3])
+    return Part(numerator, terms.sum(-1), maximum, terms if weights else None)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Part:
+    """`plain` by the kernel of scaled_dot_product_attention, the heads of a group as further rows of one head."""
+    B, H, g, T, D = q.shape
+    bias = None
+    if mask is not None:
+        rows = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
+        bias = torch.zeros_like(rows, dtype=q.dtype).masked_fill_(~rows, -torch.inf)
+    assert _FLASH is not None
+    y, total = _FLASH(q.reshape(B, H, g * T, D), k, v, attn_mask=bias, scale=scale)
+    total = total.view(B, H, g, T)
+    sees = torch.ones_like(total)
+    if mask is not None:  # the kernel gives a row that sees nothing the logarithm 0
+        some = mask.any(-1)[:, :, None].expand_as(total)
+        total, sees = total.masked_fill(~some, -torch.inf), some.to(total.dtype)
+    return Part(widened(y).view(B, H, g, T, D), sees, total)
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The part of all these segments together; in whatever order, however they were cut, and empty ones too. Numerators and
+    denominators add once they stand against the same maximum; weights stay with their segments."""
+    heights = [part.maximum.detach() + part.denominator.detach().log() for part in parts]  # log of what each sums to
+    highest = torch.stack(heights).amax(0)
+    highest = highest.masked_fill(highest == -torch.inf, 0)  # nobody saw anything: every factor is exp(-inf) then
+    factors = [(part.maximum - highest).exp() for part in parts]
+    numerator = reduce(torch.add, (part.numerator * factor[..., None] for part, factor in zip(parts, factors, strict=True)))
+    denominator = reduce(torch.add, (part.denominator * factor for part, factor in zip(parts, factors, strict=True)))
+    return Part(numerator, denominator, highest.masked_fill(denominator == 0, -torch.inf))
+
+
+def attended(
+    segments: Sequence[Segment],
+    queries: Mapping[RopeMode, Tensor],
+    scale: float,
+    cap: float | None = None,
+    *,
+    slots: int = 0,
+    probe: Probe | None = None,
+    layer: int = 0,
+    columns: bool = False,
+) -> Tensor:
+    """Attention float [B, H_kv, g, T, D] of one layer over all its segments, in the queries' type.
+
+    queries: by rotation, float [B, H_kv, g, T, D]; those that the segments name
+    A `probe` gets the weights of `layer` over the `slots` of its store: its rows, or with `columns` their sums over queries and
+    group.
+    """
+    q = next(iter(queries.values()))
+    T, outputs = q.shape[3], []
+    size = TILE if columns or (cap is not None and probe is None) else T
+    sums = q.new_zeros(*q.shape[:2], slots, dtype=torch.float32)
+    for at in range(0, T, size):
+        tiles = {rope: x[:, :, :, at : at + size] for rope, x in queries.items()}
+        masks = [None if s.mask is None else s.mask[:, :, at : at + size] for s in segments]
+        parts = [
+            s.attend(tiles[s.rope], mask, scale, cap, weights=probe is not None)
+            for s, mask in zip(segments, masks, strict=True)
+        ]
+        total = joined(parts)
+        outputs.append(total.output().to(q.dtype))
+        if probe is not None:
+            weights = _by_slot(segments, parts, total, slots)
+            if columns:
+                sums += weights.sum((2, 3))
+            else:
+                probe.rows[layer] = weights
+    if probe is not None and columns:
+        probe.columns[layer] = sums
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 3)
+
+
+def _by_slot(segments: Sequence[Segment], parts: Sequence[Part], total: Part, slots: int) -> Tensor:
+    """float32 [B, H_kv, g, T, slots]: the weights of all parts, which with those of terms without entries sum to 1."""
+    rows = total.denominator.new_zeros(*total.denominator.shape, slots, dtype=torch.float32)
+    ground = total.maximum.masked_fill(total.maximum == -torch.inf, 0)
+    for segment, part in zip(segments, parts, strict=True):
+        assert part.weights is not None
+        share = (part.maximum - ground).exp() / total.denominator.masked_fill(total.denominator == 0, 1)
+        rows[..., segment.first : segment.first + part.weights.shape[-1]] += part.weights * share[..., None]
+    return rows
