@@ -297,9 +297,10 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices=("decode", "labbench", "speculation"),
+        choices=("decode", "labbench", "speculation", "kv"),
         default="decode",
-        help="decode: beside transformers; labbench: right answers; speculation: all that drafts (default: decode)",
+        help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
+        "cache (default: decode)",
     )
     sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
     _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
@@ -309,25 +310,26 @@ def _bench(sub: Parser) -> None:
         "--new-tokens",
         type=whole(2, 4096),
         metavar="N",
-        help="tokens of a text (default: 128); the most of an answer in labbench (default: by kind), speculation (default: 40)",
+        help="tokens of a text (default: 128; kv: those whose price is taken); the most of an answer in labbench (default: by "
+        "kind), speculation (default: 40)",
     )
     sub.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)")
     sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
     sub.add_argument(
         "--level", choices=("none", *LEVELS), metavar="LEVEL", help="decode: what our side records (default: counts)"
     )
-    sub.add_argument("--questions", metavar="F", help="labbench, speculation: in Spec-Bench's format (default: ours)")
+    sub.add_argument("--questions", metavar="F", help="labbench, speculation, kv: in Spec-Bench's format (default: ours)")
     sub.add_argument(
         "--short",
         action="store_true",
         default=None,
-        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind",
+        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind",
     )
     sub.add_argument(
         "--method",
         action="append",
         metavar="NAME[=RECIPE]",
-        help="labbench, speculation: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
+        help="labbench, speculation, kv: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
     )
     sub.add_argument(
         "--temperature",
@@ -338,8 +340,8 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation: of every random draw (default: 0)"
     )
-    sub.add_argument("--out", metavar="OUT", help="labbench, speculation: write the result to this file, as JSON")
+    sub.add_argument("--out", metavar="OUT", help="labbench, speculation, kv: write the result to this file, as JSON")
     sub.add_argument(
-        "--resume", action="store_true", default=None, help="labbench, speculation: go on with what OUT.partial holds"
+        "--resume", action="store_true", default=None, help="labbench, speculation, kv: go on with what OUT.partial holds"
     )
     _json(sub)

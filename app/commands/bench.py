@@ -18,6 +18,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts"},
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
+    "kv": {"new_tokens": 128, "questions": None, "short": False, "method": None, "out": None, "resume": False},
 }
 
 
@@ -41,6 +42,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_labbench import labbench
 
         return measured(args, labbench)
+    if args.what == "kv":
+        from .bench_kv import kv
+
+        return measured(args, kv)
     from .bench_speculation import speculation
 
     return measured(args, speculation)

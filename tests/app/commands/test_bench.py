@@ -254,7 +254,7 @@ def test_a_bad_method_is_refused_in_a_sentence(word: str, why: str) -> None:
 
 BAD_OPTIONS = {
     "option of others": (["labbench", "--repeats", "3"], "--repeats is an option of bench decode and speculation: leave it"),
-    "the other way round": (["decode", "--short"], "--short is an option of bench labbench and speculation"),
+    "the other way round": (["decode", "--short"], "--short is an option of bench labbench and speculation and kv"),
     "of one only": (["speculation", "--level", "none"], "--level is an option of bench decode"),
     "no recipe for speculation": (["speculation", "--method", "nobody"], "there is no 'nobody'; take draft_model (tree)"),
     "speculation goes on": (["speculation", "--resume"], "--resume goes on with a file: give --out"),
@@ -302,6 +302,25 @@ def test_the_script_refuses_what_is_no_result(tmp_path: Path, text: str) -> None
     (tmp_path / "found.json").write_text(text)
     with pytest.raises(SystemExit, match=r"give the file of decodescope bench labbench --out\."):
         script().read(tmp_path / "found.json")
+
+
+# ---- caches
+
+
+def test_kv_reads_the_texts_under_the_policies_and_writes_its_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, html = tmp_path / "found.json", tmp_path / "curves.html"
+    words = ["bench", "kv", "--model", "lab-draft", "--short", "--new-tokens", "2", "--method", "window", "--threads", "1"]
+    assert main([*words, "--method", "small=--policy h2o --set policy.share=0.05", "--out", str(out)]) == 0
+    printed, remarks = capsys.readouterr()
+    found = json.loads(out.read_text())
+    assert [len(x) for x in found["methods"].values()] == [1, 4, 1] and "question 2 of 2: copy" in remarks
+    assert re.search(r"(?m)^window +50 % +50 % +\d+ % +\d\.\d\d", printed)
+    markdown = run_script("kv.py", str(out), "--figure", str(html))
+    assert re.search(r"(?m)^\| window \| 5 % \| 5 % \| ", markdown) and html.stat().st_size > 1 << 20
+    assert main(["bench", "kv", "--temperature", "1"]) == 2
+    assert "--temperature is an option of bench labbench and speculation" in capsys.readouterr().err
 
 
 # ---- speculation

@@ -1,0 +1,53 @@
+"""The command `bench kv`: what the words of a text cost under each cache policy and budget, beside the bytes really held."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from .measuring import asked, figure, finished, named, share
+from .output import steps_told, table
+
+
+def kv(args: argparse.Namespace) -> int:
+    """Read the texts under every policy, and print."""
+    from decodescope.engine.bench.kv import SHORT, TEXTS, KVBench, kv, texts
+    from decodescope.engine.load import load
+
+    questions, about, out = asked(args, lambda all_: texts(all_, SHORT if args.short else TEXTS))
+    methods = None if args.method is None else named(args.method, {})
+    bench = KVBench(load(args.model, args.dtype, args.device), methods, words=args.new_tokens)
+    result = kv(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
+    return finished(args, result, told, out)
+
+
+COLUMNS = ("budget", "entries held", "bytes held", "nats a word", "KL to full", "same choice", "copying: nats", "KL", "same")
+
+
+def rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """A line for each method and budget, under "method" and COLUMNS."""
+    return [[name, *cells(point)] for name, points in record["methods"].items() for point in points]
+
+
+def cells(point: Mapping[str, Any]) -> list[str]:
+    """A point's figures under COLUMNS."""
+    sizes = [share(point[x]) for x in ("share", "entries", "bytes")]
+    kinds = (point["by_kind"][kind] for kind in ("text", "copy"))
+    return [*sizes, *(cell for x in kinds for cell in (figure(x["nats"]), figure(x["kl"], 3), share(x["same"])))]
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    s = record["settings"]
+    head = (
+        f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
+        f"{' and '.join(f'{n} of kind {kind}' for kind, n in record['kinds'].items())}: {s['prompt']} tokens read, then "
+        f"{s['words']} one by one; {record['seconds']:.0f} s\n"
+    )
+    parts = [head, table(("method", *COLUMNS), rows(record))]
+    faults = {fault: name for name, points in record["methods"].items() for point in points for fault in point["faults"]}
+    parts += [f"{name}: {fault}" for fault, name in faults.items()]
+    skipped = record["skipped"]
+    parts += [f"Texts left out: {len(skipped)}; the first: {skipped[0]['why']}"] if skipped else []
+    return "\n\n".join(parts)

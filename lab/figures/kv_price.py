@@ -1,0 +1,69 @@
+"""What a small cache costs: words under each policy, over the bytes that its cache really held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import plotly.graph_objects as go
+
+from decodescope.lab.words.style import LIGHT
+
+from .chart import MUTED, chart, plain
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Figure = Literal["nats", "kl", "same"]
+SAID: dict[Figure, str] = {
+    "nats": "nats a word",
+    "kl": "KL from the full cache, nats",
+    "same": "words with the same likeliest token",
+}
+COLOURS = tuple(LIGHT[x] for x in ("accept", "reject", "target", "ink", "faint"))
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
+NOTHING = "nothing was measured, so there is nothing to draw: run decodescope bench kv first."
+
+
+def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats") -> go.Figure:
+    """The result of `decodescope bench kv --out`, read from its JSON: a curve for each method over the bytes held, as a share
+    of the full cache's. kind: "text", whose words go on, or "copy", whose words repeat the prompt. Raises ValueError if it
+    holds no such texts."""
+    if not record["kinds"].get(kind):
+        raise ValueError(NOTHING)
+    full = next(iter(record["methods"].values()))[0]["by_kind"][kind][shows]
+    lines = []
+    for i, (name, points) in enumerate(list(record["methods"].items())[1:]):
+        there = sorted((x["bytes"], x["by_kind"][kind][shows], x["share"]) for x in points if x["bytes"] is not None)
+        budgets = ["as set" if share is None else f"budget {100 * share:g} %" for _, _, share in there]
+        lines.append(
+            go.Scatter(
+                x=[100 * x for x, _, _ in there],
+                y=[y for _, y, _ in there],
+                name=plain(name, 40),
+                mode="lines+markers",
+                line=dict(color=COLOURS[i % len(COLOURS)], width=1.5, dash="solid" if i < len(COLOURS) else "dot"),
+                marker=dict(size=8, symbol=SYMBOLS[(i + i // len(COLOURS)) % len(SYMBOLS)]),
+                text=budgets,
+                hovertemplate="%{text}: %{x:.1f} % of the bytes, %{y:.3f}<extra>" + plain(name, 40) + "</extra>",
+            )
+        )
+    words = "words that copy the prompt" if kind == "copy" else "words of a text"
+    title = f"{plain(record['settings']['model'], 40)}: {words}"
+    drawing = chart(title, "bytes held, % of the full cache", SAID[shows], *lines)
+    drawing.add_hline(y=full, line=dict(color=MUTED, dash="dash"), annotation_text="full cache", annotation_font_color=MUTED)
+    if shows == "same":
+        drawing.update_yaxes(tickformat=".0%")
+    return drawing.update_layout(height=440, legend=dict(y=-0.2, yanchor="top"), margin=dict(b=110))
+
+
+def table(record: Mapping[str, Any]) -> DataFrame:
+    """The same as numbers, one row a method and budget."""
+    import pandas
+
+    rows = []
+    for name, points in record["methods"].items():
+        for x in points:
+            figures = {f"{kind}: {SAID[one]}": x["by_kind"][kind][one] for kind in ("text", "copy") for one in SAID}
+            rows.append({"method": name, "budget": x["share"], "entries": x["entries"], "bytes": x["bytes"], **figures})
+    return pandas.DataFrame(rows).round(3)
