@@ -61,9 +61,9 @@ class Lane:
         self._feed: Feed | None = None
 
     def log_evictions(self) -> None:
-        """From now on keep the positions that leave each layer, until they are taken."""
+        """From now on keep the positions that leave each layer, and what they became part of, until they are taken."""
         for store in self.cache.layers:
-            store.evicted = []
+            store.evicted, store.merged = [], []
 
     def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
         """Run `feed`; its rows are pending. Logits float [B, T, V] ([B, 1, V] if the feed asks for the last).

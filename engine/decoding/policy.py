@@ -126,7 +126,11 @@ class Scored(CachePolicy):
             scores = torch.stack([self.score(store) for store in stores])  # [L', B, H_kv, n]
             positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in stores])
             for store, slots in zip(stores, self.victims(scores, positions, cache.length, gone), strict=True):
-                store.evict(slots)
+                self.discard(store, slots)
+
+    def discard(self, store: LayerStore, slots: Tensor) -> None:
+        """Let the entries `slots` (int64 [B, H_kv, e]) go; a policy that merges overrides it."""
+        store.evict(slots)
 
     def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
         """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,

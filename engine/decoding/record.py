@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs
+from decodescope.engine.model.cache import KVCache
 from decodescope.engine.trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
 
 from .draft import Draft, Verdict
@@ -177,6 +178,7 @@ class Recorder:
             logs = [taken(store) for store in cache.layers]
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
+                change.merged, change.merged_by = mergers(cache)
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
         if lane.policy.column and entries <= MASS[self.level]:
             change.mass = column_map(lane)
@@ -280,6 +282,22 @@ def gone(logs: list[list[Tensor]]) -> tuple[np.ndarray | None, np.ndarray | None
         if bool((block == block[:1, :1]).all()) and bool((block[0, 0] >= 0).all()):
             return block[0, 0].sort().values.to(torch.int32).cpu().numpy(), None
     return None, gone_by_layer(logs)
+
+
+def mergers(cache: KVCache) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(rows of layer, head, position and the position that it went into; their similarity and weight), of what was merged since
+    the last call, for sequence 0."""
+    rows, by = [], []
+    for layer, store in enumerate(cache.layers):
+        log, store.merged = store.merged or [], []
+        for merger in log:
+            head, at = (merger.source[0] >= 0).nonzero(as_tuple=True)
+            places = [x[0][head, at] for x in (merger.source, merger.target)]
+            rows.append(torch.stack([torch.full_like(head, layer), head, *places], 1))
+            by.append(torch.stack([merger.similarity[0][head, at], merger.weight[0][head, at]], 1))
+    if not sum(map(len, rows)):
+        return None, None
+    return torch.cat(rows).to(torch.int32).cpu().numpy(), torch.cat(by).float().cpu().numpy()
 
 
 def gone_by_layer(logs: list[list[Tensor]]) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,6 +52,7 @@ class LayerStore:
         self._bytes = 0
         self.n = self.m = 0
         self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
+        self.merged: list[Any] | None = None  # a list: what `merge` does is added
 
     @property
     def capacity(self) -> int:

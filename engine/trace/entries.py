@@ -26,6 +26,7 @@ class CacheBooks:
         self._shape = (layers, heads) if small else (1, 1)
         self._held: np.ndarray | None = None  # int [L, H_kv], as far as it is known
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
+        self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = 0
 
@@ -46,6 +47,8 @@ class CacheBooks:
 
     def _enter(self, where: str, change: CacheChange, n: int) -> None:
         listed = self._evictions(where, change, n)
+        if change.merged is not None and self._followed:
+            self._mergers(where, change.merged)
         if self._held is None:
             return
         if listed is None:  # evictions were counted, not listed: from here on nothing can be told
@@ -81,9 +84,19 @@ class CacheBooks:
             np.add.at(by_head, tuple(change.evicted[inside, :2].T), 1)
             total = total + by_head
             rows.append(change.evicted)
-        if len(self._gone) + sum(map(len, rows)) <= FOLLOWED:
+        self._followed &= len(self._gone) + sum(map(len, rows)) <= FOLLOWED
+        if self._followed:
             self._follow(where, [tuple(row) for some in rows for row in some.tolist()], n)
         return total
+
+    def _mergers(self, where: str, merged: np.ndarray) -> None:
+        """What was merged has left, and what it went into is there."""
+        for layer, head, source, target in merged.tolist():
+            left, lost = ((layer, head, x) in self._gone or (-1, -1, x) in self._gone for x in (source, target))
+            if not left:
+                self._report(where, f"its cache merged position {source}, which has not left")
+            elif lost:
+                self._report(where, f"its cache merged position {source} into {target}, which is gone")
 
     def _follow(self, where: str, rows: list[tuple[int, int, int]], n: int) -> None:
         """What was evicted must have been there."""

@@ -199,6 +199,19 @@ def _change(change: CacheChange, where: str) -> None:
             raise TraceError(f"{where}.by_head has no KV head that holds {change.held} entries, as held says")
     if change.mass is not None:
         _shape(change.mass, f"{where}.mass", 3, "u")
+    if change.merged is not None or change.merged_by is not None:
+        _merged(change, where)
+
+
+def _merged(change: CacheChange, where: str) -> None:
+    if change.merged is None or change.merged_by is None:
+        raise TraceError(f"{where}: of merged and merged_by one is missing")
+    for name, array, kinds, columns in ("merged", change.merged, "iu", 4), ("merged_by", change.merged_by, "f", 2):
+        _shape(array, f"{where}.{name}", 2, kinds)
+        if array.shape != (len(change.merged), columns):
+            raise TraceError(f"{where}.{name} has the shape {list(array.shape)}, not {[len(change.merged), columns]}")
+    if not np.isfinite(change.merged_by).all():
+        raise TraceError(f"{where}.merged_by has a number that is not finite")
 
 
 def _shape(array: np.ndarray, where: str, axes: int, kinds: str) -> None:

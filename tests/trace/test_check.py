@@ -200,6 +200,22 @@ def test_evictions_balance_the_books_of_the_cache(toy):
     assert "the model has not" in run(toy.change(1, 8, evicted=heads([5, 0, 1])))
 
 
+def test_what_was_merged_has_left_and_what_it_went_into_is_there(toy):
+    left = np.array([[0, 0, 2], [0, 1, 2], [1, 0, 2], [1, 1, 3]], "<i4")
+
+    def run(*rows: list[int], by: int | None = None) -> str:
+        steps = toy.steps("pp")
+        numbers = np.ones((len(rows) if by is None else by, 2), "<f4")
+        steps[0].cache = [toy.change(1, 7, evicted_all=np.array([0], "<i4"))]
+        steps[1].cache = [toy.change(1, 7, evicted=left, merged=np.array(rows, "<i4"), merged_by=numbers)]
+        return str(check(memory(toy, steps)))
+
+    assert "agrees with itself" in run([0, 1, 2, 4], [1, 1, 3, 2])
+    assert "merged position 3, which has not left" in run([0, 1, 3, 4])
+    assert "merged position 3 into 0, which is gone" in run([1, 1, 3, 0])
+    assert "merged_by has the shape [2, 2], not [1, 2]" in run([0, 1, 2, 4], by=2)
+
+
 def test_a_damaged_or_torn_trace_is_a_problem(small):
     data = small.read_bytes()
     small.write_bytes(data[:-20])
