@@ -159,6 +159,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "evicted": lives.evicted[i],
         "sinks": lives.sinks,
         "near": lives.near,
+        "once": lives.once,
         "heavy": lives.heavy,
         "budget": lives.budget,
         "untold": lives.untold,
@@ -237,8 +238,8 @@ def _heavy(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
         recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
         worth = np.nan_to_num(seen)
     else:  # what is old and still held says by itself that it is rated highly
-        old = np.arange(held.shape[1]) < max(0, held.shape[1] - (lives.near or 0))
-        worth = (held & old) * 1.0 if not held.all() else np.zeros(held.shape)
+        old = np.arange(held.shape[1]) < lives.edge(held.shape[1])
+        worth = np.where(held & old, 1.0, 0.0) if not held.all() else np.zeros(held.shape)
     mine = worth[recorded].mean(0) if row is None else worth[row]
     best = [int(p) for p in np.argsort(-mine, kind="stable")[:TOP] if mine[p] > 0]
     rows = [[p, _text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best]

@@ -108,5 +108,5 @@ def rules() -> list[dict[str, Any]]:
             "params": [{**knob(x), "before": x.before, "step": x.step} for x in part.params()],
         }
         for name, part in registry("acceptance").items()
-        if not part.needs.hidden  # no record holds the features that such a rule looks at
+        if not part().needs.hidden  # no record holds the features that such a rule looks at
     ]

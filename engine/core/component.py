@@ -41,7 +41,6 @@ class Component:
     kind:       "drafter", "policy", ...; given by the family's base class
     title:      as people call it
     source:     paper and section, or repository
-    needs:      what it asks of a forward pass
     conflicts:  name of another component -> why the two do not go together
     caution:    one sentence that a page shows beside the component; empty if there is nothing to warn of
     tells:      what it notes of a step, by name: the views draw it by its kind (docs/trace.md says where the values stand)
@@ -53,13 +52,17 @@ class Component:
     kind: ClassVar[str]
     title: ClassVar[str] = ""
     source: ClassVar[str] = ""
-    needs: ClassVar[Needs] = Needs()
     conflicts: ClassVar[dict[str, str]] = {}
     caution: ClassVar[str] = ""
     tells: ClassVar[dict[str, Note]] = {}
     lanes: ClassVar[tuple[str, ...]] = ()
     lane_needs: ClassVar[Needs] = Needs()
     listed: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks of a forward pass; in a class of its own a constant, where no knob decides."""
+        return Needs()
 
     def __post_init__(self) -> None:
         for p in self.params():

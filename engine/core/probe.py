@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Literal
@@ -11,23 +11,30 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-Attention = Literal["none", "columns", "rows"]
-_ORDER: tuple[Attention, ...] = ("none", "columns", "rows")
+    from .moments import Moments
+
+Attention = Literal["none", "decode", "columns", "rows"]
+_ORDER: tuple[Attention, ...] = ("none", "decode", "columns", "rows")
 
 
 @dataclass(frozen=True)
 class Needs:
     """What a component asks of every pass of its lane. The decoder runs the cheapest pass that satisfies the union.
 
-    attention: "none": the fused kernel. "columns": column sums after prefill, rows in decode; what eviction scores
-               are made of. "rows": full rows in prefill too, which costs memory quadratic in the prompt.
+    attention: "none": the fused kernel. "decode": rows in decode, nothing of a prompt. "columns": column sums after prefill,
+               rows in decode; what eviction scores are made of. "rows": full rows in prefill too, which costs memory
+               quadratic in the prompt.
     attention_layers: the layers whose attention is wanted; empty: all
     hidden:    residual-stream places: layer numbers (input of that layer) and "final" (after the final norm)
+    queries:   the last so many queries of the prompt, of which a policy may ask the attention when it ends. Passes stay fused
+    moments:   the first position from which on mean and covariance of the prompt's queries before rotation are wanted; None: no
     """
 
     attention: Attention = "none"
     attention_layers: frozenset[int] = frozenset()
     hidden: frozenset[int | Literal["final"]] = frozenset()
+    queries: int = 0
+    moments: int | None = None
 
     def __or__(self, other: Needs) -> Needs:
         attention = max(self.attention, other.attention, key=_ORDER.index)
@@ -35,10 +42,22 @@ class Needs:
         layers: frozenset[int] = frozenset()
         if asks and all(x.attention_layers for x in asks):
             layers = frozenset().union(*(x.attention_layers for x in asks))
-        return Needs(attention, layers, self.hidden | other.hidden)
+        firsts = [x.moments for x in (self, other) if x.moments is not None]
+        queries = max(self.queries, other.queries)
+        return Needs(attention, layers, self.hidden | other.hidden, queries, min(firsts, default=None))
 
     def __bool__(self) -> bool:
-        return self.attention != "none" or bool(self.hidden)
+        return bool(self.hidden) or self.attends
+
+    @property
+    def attends(self) -> bool:
+        """Whether it asks for something of the attention blocks, which then have to run for every row of a pass."""
+        return self.attention != "none" or self.queries > 0 or self.moments is not None
+
+    @property
+    def written(self) -> Needs:
+        """What is left of it once the prompt has ended."""
+        return replace(self, queries=0, moments=None)
 
 
 def union(needs: Iterable[Needs]) -> Needs:
@@ -54,14 +73,18 @@ class Probe:
              layer's store, committed and pending; not reduced over the group
     columns: layer -> float32 [B, H_kv, S]; prefill only: the rows summed over queries and over the group
     hidden:  layer or "final" -> float [B, T, d_model]
+    queries: layer -> float [B, H_kv, g, t, D]; the last t fed queries, as many as are asked for, rotated
+    moments: layer -> Moments of the fed queries before rotation
     """
 
     needs: Needs
     rows: dict[int, Tensor] = field(default_factory=dict)
     columns: dict[int, Tensor] = field(default_factory=dict)
     hidden: dict[int | str, Tensor] = field(default_factory=dict)
+    queries: dict[int, Tensor] = field(default_factory=dict)
+    moments: dict[int, Moments] = field(default_factory=dict)
 
-    def wants_attention(self, layer: int) -> bool:
-        """Whether the attention of `layer` was asked for."""
-        asked = self.needs.attention_layers
-        return self.needs.attention != "none" and (not asked or layer in asked)
+    def wants_attention(self, layer: int, prefill: bool) -> bool:
+        """Whether the attention of `layer` was asked for, in a pass that reads a prompt or in another."""
+        asked, attention = self.needs.attention_layers, self.needs.attention
+        return attention != "none" and not (prefill and attention == "decode") and (not asked or layer in asked)

@@ -19,11 +19,14 @@ from .codec import Codec
 from .depth import Depth
 from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
+from .prompt import Prompt
 
 
 class Lane:
     """`tokens` are those whose K/V are committed; pending ones are in no list until `commit`.
 
+    needs:  what its passes are asked for; what concerns the prompt alone falls away when that has ended
+    prompt: what is known of the prompt while it is read; None: it has ended, and the policy has acted
     probe:  what the last pass left behind, or None;  best: argmax of each of its logit rows (sequence 0)
     passes: records of the passes since they were last taken
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
@@ -43,6 +46,7 @@ class Lane:
     ):
         self.name, self.decoder, self.policy, self.codec = name, decoder, policy, codec or Codec()
         self.needs = (needs or Needs()) | policy.needs
+        self.prompt: Prompt | None = Prompt(decoder.spec, self.needs)
         self.executor = executor or Executor(decoder.device)
         self.cache = KVCache(
             decoder.spec,
@@ -129,16 +133,32 @@ class Lane:
         self.cache.commit(rows)
         fed = self._feed.tokens[0].tolist()
         self.tokens += [fed[row] for row in rows]
+        if self.prompt is not None:
+            self.prompt.add(self.probe, rows, self._feed.length)
         if self.probe is not None and self.policy.needs.attention != "none":
             self._observe(before, rows)
         if self.watch is not None:
             self.watch(self, rows, before)
         start = self.executor.mark()
         if compress:
-            self.policy.compress(self.cache)
-            self.codec.pack(self.cache)
-            self.cache.shrink()
+            self._act()
         self.policy_us += self.executor.elapsed_us(start, self.executor.mark())
+
+    def _act(self) -> None:
+        """Let the policy act behind a commit; the first time the prompt has ended."""
+        if self.prompt is not None:
+            self.policy.prompt_end(self.cache, self.prompt)
+            self.prompt, self.needs = None, self.needs.written
+        self._compress()
+
+    def _compress(self) -> None:
+        self.policy.compress(self.cache)
+        self.codec.pack(self.cache)
+        self.cache.shrink()
+
+    def ask(self, needs: Needs) -> None:
+        """Ask the passes to come for `needs`."""
+        self.needs = needs if self.prompt is not None else needs.written
 
     def _observe(self, before: list[int], rows: list[int]) -> None:
         """Hand the last pass's attention to the policy, for the committed `rows`; `before`: entries held until then."""
@@ -191,19 +211,22 @@ class Lane:
             feed.band = self.policy.band
             logits = self.forward(feed, phase)
             hidden += [] if self.probe is None else [self.probe.hidden]
-            self.commit(list(range(len(chunk))), compress=feed.band is not None)
+            self.commit(list(range(len(chunk))), compress=False)
+            if feed.band is not None:
+                self._compress()
         self._join(hidden)
         self.cache.shrink()  # the chunk was wide, and what comes is not
         if compress:
-            self.policy.compress(self.cache)
-            self.codec.pack(self.cache)
-            self.cache.shrink()
+            self._act()
         assert logits is not None
         return logits[0, -1]
 
     def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
         """Read `tokens` as a run did that ended with `commits`, so many tokens each: the prompt before them, of which nothing
-        goes yet, then each commit in a pass of its own, after which the policy acts. The probe is left as by `read`."""
+        goes yet, then each commit in a pass of its own, after which the policy acts. The first begins with the prompt's last
+        token, which one that cuts `once` has read alone. The probe is left as by `read`."""
+        if self.policy.once and commits:
+            commits = [1, *commits[1:]] if commits[0] == 1 else [1, commits[0] - 1, *commits[1:]]
         hidden: list[dict[int | str, Tensor]] = []
         at = len(tokens) - sum(commits)
         if at:

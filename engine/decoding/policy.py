@@ -15,6 +15,8 @@ from decodescope.engine.model.column import Column
 from decodescope.engine.model.feed import Band
 from decodescope.engine.trace.parts import Zone, held_at
 
+from .prompt import Prompt
+
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget
 CHUNK = 512  # prompt tokens read in one pass
@@ -32,6 +34,8 @@ class CachePolicy(Component):
     raw_keys: keys are stored unrotated and get their place in the cache as position
     bounded:  positions stay below a bound however long the text: the context limit does not apply
     banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
+    once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
+              The prompt's last token is then read alone, without a draft behind it
     share:    the budget as a share of the prompt, where a policy has the knob; 0: off
     """
 
@@ -44,6 +48,7 @@ class CachePolicy(Component):
     raw_keys: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     banded: ClassVar[bool] = False
+    once: ClassVar[bool] = False
     share: float = 0.0
 
     @property
@@ -76,7 +81,8 @@ class CachePolicy(Component):
     def says(self) -> dict[str, Any]:
         zones = [zone.record() for zone in self.zones]
         goes = {"goes": self.goes} if self.goes else {}
-        return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else "", **goes}
+        once = {"once": True} if self.once else {}
+        return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else "", **goes, **once}
 
     def begin(self, spec: ModelSpec, prompt: int) -> None:
         """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
@@ -92,6 +98,10 @@ class CachePolicy(Component):
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
         """rows: float32 [B, H_kv, g, R, n], weights of R newly committed queries over the n committed entries."""
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        """Called once, behind the commit of the prompt's last token, and before the first `compress`: may evict, keep or
+        rewrite entries by what `prompt` knows, which is gone afterwards."""
 
     def compress(self, cache: KVCache) -> None:
         """Called after each commit, the first time after that of the prompt's last token, which has then read all of the

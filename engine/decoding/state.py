@@ -78,6 +78,12 @@ class State:
         return min(self.max_new - (len(self.tokens) - self.prompt), self.limit - len(self.tokens))
 
     @property
+    def room(self) -> int:
+        """Tokens that may be guessed in this step; none where a policy will cut behind the prompt's last token, which is then
+        read alone, so that all that is written reads the cut cache."""
+        return 0 if self.target.policy.once and self.target.prompt is not None else max(0, self.left - 1)
+
+    @property
     def context(self) -> Context:
         """What a drafter sees."""
         return Context(
@@ -87,7 +93,7 @@ class State:
             self.sampler,
             self.sampler_state,
             self.chance,
-            max(0, self.left - 1),
+            self.room,
             self.prompt,
             self.encode,
             self.schedule,

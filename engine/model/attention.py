@@ -36,6 +36,17 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) ->
     return F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale).view(B, H, g, T, D)
 
 
+def weights(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, cap: float | None = None) -> Tensor:
+    """float [B, H_kv, g, T, S]: what the T queries q [B, H_kv, g, T, D] give to each of the S keys k [B, H_kv, S, D], in their
+    type, which is no half one; mask as for `fused`. The scores are softly capped at `cap`."""
+    B, H, g, T, D = q.shape
+    scores = q.reshape(B, H, g * T, D) @ k.mT  # [B, H_kv, g * T, S]
+    scores = capped(scores.view(B, H, g, T, -1).mul_(scale), cap)
+    if mask is not None:
+        scores.masked_fill_(~mask[:, :, None], -torch.inf)
+    return scores.softmax(-1)
+
+
 def explicit(
     q: Tensor,
     k: Tensor,
@@ -49,7 +60,7 @@ def explicit(
 ) -> Tensor:
     """`fused`, written out and tile by tile. The scores are softly capped at `cap`; a `probe` gets the weights of `layer`:
     its rows, or with `columns` their sums over queries and group."""
-    B, H, g, T, D = q.shape
+    B, H, _, T, _ = q.shape
     columns = columns and probe is not None
     size = T if probe is not None and not columns else TILE
     # half types are widened as a whole: small batched products take three times as long in them on a CPU
@@ -58,18 +69,12 @@ def explicit(
     parts = []
     for at in range(0, T, size):
         tile = q[:, :, :, at : at + size]
-        rows = tile.shape[3]
-        scores = tile.reshape(B, H, g * rows, D) @ k.mT  # [B, H_kv, g * rows, S]
-        scores = capped(scores.view(B, H, g, rows, -1).mul_(scale), cap)
-        if mask is not None:
-            scores.masked_fill_(~mask[:, :, None, at : at + rows], -torch.inf)
-        weights = scores.softmax(-1)
+        given = weights(tile, k, None if mask is None else mask[:, :, at : at + size], scale, cap)
         if sums is not None:
-            sums += weights.sum((2, 3))
+            sums += given.sum((2, 3))
         elif probe is not None:
-            probe.rows[layer] = weights.float()
-        part = weights.flatten(2, 3) @ v
-        parts.append(part.to(dtype).view(B, H, g, rows, D))
+            probe.rows[layer] = given.float()
+        parts.append((given.flatten(2, 3) @ v).to(dtype).view(tile.shape))
     if probe is not None and sums is not None:
         probe.columns[layer] = sums
     return parts[0] if len(parts) == 1 else torch.cat(parts, 3)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
@@ -255,9 +256,17 @@ class _Pass:
                 qkv = qkv.clone()
             qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
             qkv[:, :, s.n_heads : both] = F.rms_norm(raw[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
+        if self.probe is not None and self.probe.needs.moments is not None:
+            self._moments(i, qkv[:, :, : s.n_heads], self.probe, self.probe.needs.moments)
         if not self.raw and i not in s.no_rope:
             self.rotate(i, qkv[:, :, :both])
         return qkv
+
+    def _moments(self, i: int, q: Tensor, probe: Probe, first: int) -> None:
+        """Leave the moments of the queries q [B, T, H, D] of a chain, from position `first` on."""
+        before = max(0, first - (self.feed.highest - self.feed.length + 1))
+        if before < self.feed.length:
+            probe.moments[i] = Moments.of(q[:, before:].transpose(1, 2))
 
     def store_kv(self, i: int, qkv: Tensor) -> LayerStore | None:
         """Append the keys and values of qkv as pending rows of layer i."""
@@ -275,20 +284,23 @@ class _Pass:
         qkv = self.project(i, x)
         store = self.store_kv(i, qkv)
         q = qkv[:, :, : s.n_heads].unflatten(2, (s.n_kv_heads, s.group)).permute(0, 2, 3, 1, 4)  # [B, H_kv, g, T, D]
+        if self.probe is not None and self.probe.needs.queries:
+            self.probe.queries[i] = q[:, :, :, -self.probe.needs.queries :].clone()
         if store is None:
             k, v = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)
         else:
             k, v = store.k, store.v
             if store.raw_keys and i not in s.no_rope:
                 q, k, v = self.sight.rotated_in_cache(self.decoder.rope_of(i), q, k, v, store)
-        probe = self.probe if self.probe is not None and self.probe.wants_attention(i) else None
+        prefill = self.feed.logits == "last"
+        probe = self.probe if self.probe is not None and self.probe.wants_attention(i, prefill) else None
         if s.attn_cap is None and probe is None:
             if self.sight.square(i, store):
                 y = square(q, k, v, s.score_scale)
             else:
                 y = fused(q, k, v, self.sight.mask(i, store), s.score_scale)
         else:
-            columns = probe is not None and probe.needs.attention == "columns" and self.feed.logits == "last"
+            columns = probe is not None and probe.needs.attention == "columns" and prefill
             y = explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
         if self.sight.band is not None:
             y = y[..., : s.head_dim]

@@ -163,7 +163,7 @@ class Fork(Session):
             self.drafter, self.schedule = fresh.drafter, fresh.schedule
             changed |= ANEW | {"depth", "acceptance"}
         else:
-            self.target.needs = fresh.target.needs
+            self.target.ask(fresh.target.needs)
         if "acceptance" in changed:
             self.acceptance = fresh.acceptance
         if "depth" in changed:

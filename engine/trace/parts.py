@@ -37,6 +37,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
     does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
+    once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
     changes: of a strategy or rule: why the text may differ from the target's
     """
     older = _older(header, kind)
@@ -94,7 +95,7 @@ def _is_zone(row: Any) -> bool:
 
 
 _WORDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts"), _is_switch),
+    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once"), _is_switch),
     "heat": _is_heat,
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column", "changes"), _is_word),

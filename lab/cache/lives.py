@@ -10,7 +10,7 @@ import numpy as np
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
-from decodescope.engine.trace.parts import PLACES, held_at, zones
+from decodescope.engine.trace.parts import PLACES, held_at, said, zones
 
 KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
 BY_READING = -1  # the step in which the prompt's reading took place
@@ -33,7 +33,8 @@ class Lives:
     tokens: of the text, by position;  length, held, bytes, full, evicted: per step, of the target's cache: positions read,
     entries of the fullest head, bytes of memory in whole pages, bytes of the entries had all been kept, entries lost
     sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
-    budget: all of them together
+    once: it cuts when the prompt has been read: these are the prompt's, and what is written stays
+    budget: all of them together; None where text comes on top
     untold: whether some evictions were counted without being listed (level "counts")
 
     What is evicted never comes back, so one number per entry answers for every step.
@@ -46,7 +47,8 @@ class Lives:
             raise Refusal(f"The run has {self.rows:,} layers and heads, more than can be shown.")
         kept = zones(header)
         self.sinks, self.heavy, self.near = (held_at(kept, place) for place in PLACES)
-        self.budget = sum(zone.entries for zone in kept) if kept else None
+        self.once = bool(said(header, "policy").get("once"))
+        self.budget = sum(zone.entries for zone in kept) if kept and not self.once else None
         self.tokens: list[int] = header.prompt.tolist()
         self.length: list[int] = []
         self.held: list[int] = []
@@ -144,6 +146,10 @@ class Lives:
         """The last step after which at most `length` positions were read; the first step if there is none."""
         return max(0, int(np.searchsorted(self.length, length, side="right")) - 1)
 
+    def edge(self, n: int) -> int:
+        """Where the newest begin that the policy keeps, of n positions read."""
+        return (min(n, len(self.header.prompt)) if self.once else n) - (self.near or 0)
+
     def letters(self, row: int, i: int, first: int, last: int) -> list[str]:
         """Per position first <= p < last why it is held or gone in a row after step i: a key of WORDS."""
         at, n = self._left[row, : self.length[i]], self.length[i]
@@ -153,7 +159,7 @@ class Lives:
                 letters.append("B" if self.by_score else "O")
             elif self.sinks and p < self.sinks:
                 letters.append("S")
-            elif self.near is not None and p >= n - self.near:
+            elif self.near is not None and p >= self.edge(n):
                 letters.append("W")
             else:
                 letters.append("K" if self.near is None else "H")

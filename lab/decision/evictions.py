@@ -45,7 +45,8 @@ def eviction(
     words = "Entries leave once more than the budget are held." if policy.get("does") else "This policy keeps every entry."
     words = policy.get("goes", words)
     sums = tuple(f"{zone.entries} {zone.word}" for zone in kept)
-    why.lines.append(Line(f"{words} Each KV head keeps:" if sums else words, sums))
+    of = " of the prompt" if lives.once else ""
+    why.lines.append(Line(f"{words} Each KV head keeps{of}:" if sums else words, sums))
     if left == KEPT:
         why.status, why.title = "accept", "Held"
         letter = lives.letters(row, step.step, entry.position, entry.position + 1)[0]
@@ -67,9 +68,9 @@ def _of_step(why: Explanation, trace: Trace, lives: Lives, entry: Entry, i: int)
     age = n - 1 - entry.position
     words = f"It held {len(stay) + gone} entries, so {gone} had to go."
     why.lines.append(Line(words, (f"{age} tokens of text came after it",)))
-    first, newest = lives.sinks or 0, lives.near or 0
-    safe = entry.position < first or entry.position >= n - newest
-    free = stay[(stay >= first) & (stay < n - newest)]
+    first, edge = lives.sinks or 0, lives.edge(n)
+    safe = entry.position < first or entry.position >= edge
+    free = stay[(stay >= first) & (stay < edge)]
     if not lives.by_score:
         why.test = f"position {entry.position} < {int(free.min())}" if len(free) else f"position {entry.position}"
         why.lines.append(Line("Of those that may go it was the oldest.", (why.test,) if len(free) else ()))

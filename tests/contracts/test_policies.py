@@ -23,30 +23,35 @@ ROOMY: dict[str, dict[str, Any]] = {
     "h2o": dict(heavy=100, recent=100),
     "keep_all": {},
     "key_norm": dict(short=60, recent=40),
+    "snapkv": dict(chosen=50, window=16),
     "streaming_llm": dict(sinks=4, recent=100),
     "window": dict(size=100),
 }
-# the knobs whose sum no layer and head ever exceeds; None: everything is kept
+# the knobs whose sum no layer and head ever exceeds, or of one that cuts once, no layer and head behind the prompt; None:
+# everything is kept
 BOUND = {
     "h2o": ("heavy", "recent"),
     "keep_all": None,
     "key_norm": ("short", "recent"),
+    "snapkv": ("chosen", "window"),
     "streaming_llm": ("sinks", "recent"),
     "window": ("size",),
 }
+READ = toys.PROMPT * 3
 
 
 def lane(name: str, settings: dict, **more) -> Lane:
     made = Lane("target", toys.pair()[0].decoder, build("policy", name, settings), **more)
-    made.policy.begin(toys.SPEC, len(toys.PROMPT))
+    made.policy.begin(toys.SPEC, len(READ))
     return made
 
 
 def bound(policy: CachePolicy) -> int | None:
-    """The most entries of a layer and head; None: all of them."""
+    """The most entries of a layer and head, what is written aside where the policy cuts once; None: all of them."""
     knobs = entry(BOUND, policy.name, "BOUND of tests/contracts/test_policies.py")
     found = None if knobs is None else sum(getattr(policy, knob) for knob in knobs)
-    assert policy.budget == found, "what the policy says of itself"
+    said = sum(zone.entries for zone in policy.zones) if policy.zones else None
+    assert said == found and policy.budget == (None if policy.once else found), "what the policy says of itself"
     return found
 
 
@@ -80,24 +85,25 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
 def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings: dict) -> None:
     made = lane(name, settings)
     most = bound(made.policy)
-    made.read(toys.PROMPT)
+    made.read(READ)
+    stays = not made.policy.does or held_at(made.policy.zones, "newest")
     gone: list[set[tuple[int, int]]] = [set() for _ in made.cache.layers]
     widest = 0
-    for token in toys.prompts(1, 100, seed=6)[0]:
+    for written, token in enumerate(toys.prompts(1, 100, seed=6)[0], 1):
         fed(made, token)
-        assert made.cache.held <= (len(made.tokens) if most is None else most)
+        assert made.cache.held <= (len(made.tokens) if most is None else most + made.policy.once * written)
         widest = max(widest, made.cache.nbytes)
         for layer, left in enumerate(gone):
             held = {(h, p) for h, row in enumerate(positions(made, layer)[0]) for p in row}
             assert not held & left
             left |= {(h, p) for h in range(2) for p in range(len(made.tokens))} - held
-            assert all((h, len(made.tokens) - 1) in held for h in range(2)), "the newest entry is there"
-    assert made.cache.length == 115
+            assert not stays or all((h, len(made.tokens) - 1) in held for h in range(2)), "the newest entry is there"
+    assert made.cache.length == len(READ) + 100
     if most is None:
-        assert made.cache.held == 115 and not any(gone)
+        assert made.cache.held == made.cache.length and not any(gone)
     else:
-        assert most < 60 and any(gone), f"the settings of {name} in tests/toys.py leave room for everything"
-        assert widest == made.cache.nbytes, "one page is enough"
+        assert most < len(READ) and any(gone), f"the settings of {name} in tests/toys.py leave room for everything"
+        assert made.policy.once or widest == made.cache.nbytes, "one page is enough"
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
@@ -109,7 +115,7 @@ def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None
     first, newest = (held_at(policy.zones, place) or 0 for place in ("first", "newest"))
     assert policy.lossless is (not policy.does) and (policy.column in policy.columns) is bool(policy.column)
     assert bool(policy.weighs) is bool(policy.column)
-    made.read(toys.PROMPT)
+    made.read(READ)
     for token in toys.prompts(1, 60, seed=8)[0]:
         fed(made, token)
         n = made.cache.length
@@ -124,7 +130,7 @@ def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict
     for chunk in (512, 7):
         monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", chunk)
         made = lane(name, settings)
-        logits = made.read(toys.PROMPT * 2)
+        logits = made.read(READ)
         kept.append(([positions(made, layer) for layer in range(3)], logits))
     assert kept[0][0] == kept[1][0]
     # the same distance between other places of a cache: cosines and sines are float32
@@ -150,7 +156,7 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
 def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
     """What the trace says was evicted is what the cache no longer holds."""
     parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"length": 4, "ngram": 1}))
-    runs = [toys.decode(toys.method(**parts), count=40) for _ in range(2)]
+    runs = [toys.decode(toys.method(**parts), READ, count=40) for _ in range(2)]
     assert runs[0].end.content_hash == runs[1].end.content_hash
     trace, read = runs[0].sink, len(runs[0].tokens) - 1
     for layer in range(3):
@@ -169,10 +175,10 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     """Block semantics: equal to reading the same rows without the refused ones, evicting at the same commits."""
     target, _ = toys.pair()
     method = toys.method(policy=(name, settings), drafter=("token_recycling", {"nodes": "16"}))
-    session = Session(target, method, toys.PROMPT, max_new_tokens=40)
+    session = Session(target, method, READ, max_new_tokens=40)
     session.start()
     alone = lane(name, settings)
-    alone.read(toys.PROMPT[:-1], compress=False)
+    alone.read(READ[:-1], compress=False)
     refused = 0
     while not session.done:
         before = len(session.target.tokens)
@@ -190,3 +196,27 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
             wide = [x[..., None].expand(-1, -1, -1, 8) for x in (order, other)]
             assert torch.allclose(a.k.gather(2, wide[0]), b.k.gather(2, wide[1]), atol=1e-9)
     assert refused > 30
+
+
+ONCE = [(name, settings) for name, settings in toys.representatives("policy") if build("policy", name).once]
+AHEAD = {
+    "chain": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1})),
+    "tree": dict(drafter=("token_recycling", {"nodes": "16"})),
+    "own layers": dict(drafter=("early_exit", {"length": 4, "layers": 2})),
+    "jacobi": dict(strategy=("jacobi", {"block": 4})),
+    "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 3})),
+}
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+@pytest.mark.parametrize(("name", "settings"), ONCE)
+def test_what_a_policy_cuts_once_is_written_alike_with_and_without_drafts(name: str, settings: dict, ahead: str) -> None:
+    """Nothing leaves while text is written, and the prompt's last token is read alone: so the texts are one."""
+    fast = toys.decode(toys.method(policy=(name, settings), **AHEAD[ahead]), READ, count=40)
+    plain = toys.decode(toys.method(policy=(name, settings)), READ, count=40)
+    assert fast.tokens == plain.tokens and len(fast.sink.steps[0].emitted) == 1
+    right = sum(step.accepted for step in fast.sink.steps) + 40 - len(fast.sink.steps)
+    assert right > 0, "the test needs guesses that are right"
+    for layer in range(3):
+        assert positions(fast.target, layer) == positions(plain.target, layer)
+    assert plain.tokens != toys.decode(prompt=READ, count=40).tokens, "the test needs a cut that shows"

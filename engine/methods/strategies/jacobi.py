@@ -44,7 +44,7 @@ class Jacobi(Strategy):
         clock = s.target.executor
         started = clock.mark()
         if not s.scratch:
-            s.scratch = self.first(s, min(self.block, s.left))
+            s.scratch = self.first(s, min(self.block, s.room + 1))
         guesses: list[int] = s.scratch
         root, position = s.tokens[-1], len(s.tokens)
         drafted = clock.mark()

@@ -133,8 +133,9 @@ export function mapView(shared, { drawn, enter }) {
 /** How the picture is read: its columns, the policy's knobs, what is marked and what is missing. */
 function reading(map, marked) {
   const kinds = [map.sinks ? `the first ${map.sinks} (S) never leave` : "",
-    map.near !== null && map.near !== undefined ? `the newest ${map.near} (W) stay` : "",
-    map.heavy ? `of those between each head keeps the ${map.heavy} with most attention (H)` : ""].filter(Boolean);
+    map.once ? `the prompt's last ${map.near ?? 0} and all that was written (W) stay`
+      : map.near !== null && map.near !== undefined ? `the newest ${map.near} (W) stay` : "",
+    map.heavy ? `of those between each head keeps the ${map.heavy} that are worth most (H)` : ""].filter(Boolean);
   return [
     map.bin > 1
       ? `One column is ${map.bin} positions: filled as high as the share of them that is kept, as strong as the `

@@ -55,13 +55,15 @@ export function zonesOf(store, i, length) {
   const all = store.head.parts.zones, at = (place) => all.filter((zone) => zone[1] === place),
     sum = (list) => list.reduce((n, zone) => n + zone[2], 0);
   if (!store.map.any(i) || !all.length) return [];
-  const start = Math.min(sum(at("first")), length), edge = Math.max(start, length - sum(at("newest"))),
+  const once = store.head.parts.policy?.once, whole = once ? Math.min(length, store.head.prompt_tokens) : length,
+    start = Math.min(sum(at("first")), length), edge = Math.max(start, whole - sum(at("newest"))),
     words = (list) => list.map(([word, , n]) => `${word} ${n}`).join(", ");
   const chosen = at("chosen").filter((zone) => zone[2]), zones = [];
   if (start) zones.push([0, start, words(at("first")), ""]);
   if (chosen.length && edge > start)
     zones.push([start, edge, `${words(chosen)} per head, of ${plural(edge - start, "position")}`, chosen[0][0]]);
-  if (at("newest").length) zones.push([edge, length, words(at("newest")), ""]);
+  if (at("newest").length)
+    zones.push([edge, length, words(at("newest")) + (once ? ", and what was written" : ""), ""]);
   return zones;
 }
 

@@ -110,7 +110,7 @@ class EarlyExit(Drafter):
             more = ctx.schedule.more(drafted) and drafted.sure >= self.stop
             state = sampler.update(state, token, logits) if sampler.stateful else state
         layers = lane.decoder.spec.n_layers
-        enter = min(*depths, layers - 1) if lane.needs.attention == "none" else 0
+        enter = min(*depths, layers - 1) if not lane.needs.attends else 0
         notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers], **ctx.schedule.notes()}
         draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
         if laws:

@@ -109,7 +109,7 @@ class ProPD(Drafter):
         notes = {"proposed": len(whole), "nodes": stay, "dropped": dropped}
         tokens, parents = [whole.tokens[x] for x in stay], [at[whole.parents[x]] for x in stay]
         draft = Draft(tokens, parents, source=f"{whole.source or self._drafter.title}, pruned", notes=notes)
-        if lane.needs.attention != "none":
+        if lane.needs.attends:
             lane.rollback()
             return draft
         rows = torch.tensor([0, *(node + 1 for node in stay)], device=states.device)

@@ -1,0 +1,38 @@
+"""Moments: where vectors lie and how they spread, worked out from parts of them. No torch at import time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of `count` vectors the mean, float32 [..., D], and the spread, float32 [..., D, D]: the outer products of what each is
+    off the mean, added up."""
+
+    count: int
+    mean: Tensor
+    spread: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Moments:
+        """Those of x, float [..., T, D], T at least 1."""
+        x = x.float()
+        mean = x.mean(-2)
+        off = x - mean[..., None, :]
+        return cls(x.shape[-2], mean, off.mT @ off)
+
+    def joined(self, other: Moments) -> Moments:
+        """Those of both together, without a difference of large sums (Chan, Golub, LeVeque 1979)."""
+        count, off = self.count + other.count, other.mean - self.mean
+        apart = off[..., :, None] * off[..., None, :] * (self.count * other.count / count)
+        return Moments(count, self.mean + off * (other.count / count), self.spread + other.spread + apart)
+
+    @property
+    def covariance(self) -> Tensor:
+        """float32 [..., D, D]."""
+        return self.spread / self.count

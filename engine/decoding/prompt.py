@@ -1,0 +1,64 @@
+"""Prompt: what a policy may ask of the prompt that was read, once it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.moments import Moments
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.attention import weights, widened
+from decodescope.engine.model.cache import LayerStore
+
+
+class Prompt:
+    """Filled by the lane pass by pass, and dropped behind the policy's `prompt_end`.
+
+    Attention is worked out when it is asked for, from the last queries and the keys of the cache, one layer at a time: the
+    passes themselves stay fused, and nothing of the size prompt times prompt is ever there.
+
+    length: tokens read so far
+    """
+
+    def __init__(self, spec: ModelSpec, needs: Needs):
+        self.spec, self.needs, self.length = spec, needs, 0
+        self._queries: dict[int, Tensor] = {}  # layer -> [B, H_kv, g, w, D]
+        self._at: dict[int, list[int]] = {}  # layer -> the place of each of them
+        self._moments: dict[int, Moments] = {}
+
+    def add(self, probe: Probe | None, rows: Sequence[int], fed: int) -> None:
+        """Take in a pass of `fed` rows, of which `rows` (ascending) were committed."""
+        before, self.length = self.length, self.length + len(rows)
+        if probe is None:
+            return
+        most = self.needs.queries
+        for i, queries in probe.queries.items():
+            first = fed - queries.shape[3]  # row of the first that was kept
+            kept = [(before + k, row - first) for k, row in enumerate(rows) if row >= first]
+            new = queries.index_select(3, torch.tensor([row for _, row in kept], device=queries.device))
+            both = torch.cat([self._queries[i], new], 3) if i in self._queries else new
+            self._queries[i] = both[:, :, :, -most:]
+            self._at[i] = [*self._at.get(i, []), *(at for at, _ in kept)][-most:]
+        for i, moments in probe.moments.items():
+            assert len(rows) == fed, "moments of rejected rows cannot be taken back"
+            self._moments[i] = self._moments[i].joined(moments) if i in self._moments else moments
+
+    def rows(self, layer: int, store: LayerStore, count: int) -> Tensor:
+        """float32 [B, H_kv, g, w, n]: what those of the prompt's last `count` tokens that went through the layer (all, unless a
+        depth rule left early) give to the entries of its store, by slot. count: at most `needs.queries`."""
+        at = [x for x in self._at[layer] if x >= self.length - count]
+        queries = self._queries[layer][:, :, :, -len(at) :]
+        distance = torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]  # [B, H_kv or 1, w, n]
+        seen, window = distance >= 0, self.spec.window(layer)
+        if window is not None:
+            seen &= distance < window
+        return weights(widened(queries), widened(store.k), seen, self.spec.score_scale, self.spec.attn_cap).float()
+
+    @property
+    def moments(self) -> Mapping[int, Moments]:
+        """layer -> those of the prompt's queries [B, H, D] before rotation, from position `needs.moments` on; none for a prompt
+        that ends before it."""
+        return self._moments

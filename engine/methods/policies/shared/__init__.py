@@ -1,0 +1,1 @@
+"""What several policies use: what the end of a prompt looks at. No policy stands here."""
