@@ -187,6 +187,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
     "key_norm": [dict(short=5, recent=3)],
     "snapkv": [dict(chosen=4, window=3), dict(chosen=3, window=5, reach=0, pool="max")],
+    "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "window": [dict(size=6)],
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],

@@ -38,7 +38,7 @@ class Prompt:
         for i, queries in probe.queries.items():
             first = fed - queries.shape[3]  # row of the first that was kept
             kept = [(before + k, row - first) for k, row in enumerate(rows) if row >= first]
-            new = queries.index_select(3, torch.tensor([row for _, row in kept], device=queries.device))
+            new = queries.index_select(3, torch.tensor([row for _, row in kept], dtype=torch.long, device=queries.device))
             both = torch.cat([self._queries[i], new], 3) if i in self._queries else new
             self._queries[i] = both[:, :, :, -most:]
             self._at[i] = [*self._at.get(i, []), *(at for at, _ in kept)][-most:]
@@ -46,11 +46,16 @@ class Prompt:
             assert len(rows) == fed, "moments of rejected rows cannot be taken back"
             self._moments[i] = self._moments[i].joined(moments) if i in self._moments else moments
 
+    def places(self, layer: int, count: int) -> list[int]:
+        """The positions of the rows that `rows` gives, ascending."""
+        return [x for x in self._at.get(layer, []) if x >= self.length - count]
+
     def rows(self, layer: int, store: LayerStore, count: int) -> Tensor:
         """float32 [B, H_kv, g, w, n]: what those of the prompt's last `count` tokens that went through the layer (all, unless a
         depth rule left early) give to the entries of its store, by slot. count: at most `needs.queries`."""
-        at = [x for x in self._at[layer] if x >= self.length - count]
-        queries = self._queries[layer][:, :, :, -len(at) :]
+        at = self.places(layer, count)
+        queries = self._queries[layer]
+        queries = queries[:, :, :, queries.shape[3] - len(at) :]
         distance = torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]  # [B, H_kv or 1, w, n]
         seen, window = distance >= 0, self.spec.window(layer)
         if window is not None:

@@ -1,0 +1,104 @@
+"""Scissorhands: what was unimportant lately is dropped, many entries at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.policy import MOST, Scored, share
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import Column
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class Scissorhands(Scored):
+    """Once more than B = `pivotal + recent` entries are held, drop those that were below uniform in most of the last rows.
+
+    What was pivotal stays so ("persistence of importance"), so a few rows tell. Each of the last `window` rows passes a
+    verdict on each entry that it sees, one bit: is its weight, in the mean over the query heads of the group, below 1 / t, t
+    being how many entries the row sees? An entry's counter is the number of its bits, and the `recent` newest are exempt.
+    When there are more than B entries m = `drop` B of them leave at once, those with the highest counters, of equal ones
+    the later positions: the occupancy goes up and down like a saw, and most commits drop nothing.
+
+    The bits are a ring, a byte for eight rows, which travels with the entry; a row's place in it is its position modulo
+    `window`. The prompt is read densely by fused passes, and the verdicts of its last rows are made at its end, before
+    the first cut, which drops as often m entries as it takes. The paper cuts within a prompt too, and gives later layers more
+    entries; here all layers have as many. The counter and the authors' numbers (window 400, recent 10, drop 0.5) are told
+    from memory of the paper; there is no official code.
+    """
+
+    title = "Scissorhands"
+    source = "Liu et al. 2023, arXiv:2305.17118, algorithms 1 and 2"
+    goes = "Over its budget each KV head drops many entries at once: those that were below uniform in most of the last rows."
+
+    pivotal: int = param(118, low=1, high=MOST, unit="entries", help="entries kept besides the newest, at most")
+    recent: int = param(10, low=1, high=MOST, unit="entries", help="newest entries, never dropped")
+    window: int = param(400, low=1, high=4096, unit="rows", help="last rows whose verdicts count")
+    drop: float = param(0.5, low=0.0, high=1.0, step=0.01, unit="of the budget", help="entries dropped at once; 0: one")
+    share: float = share()
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override] # what is asked depends on a knob
+        return Needs(attention="decode", queries=self.window)
+
+    @property
+    def columns(self) -> dict[str, Column]:  # type: ignore[override] # as above
+        """`below`: the verdicts of the last rows."""
+        return {"below": Column(0, torch.uint8, width=-(-self.window // 8))}
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return Zone("pivotal", "chosen", self.pivotal), Zone("recent", "newest", self.recent)
+
+    @property
+    def burst(self) -> int:
+        """m: entries that leave at once. What is exempt would else have to go."""
+        return max(1, min(int(self.drop * (self.pivotal + self.recent)), self.pivotal))
+
+    def divide(self, budget: int) -> None:
+        self.pivotal = max(1, budget * self.pivotal // (self.pivotal + self.recent))
+        self.recent = budget - self.pivotal
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        for i, store in enumerate(cache.layers):
+            if places := prompt.places(i, self.window):
+                self._judge(store, prompt.rows(i, store, self.window), torch.tensor(places, device=store.kv.device))
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        rows = rows[:, :, :, -self.window :]
+        last = store.positions()[0, 0].amax()
+        self._judge(store, rows, last + torch.arange(1 - rows.shape[3], 1, device=last.device))
+
+    def _judge(self, store: LayerStore, rows: Tensor, own: Tensor) -> None:
+        """Let the rows pass their verdicts: float [B, H_kv, g, R, n], at the positions `own` (int64 [R], different modulo
+        `window`)."""
+        seen = store.positions()[:, :, None] <= own[:, None]  # [B, h, R, n]
+        below = seen & (rows.mean(2) * seen.sum(-1, keepdim=True) < 1)  # [B, H_kv, R, n]
+        place = own % self.window
+        bit = (1 << place % 8).to(torch.uint8)[:, None]  # [R, 1]
+        byte = (place // 8)[:, None].expand(below.shape)  # [B, H_kv, R, n]
+        bits = self.bits(store)
+        ring = bits.new_zeros(*below.shape[:2], bits.shape[3], below.shape[3])  # [B, H_kv, W, n]
+        of_rows = ring.scatter_add(2, byte, bit.expand(below.shape))
+        verdicts = ring.scatter_add(2, byte, below * bit)
+        bits.copy_((bits.mT & ~of_rows | verdicts).mT)
+
+    def bits(self, store: LayerStore) -> Tensor:
+        """uint8 [B, H_kv, n, W]: a view of the verdicts on each entry."""
+        held = store.column("below")
+        return held.view(*held.shape[:3], -(-self.window // 8))
+
+    def counters(self, store: LayerStore) -> Tensor:
+        """int64 [B, H_kv, n]: how many of the last rows found an entry below uniform."""
+        eight = torch.arange(8, dtype=torch.uint8, device=store.kv.device)
+        return (self.bits(store)[..., None] >> eight & 1).sum((-1, -2))
+
+    def score(self, store: LayerStore) -> Tensor:
+        return -self.counters(store).float()
+
+    def surplus(self, store: LayerStore) -> int:
+        return -(-super().surplus(store) // self.burst) * self.burst
