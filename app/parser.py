@@ -242,6 +242,7 @@ def _parts(sub: Parser) -> None:
         ("drafter", "what is guessed"),
         ("schedule", "how long a guess gets"),
         ("acceptance", "how much of a guess is kept"),
+        ("context", "what of the prompt is read"),
         ("policy", "which KV entries stay"),
         ("codec", "how those are stored"),
         ("depth", "which layers run"),

@@ -18,11 +18,13 @@ from decodescope.engine.decoding.codec import Codec
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.prompt_context import PromptContext
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.schedule import Schedule
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.codecs.unpacked import Unpacked
+from decodescope.engine.methods.contexts.whole_prompt import WholePrompt
 from decodescope.engine.methods.depth.all_layers import AllLayers
 from decodescope.engine.methods.drafters.none import NoDraft
 from decodescope.engine.methods.policies.keep_all import KeepAll
@@ -44,6 +46,7 @@ class Method:
     drafter: Drafter = field(default_factory=NoDraft)
     schedule: Schedule = field(default_factory=Fixed)
     acceptance: AcceptanceRule = field(default_factory=Lossless)
+    context: PromptContext = field(default_factory=WholePrompt)
     policy: CachePolicy = field(default_factory=KeepAll)
     codec: Codec = field(default_factory=Unpacked)
     depth: Depth = field(default_factory=AllLayers)
@@ -150,6 +153,12 @@ class Method:
         """The further models that it reads, by role: those that the parts in use ask for; no role twice."""
         return tuple(dict.fromkeys(role for part in self.used.values() for role in part.lanes))
 
+    @property
+    def decoding_lanes(self) -> tuple[str, ...]:
+        """Those of them that are read while decoding: what a context asks for looks at the prompt before, and then no more."""
+        asked = {role for kind, part in self.used.items() if kind != "context" for role in part.lanes}
+        return tuple(role for role in self.lanes if role in asked)
+
     def lane_needs(self, role: str) -> Needs:
         """What the parts that ask for this model ask of its passes."""
         return union(part.lane_needs for part in self.used.values() if role in part.lanes)
@@ -157,7 +166,8 @@ class Method:
     @property
     def lossless(self) -> bool:
         """Whether the text has the target's own law under this sampler: nothing in the method changes it."""
-        parts = self.strategy.lossless and self.policy.lossless and self.codec.lossless and self.depth.exact
+        kept = self.context.lossless and self.policy.lossless and self.codec.lossless
+        parts = self.strategy.lossless and kept and self.depth.exact
         return parts and self._exact
 
     @property

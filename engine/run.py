@@ -28,8 +28,8 @@ class Run:
 
     @property
     def prompt(self) -> list[int]:
-        """Token ids of the prompt."""
-        return self.session.tokens[: self.session.prompt]
+        """Token ids of the prompt, as it was given."""
+        return self.session.given
 
     @property
     def tokens(self) -> list[int]:

@@ -14,18 +14,20 @@ import torch
 
 from decodescope.engine.core.arguments import SEEDS, choice, ids, texts, whole
 from decodescope.engine.core.component import build, declared
+from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.hardware import load_profile
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.prompt_context import SCORES, Reading
 from decodescope.engine.decoding.record import Recorder
 from decodescope.engine.decoding.state import State, Stop
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.timing.measure import profile_key
 from decodescope.engine.timing.reading import reading
-from decodescope.engine.trace.events import LEVELS, End, EndReason, Header, Level, Prefill, Step
+from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
@@ -57,7 +59,8 @@ class Session(State):
     watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
-    asked:  how many tokens of `prompt` a policy takes its share of, where the others were written by a run; None: all
+    asked:  how many tokens of `prompt` a policy or context takes its share of, where the others were written by a run; None:
+            all
     """
 
     sink: Sink | None = None
@@ -121,8 +124,11 @@ class Session(State):
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
         self.recorder.attach(self.target)
-        m.policy.begin(model.spec, len(prompt) if asked is None else asked)
+        count = len(prompt) if asked is None else asked
+        m.policy.begin(model.spec, count)
+        m.context.begin(count)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
+        self._whole = list(prompt)  # the prompt that the trace tells
         self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
         self.run_id = secrets.token_hex(8)
 
@@ -163,6 +169,7 @@ class Session(State):
                 executor=executor,
             )
             for role, x in self._models.items()
+            if role == TARGET or role in m.decoding_lanes
         }
 
     @property
@@ -171,7 +178,7 @@ class Session(State):
         if self._header is None:
             target = self._models[TARGET]
             self._header = Header(
-                **opening(self.method, self.run_id, self.tokens[: self._begin], self.recorder),
+                **opening(self.method, self.run_id, self._whole, self.recorder),
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 seed=self._seed,
                 lanes=further(self._models),
@@ -204,6 +211,11 @@ class Session(State):
         return None if kept is None else kept.record()
 
     @property
+    def given(self) -> list[int]:
+        """The prompt as it was given; of `tokens` the context may have left out some before it was read."""
+        return self._whole
+
+    @property
     def done(self) -> bool:
         """Whether the run has ended, for whatever reason."""
         return self.end is not None
@@ -216,9 +228,10 @@ class Session(State):
             return self.prefilled
         self._started = time.perf_counter()
         with _Faults(self):
+            cut, passes = self._shorten()
             if self.prompt > 1:
                 self.target.read(self.tokens[:-1], "prefill", self._between(TARGET), compress=False)
-            passes = self.target.take_passes()
+            passes += self.target.take_passes()
             for role, lane in self.lanes.items():
                 lane.read(self.tokens[:-1] or self.tokens, "prefill", self._between(role))
                 passes += lane.take_passes()
@@ -226,9 +239,27 @@ class Session(State):
             self.method.strategy.begin(self)
             self.target.policy_us = 0.0
             change = self.recorder.cache(self)
-            self.prefilled = Prefill(self.prompt - 1, passes, change, round(prefill_us, 1))
+            self.prefilled = Prefill(self.prompt - 1, passes, change, round(prefill_us, 1), cut)
             self._keep(self.prefilled)
         return self.prefilled
+
+    def _shorten(self) -> tuple[Cut | None, list[Pass]]:
+        """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
+
+        def lane(role: str, needs: Needs) -> Lane:
+            decoder = self._models[role].decoder.limited(self.target.decoder.vocab)
+            return Lane(role, decoder, KeepAll(), needs=needs, executor=self.target.executor)
+
+        reading = Reading(list(self.tokens), lane, self._between)
+        cut = self.method.context.cut(reading)
+        if cut is not None:
+            cut.held_bytes = reading.held_bytes
+            if not self.recorder.decisions or len(self.tokens) > SCORES:
+                cut.scores = None
+            self.tokens[:] = [self.tokens[i] for i in cut.kept.tolist()]
+            self.prompt = self._begin = len(self.tokens)
+            self.sampler_state = self.sampler.start(list(self.tokens), self.target.decoder.vocab)
+        return cut, reading.passes
 
     def _between(self, role: str) -> Callable[[int, int], None]:
         """What is done between two chunks of the prompt that the lane of `role` reads."""
@@ -306,6 +337,7 @@ class Session(State):
         twin.sink, twin.run_id = None, secrets.token_hex(8)
         twin._parent = {"run": self.run_id, "step": self.steps}
         twin._header, twin._opened, twin._begin, twin.steps = None, False, len(twin.tokens), 0
+        twin._whole = list(twin.tokens)
         twin.recorder.forget()
         return twin
 

@@ -28,7 +28,7 @@ ROOMS = ("engine", "lab", "app")
 FLOORS = (
     *("engine.core", "engine.trace", "engine.cost", "engine.model", "engine.checkpoint", "engine.heads"),
     *("engine.decoding", "engine.timing"),
-    *(f"engine.methods.{x}" for x in ("samplers", "policies", "codecs", "depth", "acceptance", "schedules")),
+    *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance", "schedules")),
     *(f"engine.methods.{x}" for x in ("drafters", "strategies")),
     *("engine.load", "engine.method", "engine.pairing", "engine.session", "engine.run", "engine.runner"),
     "engine.start",

@@ -190,6 +190,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "window": [dict(size=6)],
+    "gemfilter": [dict(keep=6, kernel=3), dict(keep=10, layer=2)],
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],
     "beam": [dict(width=3)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],

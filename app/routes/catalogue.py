@@ -23,6 +23,7 @@ TITLES = {
     "drafter": "Drafter",
     "schedule": "Schedule",
     "acceptance": "Acceptance",
+    "context": "Prompt",
     "policy": "Cache policy",
     "codec": "Cache codec",
     "depth": "Depth",

@@ -10,6 +10,7 @@ from decodescope.app.runs.forks import admit_files
 from decodescope.app.runs.parts import knob
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.prompt import prompt_read
 from decodescope.lab.wire.wire import Wire
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
@@ -42,7 +43,8 @@ def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]
         raise Refused(f"node = {node}: step {number} has {count} nodes beside the root.")
     admit_files(play, channel.wire.header)
     try:
-        derived = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties))
+        read = len(prompt_read(channel.wire.header, channel.wire.prefill))
+        derived = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties), read)
     except NeedsRun as needs:
         return {"kind": "rerun", "why": str(needs)}
     return _derived(channel.wire, step, node, derived)

@@ -271,7 +271,7 @@ async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncI
                 state_sent = now_sent
                 out.append(event("state", encode({**state, "kind": "state", "ahead": waiting})))
             wire, count = channel.wire, channel.count
-            if wire is not None and not headed:
+            if wire is not None and not headed and (wire.prefill is not None or count or over):
                 headed = True
                 out.append(event("head", encode(wire.head())))
             if wire is not None and count > sent:

@@ -24,6 +24,7 @@ class Family:
 # kind of part -> its family, in the order in which a method's parts are asked
 KINDS = {
     "strategy": Family("Parallel decoding and search", "A step that is not draft and verify: a block that settles, or beams."),
+    "context": Family("Shortened prompts", "Tokens of the prompt are left out before the target reads it."),
     "policy": Family("Cache policies", "Which keys and values stay in the cache, and what is lost with the others."),
     "codec": Family("Packed caches", "In how many bits keys and values are stored, and what is lost with the others."),
     "depth": Family("Early exit", "A pass that runs some of the layers only."),
@@ -61,5 +62,5 @@ def family(header: Header) -> Family:
 
 def order() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
-    kinds = ("drafter", "schedule", "acceptance", "policy", "codec", "depth", "strategy", "sampler")
+    kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "sampler")
     return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in kinds), PLAIN)]

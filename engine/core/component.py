@@ -22,6 +22,7 @@ FOLDERS = {
     "drafter": "drafters",
     "schedule": "schedules",
     "acceptance": "acceptance",
+    "context": "contexts",
     "policy": "policies",
     "codec": "codecs",
     "depth": "depth",

@@ -109,6 +109,23 @@ class Lane:
         self.passes.append(Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until))
         return states
 
+    @torch.inference_mode()
+    def skim(self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score") -> Tensor:
+        """Read `tokens`, into a cache that is empty, through the layers below `layer`, and fill that one with their keys and
+        values: the last token's queries there, float [H, D]. between: as in `read`."""
+        queries = None
+        for at in range(0, len(tokens), CHUNK):
+            between(at, len(tokens))
+            feed = Feed.causal(tokens[at : at + CHUNK], at, self.decoder.device)
+            start = self.executor.mark()
+            queries = guarded(lambda: self.decoder.queries(feed, self.cache, layer), self.decoder.device)  # noqa: B023 # called at once
+            us = self.executor.elapsed_us(start, self.executor.mark())
+            self.passes.append(Pass(self.name, phase, feed.length, at, us, attn=layer, ffn=layer, propagated=1))
+            for store in self.cache.layers[: layer + 1]:
+                store.commit(range(feed.length))
+        assert queries is not None
+        return queries[0, -1]
+
     def _check(self, peak: Tensor, phase: str) -> None:
         """peak: the largest logit of each row, [B, rows]."""
         for row, value in enumerate(peak.flatten().tolist()):

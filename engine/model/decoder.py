@@ -190,8 +190,19 @@ class Decoder:
 
     def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`; the layers below it run and append T pending rows each."""
-        x = self.embed_rows(feed)
+        return self._below(until, _Pass(self, feed, cache, None))
+
+    def queries(self, feed: Feed, cache: KVCache, layer: int) -> Tensor:
+        """The queries [B, T, H, D] of `layer`, rotated. The layers below it run; of its own, keys and values alone are made: T
+        rows are pending in it as in those."""
         job = _Pass(self, feed, cache, None)
+        qkv = job.project(layer, self._below(layer, job))
+        job.store_kv(layer, qkv)
+        return qkv[:, :, : self.spec.n_heads]
+
+    def _below(self, until: int, job: _Pass) -> Tensor:
+        """The states [B, T, d_model] that enter layer `until`, of the pass `job`."""
+        x = self.embed_rows(job.feed)
         for i in range(until):
             x = self._ffn(i, job.attend(i, x))
         return x

@@ -56,6 +56,7 @@ class Fork(Session):
         last = _last(header, step, method, seed, max_new_tokens, forced)
         began = Method.from_record(first.method)
         same_models(header, {"target": model, **(models or {})}, began.lanes)
+        _same_context(began, Method.from_record(last.method))
         _can_be_forced(Method.from_record(last.method), steps[step], forced)
         written = sum(len(x.emitted) for x in steps[:step])
         if last.max_new <= written:
@@ -150,7 +151,7 @@ class Fork(Session):
             chat=self._chat,
             turn=self._user_turn,
             level=self.recorder.level,
-            asked=self.prompt,
+            asked=len(self._whole),
         )
 
     def _turn(self, leg: Leg) -> None:
@@ -234,6 +235,15 @@ def _last(
         (past[-1].max_new or 1) if max_new is None else max_new,
         forced,
     )
+
+
+def _same_context(began: Method, last: Method) -> None:
+    """Raise MethodError if the prompt were to be read otherwise than the run read it."""
+    if began.context != last.context:
+        raise MethodError(
+            f"A fork goes on behind the prompt that its run read, so its context stays {began.context.name}, as it was set: "
+            f"choose that one, or run the prompt anew with {last.context.name}."
+        )
 
 
 def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> None:

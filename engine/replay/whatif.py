@@ -58,9 +58,12 @@ class Derived:
     missing: str
 
 
-def derive(header: Header, before: Sequence[Step], step: Step, node: int, change: Change) -> Derived:
+def derive(
+    header: Header, before: Sequence[Step], step: Step, node: int, change: Change, read: int | None = None
+) -> Derived:
     """The step `step` with `change`. node: a drafted node, or as many as were drafted: the target's own token
-    before: the steps before it, at least as many as reach its positions. Raises NeedsRun, ParamError."""
+    before: the steps before it, at least as many as reach its positions;  read: how many tokens of the prompt the target read,
+    None: all. Raises NeedsRun, ParamError."""
     method = Method.from_record(method_at(header, step.step))
     _possible(header, method, step, change)
     count = 0 if step.draft is None else len(step.draft.tokens)
@@ -70,7 +73,7 @@ def derive(header: Header, before: Sequence[Step], step: Step, node: int, change
         raise ParamError(f"u = {change.u:g}: must lie in [0, 1].")
     if change.ties not in (None, *TIES):
         raise ParamError(f"ties = {str(change.ties)[:20]!r}: choose one of {', '.join(TIES)}.")
-    case = _Case(header, before, step, method)
+    case = _Case(header, before, step, method, len(header.prompt) if read is None else read)
     case.again()
     return case.with_change(node, change)
 
@@ -92,8 +95,8 @@ def _possible(header: Header, method: Method, step: Step, change: Change) -> Non
 class _Case:
     """A step, and what the run drew in it."""
 
-    def __init__(self, header: Header, before: Sequence[Step], step: Step, method: Method):
-        self.header, self.step, self.method = header, step, method
+    def __init__(self, header: Header, before: Sequence[Step], step: Step, method: Method, read: int):
+        self.header, self.step, self.method, self.read = header, step, method, read
         self.seed, self.uses = used(header, before, step)
         self.before = before[-1] if before else None
 
@@ -235,7 +238,7 @@ class _Case:
 
     def _cut(self, emitted: list[int], origins: list[str]) -> tuple[list[int], list[str], bool]:
         """What is left when the text ends at a stop token or at its longest; whether the last token went."""
-        written = self.step.n - len(self.header.prompt)
+        written = self.step.n - self.read
         room = max(0, self.header.max_new_tokens - written) if self.header.max_new_tokens else len(emitted)
         stops = [i + 1 for i, x in enumerate(emitted) if x in self.header.stop_tokens]
         end = min([len(emitted), room, *stops])

@@ -13,6 +13,7 @@ from .file import sum_up
 from .forks import read_anew
 from .frame import encode
 from .limits import TraceError
+from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .trace import Trace
 from .verdicts import check_extra, check_tops, check_verdicts
@@ -64,9 +65,11 @@ def check(trace: Trace) -> Report:
         vocab = vocabulary(trace.header)
         books = CacheBooks(trace.header, report.add)
         if trace.prefill is not None:
-            consistent_prefill(trace.prefill)
-            books.begin(trace.prefill, len(trace.header.prompt))
-        n: int | None = len(trace.header.prompt)
+            consistent_prefill(trace.prefill, trace.header)
+        read = len(prompt_read(trace.header, trace.prefill))
+        if trace.prefill is not None:
+            books.begin(trace.prefill, read)
+        n: int | None = read
         anew = read_anew(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
@@ -76,7 +79,7 @@ def check(trace: Trace) -> Report:
             if index in anew:
                 books.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
-            length = step.n + len(step.emitted) if step.beams is None else len(trace.header.prompt) + index + 1
+            length = step.n + len(step.emitted) if step.beams is None else read + index + 1
             books.enter(where, step.cache, length)
             emitted += step.emitted
             report.counts["steps"] += 1

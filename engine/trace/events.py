@@ -103,7 +103,8 @@ class Header:
 class Pass:
     """One forward call.
 
-    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored)
+    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored), "score"
+             (a context looks at the prompt)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: sub-layers that ran; None: all
@@ -304,14 +305,38 @@ class Fields:
 
 
 @dataclass
+class Cut:
+    """What a context left of the prompt: the target read these tokens of it and no others.
+
+    kept:    int32 [k], ascending: where in the header's prompt the tokens stand that were read, its last among them
+    unit:    what was chosen: single "token"s
+    positions: "compact": token i of `kept` was read at position i, and the text goes on at k; `n` of steps, evictions, and
+             all else that counts positions counts these
+    layers:  those by which it was chosen, of the lane that looked
+    scores:  float32 [n], what each token of the prompt was worth (level "decisions", at most 65,536 of them)
+    lookahead: ids that a draft model wrote behind the prompt, where those looked at it too
+    held_bytes: bytes of the cache of the passes that looked, at most, from its storages; it was gone before the target read
+    """
+
+    kept: np.ndarray
+    unit: str = "token"
+    positions: str = "compact"
+    layers: list[int] | None = None
+    scores: np.ndarray | None = None
+    lookahead: list[int] | None = None
+    held_bytes: int = 0
+
+
+@dataclass
 class Prefill:
-    """The prompt was read. n: tokens now in the target's cache."""
+    """The prompt was read. n: tokens now in the target's cache; cut: what of it was read, None: all of it."""
 
     kind: ClassVar[str] = "prefill"
     n: int
     passes: list[Pass] = field(default_factory=list)
     cache: list[CacheChange] = field(default_factory=list)
     wall_us: float = 0.0
+    cut: Cut | None = None
 
 
 @dataclass

@@ -38,7 +38,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
     does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
-    changes: of a strategy or rule: why the text may differ from the target's
+    changes: of a strategy, rule or context: why the text may differ from the target's
     """
     older = _older(header, kind)
     whole = header.parts.get(kind, older)
@@ -106,13 +106,13 @@ _LATER = ("heat", "cuts")  # words that came after the first ones: a header that
 
 # ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
 
-_ALL = ["acceptance", "codec", "depth", "drafter", "policy", "sampler", "schedule"]
+_ALL = ["acceptance", "codec", "context", "depth", "drafter", "policy", "sampler", "schedule"]
 _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "strategy": {
         "draft_verify": {"usual": True, "uses": _ALL, "verdicts": True},
-        "pearl": {"uses": ["codec", "drafter", "policy", "sampler"]},
-        "jacobi": {"uses": ["codec", "policy", "sampler"]},
-        "beam": {"uses": ["codec", "policy"]},
+        "pearl": {"uses": ["codec", "context", "drafter", "policy", "sampler"]},
+        "jacobi": {"uses": ["codec", "context", "policy", "sampler"]},
+        "beam": {"uses": ["codec", "context", "policy"]},
     },
     "drafter": {
         "none": {"usual": True, "drafts": False},
@@ -142,6 +142,7 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
             "the least attention so far; the newest never leave.",
         },
     },
+    "context": {"whole_prompt": {"usual": True}},
     "codec": {"unpacked": {"usual": True, "does": []}},
     "depth": {"all_layers": {"usual": True, "exact": True}},
     "sampler": {

@@ -159,7 +159,7 @@ class TraceFile:
             elif isinstance(record, Header):
                 consistent_header(record)
             elif isinstance(record, Prefill):
-                consistent_prefill(record)
+                consistent_prefill(record, self.header)
             elif isinstance(record, End):
                 consistent_end(record, self.vocab)
         except TraceError as error:

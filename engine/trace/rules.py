@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from .events import SCHEMA, CacheChange, DraftTree, End, Fields, Header, Pass, Piece, Prefill, Step, Tops, Trials
+from .events import SCHEMA, CacheChange, Cut, DraftTree, End, Fields, Header, Pass, Piece, Prefill, Step, Tops, Trials
 from .formula import FormulaError, formula, relation, sentence
 from .limits import TraceError
 from .telling import Telling
@@ -53,10 +53,25 @@ def vocabulary(header: Header) -> int:
     return vocab if type(vocab) is int and vocab > 0 else 1 << 31
 
 
-def consistent_prefill(prefill: Prefill) -> None:
-    """Counts of the prompt's reading."""
+def consistent_prefill(prefill: Prefill, header: Header) -> None:
+    """Counts of the prompt's reading, and what was read of it."""
     _counts([prefill.n], "n")
     _passes_and_cache(prefill)
+    if prefill.cut is not None:
+        _cut(prefill.cut, len(header.prompt), vocabulary(header))
+
+
+def _cut(cut: Cut, n: int, vocab: int) -> None:
+    _shape(cut.kept, "cut.kept", 1, "iu")
+    if not cut.kept.size or int(cut.kept[-1]) != n - 1 or cut.kept[0] < 0 or (np.diff(cut.kept.astype(np.int64)) <= 0).any():
+        raise TraceError(f"cut.kept does not rise within a prompt of {n} tokens up to its last")
+    if cut.positions != "compact":
+        raise TraceError(f"cut.positions is {cut.positions[:20]!r}, which this version does not know: open it with a newer one")
+    if cut.scores is not None:
+        _shape(cut.scores, "cut.scores", 1, "f")
+        _lengths(n, "cut", scores=cut.scores.tolist())
+    _counts([cut.held_bytes, *(cut.layers or [])], "cut")
+    _ids(cut.lookahead or [], vocab, "cut.lookahead")
 
 
 def consistent_end(end: End, vocab: int) -> None:

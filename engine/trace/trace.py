@@ -12,6 +12,7 @@ from .file import TraceWriter, sum_up
 from .frame import encode
 from .limits import OWN, Limits, TraceError
 from .pieces import join, label
+from .prompt import prompt_read
 from .reader import TraceFile
 
 if TYPE_CHECKING:
@@ -126,6 +127,11 @@ class Trace:
         """The whole text as ids: the prompt, then what counts in the end, or, before the end, what was emitted."""
         tokens = self.end.tokens if self.end is not None else self.emitted
         return [*self.header.prompt.tolist(), *tokens]
+
+    @property
+    def prompt_read(self) -> list[int]:
+        """The ids of the prompt as the target read it: without those that a context left out. Positions count these."""
+        return prompt_read(self.header, self.prefill)
 
     @property
     def pieces(self) -> dict[int, Piece]:

@@ -11,6 +11,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
 from decodescope.engine.trace.parts import PLACES, held_at, said, zones
+from decodescope.engine.trace.prompt import prompt_read
 
 KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
 BY_READING = -1  # the step in which the prompt's reading took place
@@ -90,7 +91,7 @@ class Lives:
             self._grow(change.appended)
             self._enter(change, self.count if isinstance(record, Step) else BY_READING)
         if isinstance(record, Prefill):
-            self.prompt = self._read
+            self.prompt, self.tokens = self._read, prompt_read(self.header, record)
             return
         self.tokens += record.emitted
         self.length.append(self._read)

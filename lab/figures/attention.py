@@ -57,7 +57,7 @@ def _weights(trace: Trace) -> Iterator[np.ndarray]:
     """Of every step that holds attention float [rows, n]: what each of the text's n positions drew, each row adding up to one;
     a row is a recorded layer and KV head."""
     layers, heads = int(trace.header.model["n_layers"]), int(trace.header.model["n_kv_heads"])
-    length, none = len(trace.header.prompt) + sum(len(step.emitted) for step in trace.steps), True
+    length, none = len(trace.prompt_read) + sum(len(step.emitted) for step in trace.steps), True
     for step in trace.steps:
         grid = None if step.fields is None else drawn(step.fields, layers * heads, heads, length)
         if grid is not None:

@@ -125,7 +125,8 @@ class Tally:
                 raise TraceError(f"{name} has another {what} than the traces before it: report on one method at a time.")
         if trace.damage:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
-        text = head.prompt.tolist()
+        text = trace.prompt_read
+        read = len(text)
         parts, left, counted = legs(head), 0, self.counts()
         self.kept = []
         for step in trace.steps:
@@ -137,7 +138,7 @@ class Tally:
             text += step.emitted
         if left:
             self.notes.append(f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out.")
-        steps, tokens, sizes = looked_up(text, len(head.prompt), head.max_new_tokens or len(text))
+        steps, tokens, sizes = looked_up(text, read, head.max_new_tokens or len(text))
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1

@@ -24,6 +24,7 @@ EDGE = 1e-4  # of a uniform that lies so near the end of its token's interval ro
 class Side:
     """What is kept of one run to set it against others.
 
+    begins: the position at which its text begins, behind the prompt as it was read
     tokens: ids of the text as its steps wrote them;  wrote: of each, its step and its place there
     kept: drafted tokens that were accepted, one number per step that drafted
     uniforms: position in the text, prompt included -> the uniform that drew the target's own token there
@@ -35,6 +36,7 @@ class Side:
     summary: Summary
     over: bool
     pieces: dict[int, Piece]
+    begins: int = 0
     tokens: list[int] = field(default_factory=list)
     wrote: list[tuple[int, int]] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Side:
     @classmethod
     def of(cls, trace: Trace) -> Side:
         """Read a run, finished or growing."""
-        side = cls(trace.header, summarise(trace), trace.end is not None, {})
+        side = cls(trace.header, summarise(trace), trace.end is not None, {}, len(trace.prompt_read))
         for step in trace.steps:
             side._take(step)
         side.pieces = {int(token): piece for token, piece in trace.header.pieces.items()} | side.pieces
@@ -197,8 +199,7 @@ def _choice(a: Side, b: Side, at: int, ids: tuple[int | None, int | None]) -> tu
     """The gap at the token where two texts part, and whether the choice is a tie; None where it was not recorded."""
     known = [law for law in (a.law_at(at), b.law_at(at)) if law is not None]
     if not a.greedy:
-        position = len(a.header.prompt) + at
-        edges = [side.edges[position] for side in (a, b) if position in side.edges]
+        edges = [side.edges[side.begins + at] for side in (a, b) if side.begins + at in side.edges]
         return (known[0][0] if known else None), min(edges) < EDGE if edges else None
     if not known:
         return None, None

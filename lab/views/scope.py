@@ -123,6 +123,8 @@ class Scope(anywidget.AnyWidget):
         if isinstance(record, Step):
             self._waiting.append(record)
             self._soon()
+        elif self._waiting:  # the head, which waits for the first step, tells of the prompt's reading
+            self._waiting[0] = self._wire.head()
 
     def _soon(self) -> None:
         """Send now if the last message is long enough ago; else when the kernel has a moment, with what has come by then."""

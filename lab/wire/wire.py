@@ -27,11 +27,11 @@ from decodescope.lab.cost.passes import Passes, machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
+from .prompt import prompt_shown
 from .told import told
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 TAIL = 16  # tokens of a hypothesis that ended, counted from its end
-PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 LONGEST = 4096  # characters of one token
 LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
 NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not asked for, and of one without its tree
@@ -102,7 +102,6 @@ class Wire:
     def head(self) -> dict[str, Any]:
         """What stands above all steps."""
         h = self.header
-        prompt = h.prompt.tolist()
         return {
             "kind": "head",
             "run": h.run,
@@ -126,8 +125,7 @@ class Wire:
             "threads": h.threads,
             "levels": h.levels,
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
-            "prompt": [[token, self.text(token)] for token in prompt[-PROMPT:]],
-            "prompt_tokens": len(prompt),
+            **prompt_shown(h, self.prefill, self.text),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
             "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
             "machine": None if self.profile is None else machine_of(self.profile, h.dtype),

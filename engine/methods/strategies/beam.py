@@ -34,7 +34,7 @@ class Beam(Strategy):
 
     title = "Beam search"
     source = "Graves 2012, arXiv:1211.3711; length penalty: Wu et al. 2016, arXiv:1609.08144, section 7"
-    uses = frozenset({"policy", "codec"})
+    uses = frozenset({"context", "policy", "codec"})
     lossless = False
     changes = "the continuation with the best sum is kept"
 

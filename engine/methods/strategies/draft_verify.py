@@ -20,7 +20,7 @@ class DraftVerify(Strategy):
 
     title = "Draft and verify"
     source = "Leviathan et al. 2023, arXiv:2211.17192; trees: Miao et al. 2023, arXiv:2305.09781"
-    uses = frozenset({"drafter", "schedule", "acceptance", "policy", "codec", "depth", "sampler"})
+    uses = frozenset({"drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "sampler"})
     verdicts = True
 
     def begin(self, s: State) -> None:

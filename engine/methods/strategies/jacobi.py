@@ -27,7 +27,7 @@ class Jacobi(Strategy):
 
     title = "Jacobi"
     source = "Santilli et al. 2023, arXiv:2305.10427, algorithms 1 and 2"
-    uses = frozenset({"policy", "codec", "sampler"})
+    uses = frozenset({"context", "policy", "codec", "sampler"})
 
     block: int = param(8, low=1, high=64, unit="tokens", help="b, tokens solved together")
     guess: str = param("last", choices=("last", "random", "zero"), help="first guesses: the last token, random ids, id 0")

@@ -58,7 +58,7 @@ class Pearl(Strategy):
 
     title = "PEARL (two clocks)"
     source = "Liu et al. 2025, arXiv:2408.11850; smart-lty/ParallelSpeculativeDecoding, src/engine.py"
-    uses = frozenset({"drafter", "policy", "codec", "sampler"})
+    uses = frozenset({"drafter", "context", "policy", "codec", "sampler"})
     tells: ClassVar[dict[str, Note]] = {
         "mode": Note("set", "verify", what="pre: the target judges the first new token alone; post: what was left, too"),
         "written": Note("series", "written", "tokens", "by the draft model in the round"),

@@ -3,7 +3,8 @@ import { two } from "../scope.js";
 
 const prompts = new WeakMap(); // head -> its prompt in one string
 const promptOf = (head) =>
-  prompts.get(head) ?? (prompts.set(head, JSON.stringify([head.prompt, head.prompt_tokens])), prompts.get(head));
+  prompts.get(head)
+    ?? (prompts.set(head, JSON.stringify([head.prompt.map(([id]) => id), head.prompt_tokens])), prompts.get(head));
 
 /** Whether an interval of ratios leaves 1 out, so that one of the two is faster. */
 export const certain = ({ interval: [low, high] }) => low > 1 || high < 1;

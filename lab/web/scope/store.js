@@ -73,10 +73,11 @@ export class Store {
 
   /** Position in the text -> the token's text; "" where it is not known. */
   texts() {
-    const { words } = this, { prompt, prompt_tokens: all } = this.head;
-    if (words.head !== this.head)
-      Object.assign(words, { head: this.head, upto: 0,
-        list: [...Array(all - prompt.length).fill(""), ...prompt.map(([, text]) => text)] });
+    const { words } = this, { prompt, prompt_tokens: all, prompt_read: read = all } = this.head;
+    if (words.head !== this.head) {
+      const texts = prompt.filter((row) => row[2] !== 0).map(([, text]) => text); // 0: the target did not read it
+      Object.assign(words, { head: this.head, upto: 0, list: [...Array(read - texts.length).fill(""), ...texts] });
+    }
     for (; words.upto < this.count && this.steps[words.upto]; words.upto++)
       words.list.push(...this.steps[words.upto].made.map(([, text]) => text));
     return (position) => words.list[position] ?? "";

@@ -7,12 +7,13 @@ const STATIONS = [
   ["drafter", "Draft", "draft"],
   ["schedule", "Schedule", null],
   ["acceptance", "Rule", "verify"],
+  ["context", "Prompt", null],
   ["policy", "Cache", "cache"],
   ["codec", "Codec", null],
   ["depth", "Depth", null],
   ["sampler", "Sampler", null],
 ];
-const QUIET = ["schedule", "codec"]; // where they are the usual ones there is nothing to see
+const QUIET = ["schedule", "context", "codec"]; // where they are the usual ones there is nothing to see
 export const named = (word) => String(word).replaceAll("_", " ");
 function knobs(part) {
   return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) =>

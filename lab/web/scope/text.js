@@ -68,7 +68,9 @@ export function textView(context) {
     shownTo = at - 1;
     before = store.steps[at - 1]?.sum.tokens ?? 0;
     make = tokens();
-    const prompt = at ? [] : head.prompt.map(([, text]) => make(text, "prompt"));
+    const prompt = at ? [] : head.prompt.map(([, text, read]) =>
+      read === 0 ? make(text, "prompt left", null, "left out: the model did not read it") : make(text, "prompt")
+    );
     for (const span of prompt) reveal(span, -1);
     const left = before + head.prompt_tokens - prompt.length;
     if (left) prompt.unshift(h("span", { class: "quiet" }, `… ${grouped(left)} tokens before `));
@@ -111,7 +113,8 @@ export function textView(context) {
         if ((parted = other)) other.title += ", where the texts part";
       }
       if (marked.length) marked[marked.length - 1].after(caret);
-      sums.tell([[grouped(store.steps[i]?.sum.tokens ?? 0), " new"], [grouped(head.prompt_tokens), " prompt"]]);
+      sums.tell([[grouped(store.steps[i]?.sum.tokens ?? 0), " new"], [grouped(head.prompt_tokens), " prompt"],
+        ...(head.prompt_read ? [[grouped(head.prompt_read), " of it read"]] : [])]);
     },
   };
 }

@@ -1,0 +1,80 @@
+"""PromptContext: what of a prompt the target reads. Reading: what it may look at before that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from decodescope.engine.core.component import Component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.trace.events import Cut, Pass
+
+from .lane import Lane
+
+SCORES = 1 << 16  # tokens of a prompt whose scores a trace keeps
+LEAST_KEPT = 16  # tokens that a share of a short prompt comes to
+
+
+@dataclass
+class Reading:
+    """A prompt before it is read.
+
+    tokens:  its ids, as they were given
+    open:    a lane of its own for the model of a role, "target" or one of the context's `lanes`, with these needs
+    between: told between two chunks that a lane reads how many tokens it has read, and of how many; may raise
+    passes:  of the lanes so far;  held_bytes: what the cache of a lane held at most, measured from its storages
+    """
+
+    tokens: list[int]
+    open: Callable[[str, Needs], Lane]
+    between: Callable[[str], Callable[[int, int], None]]
+    passes: list[Pass] = field(default_factory=list)
+    held_bytes: int = 0
+
+    @contextmanager
+    def lane(self, role: str, needs: Needs | None = None) -> Iterator[Lane]:
+        """A lane that reads the prompt only to look at it: its cache is gone when this is left, before the target reads."""
+        lane = self.open(role, needs or Needs())
+        try:
+            yield lane
+        finally:
+            self.passes += lane.take_passes()
+            self.held_bytes = max(self.held_bytes, lane.cache.nbytes)
+            lane.probe = None
+            lane.cache.layers.clear()
+
+
+class PromptContext(Component):
+    """Base of every context. It sees the prompt before the target reads it, and may leave tokens out: those that stay are read
+    at places that follow each other, and the text goes on behind them. So drafters that look in the text, samplers that count
+    in it and policies see what the model read; the trace's header keeps the prompt as it was given.
+
+    lossless: whether the target's law is unchanged
+    """
+
+    kind = "context"
+    lossless: ClassVar[bool] = False
+
+    def says(self) -> dict[str, Any]:
+        return {} if self.lossless else {"changes": "the prompt is shortened"}
+
+    def begin(self, prompt: int) -> None:
+        """Called once before anything is read, with the length of the prompt: a share of it becomes tokens here, in the knobs,
+        so that the trace's header tells both. With as many tokens a second call changes nothing."""
+
+    def cut(self, reading: Reading) -> Cut | None:
+        """What the target reads of the prompt, the last token always; None: all of it."""
+        return None
+
+
+def share() -> Any:
+    """The knob `share` of a context with a budget; `portion` says what it comes to."""
+    meaning = "tokens read as a share of the prompt, instead of a number; 0: off"
+    return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=meaning)
+
+
+def portion(share: float, prompt: int) -> int:
+    """Tokens that `share` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST_KEPT."""
+    return max(LEAST_KEPT, int(share * prompt + 1e-9))  # 0.29 * 100 is 29, whatever floats say

@@ -1,0 +1,1 @@
+"""Contexts: what of a prompt the target reads; one file each."""

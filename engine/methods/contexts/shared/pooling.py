@@ -1,0 +1,22 @@
+"""Scores of a prompt's tokens: smoothed over neighbours, and the best of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def pooled(scores: Tensor, kernel: int, by: Literal["mean", "max"]) -> Tensor:
+    """float [n]: each score as the mean or maximum of the `kernel` (odd) around it; beyond the ends stand zeros."""
+    half = kernel // 2
+    padded = F.pad(scores, (half, half))[None]
+    return (F.avg_pool1d if by == "mean" else F.max_pool1d)(padded, kernel, stride=1)[0]
+
+
+def best(scores: Tensor, keep: int) -> Tensor:
+    """int64 [keep], ascending: the places of the largest scores, of equal ones the first; the last place is always there."""
+    forced = scores.clone()
+    forced[-1] = float("inf")
+    return forced.argsort(descending=True, stable=True)[:keep].sort().values
