@@ -86,10 +86,11 @@ class Masked:
 
 
 def rotated(x: Tensor, at: Tensor, decoder: Decoder) -> Tensor:
-    """x [T, D] rotated to the positions `at`; angles in float32, as the decoder's table has them."""
+    """x [T, D] rotated to the positions `at`; angles in float32, or in float64 as x, as the decoder's table has them."""
     half = x.shape[-1] // 2
     inv = decoder.spec.rope.theta ** -(torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.outer(at.double(), inv).float()
+    angle = torch.outer(at.double(), inv)
+    angle = angle if x.dtype == torch.float64 else angle.float()
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

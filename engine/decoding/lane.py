@@ -52,7 +52,6 @@ class Lane:
             decoder.spec,
             batch=batch,
             columns=policy.columns,
-            raw_keys=policy.raw_keys,
             dtype=decoder.dtype,
             device=decoder.device,
         )
@@ -75,6 +74,7 @@ class Lane:
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
         self.probe = Probe(self.needs) if self.needs else None
+        feed.sinks = self.policy.sink_places
         held = self.cache.lengths()
         start = self.executor.mark()
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth)
@@ -102,6 +102,7 @@ class Lane:
     def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
         """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
         enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
+        feed.sinks = self.policy.sink_places
         cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
         states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)

@@ -12,7 +12,8 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.column import Column
-from decodescope.engine.model.feed import Band
+from decodescope.engine.model.feed import Band, Sinks
+from decodescope.engine.model.segments import RopeMode
 from decodescope.engine.trace.parts import Zone, held_at
 
 from .prompt import Prompt
@@ -31,7 +32,8 @@ class CachePolicy(Component):
     goes:     a sentence: which entries leave, and when, as views and explanations say it
     columns:  name -> Column: what travels with each entry (engine/model/column.py)
     column:   the one of them that records and views show;  weighs: what it adds up, as people call it
-    raw_keys: keys are stored unrotated and get their place in the cache as position
+    rope:     where entries of the zone "first" stand once others have left: where they did in the text ("original"), right
+              before those that are held ("in_cache"), or just beyond the newest ("capped")
     bounded:  positions stay below a bound however long the text: the context limit does not apply
     banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
     once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
@@ -45,7 +47,7 @@ class CachePolicy(Component):
     columns: ClassVar[dict[str, Column]] = {}
     column: ClassVar[str] = ""
     weighs: ClassVar[str] = ""
-    raw_keys: ClassVar[bool] = False
+    rope: ClassVar[RopeMode] = "original"
     bounded: ClassVar[bool] = False
     banded: ClassVar[bool] = False
     once: ClassVar[bool] = False
@@ -65,6 +67,14 @@ class CachePolicy(Component):
     def band(self) -> Band | None:
         """What a token of a prompt sees of those before it; None: all of them."""
         return Band(held_at(self.zones, "first") or 0, held_at(self.zones, "newest") or 0) if self.banded else None
+
+    @property
+    def sink_places(self) -> Sinks | None:
+        """The entries whose distance is not that of the text; None: all stand where they stood."""
+        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        if self.rope == "original" or (self.rope == "in_cache" and not first):
+            return None
+        return Sinks(first, newest + 1 if self.rope == "capped" else None)
 
     @property
     def lossless(self) -> bool:

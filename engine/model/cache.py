@@ -22,7 +22,6 @@ class LayerStore:
 
     kv:       float [2, B, H_kv, S, D]: keys, then values; S is the capacity
     columns:  name -> [B, H_kv, S], or [B, H_kv, S, width]: what a policy knows about each entry (attention mass, ...)
-    raw_keys: keys are stored before rotation and are rotated by their place in the cache when they are read
 
     While nothing has been evicted slot i holds position i, and no position is stored. Eviction makes them explicit, and
     fills the holes with the newest entries: slots are in no order, `positions` says what they hold.
@@ -35,11 +34,10 @@ class LayerStore:
         *,
         batch: int = 1,
         columns: Mapping[str, Column] | None = None,
-        raw_keys: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        self.layer, self.raw_keys = layer, raw_keys
+        self.layer = layer
         self._shape = (batch, spec.n_kv_heads, spec.head_dim)
         self._fill = {name: x.fill for name, x in (columns or {}).items()}
         self.kv = torch.empty(2, batch, spec.n_kv_heads, PAGE, spec.head_dim, dtype=dtype, device=device)
@@ -323,14 +321,13 @@ class KVCache:
         *,
         batch: int = 1,
         columns: Mapping[str, Column] | None = None,
-        raw_keys: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
         self.spec = spec
         self.length = 0
         self.layers = [
-            LayerStore(spec, i, batch=batch, columns=columns, raw_keys=raw_keys, dtype=dtype, device=device)
+            LayerStore(spec, i, batch=batch, columns=columns, dtype=dtype, device=device)
             for i in range(spec.n_layers)
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from .feed import Feed
 from .matrix import linear, pack, unpack
 from .norm import doubled, rms_norm, single
 from .rope import RopeTable, rotate_
+from .segments import RopeMode, Segment, attended
 from .sight import Sight
 from .vocabulary import Companion
 
@@ -86,9 +87,10 @@ class Decoder:
         self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
         self.unembedding = head
         positions = min(spec.max_positions, 8192)
-        self.rope = RopeTable(spec.rope, positions, embed.dtype, embed.device)
-        local = spec.local_rope
-        self.local_rope = self.rope if local is None else RopeTable(local, positions, embed.dtype, embed.device)
+        self.rope = RopeTable(spec.rope, positions, embed.dtype, embed.device, spec.max_positions)
+        self.local_rope = self.rope
+        if spec.local_rope is not None:
+            self.local_rope = RopeTable(spec.local_rope, positions, embed.dtype, embed.device, spec.max_positions)
         self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
         self.heads: Mapping[str, Companion] = {}  # draft heads trained on this model, by name
@@ -245,32 +247,45 @@ class _Pass:
     def __init__(self, decoder: Decoder, feed: Feed, cache: KVCache | None, probe: Probe | None):
         self.decoder, self.spec, self.feed, self.cache, self.probe = decoder, decoder.spec, feed, cache, probe
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
-        self.raw = cache is not None and cache.layers[0].raw_keys
         self.sight = Sight(decoder.spec, feed)
+        self.far: dict[tuple[RopeTable, int], tuple[Tensor, Tensor]] = {}
 
     def rotate(self, i: int, x: Tensor) -> None:
-        """Rotate x [B, T, heads, D] in place as layer i does at the fed positions."""
+        """Rotate x [B, T, heads, D] in place as layer i does at the fed positions, if it does."""
+        if i in self.spec.no_rope:
+            return
         table = self.decoder.rope_of(i)
         if table not in self.rotations:
             self.rotations[table] = table.at(self.feed.positions, self.feed.highest)
         rotate_(x, *self.rotations[table])
 
+    def _rotate_far(self, i: int, q: Tensor, store: LayerStore) -> None:
+        """Rotate queries q [B, T, H, D] in place to where they stand for sinks, in layer i and after its rows were appended."""
+        key = (self.decoder.rope_of(i), store.n)
+        if key not in self.far:
+            self.far[key] = key[0].at(*self.sight.far(store))
+        rotate_(q, *self.far[key])
+
     def project(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
+        qkv = self.unrotated(i, x)
+        self.rotate(i, qkv[:, :, : self.spec.n_heads + self.spec.n_kv_heads])
+        return qkv
+
+    def unrotated(self, i: int, x: Tensor) -> Tensor:
+        """`project` before the rotation."""
         s, w = self.spec, self.decoder.layers[i]
         y = rms_norm(x, w.attn_norm, s.norm_eps)
         qkv = linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
-        both = s.n_heads + s.n_kv_heads
         if w.q_norm is not None and w.k_norm is not None:
             raw = qkv
             if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
                 qkv = qkv.clone()
             qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
-            qkv[:, :, s.n_heads : both] = F.rms_norm(raw[:, :, s.n_heads : both], (s.head_dim,), w.k_norm, s.norm_eps)
+            keys = slice(s.n_heads, s.n_heads + s.n_kv_heads)
+            qkv[:, :, keys] = F.rms_norm(raw[:, :, keys], (s.head_dim,), w.k_norm, s.norm_eps)
         if self.probe is not None and self.probe.needs.moments is not None:
             self._moments(i, qkv[:, :, : s.n_heads], self.probe, self.probe.needs.moments)
-        if not self.raw and i not in s.no_rope:
-            self.rotate(i, qkv[:, :, :both])
         return qkv
 
     def _moments(self, i: int, q: Tensor, probe: Probe, first: int) -> None:
@@ -292,28 +307,52 @@ class _Pass:
     def attend(self, i: int, x: Tensor) -> Tensor:
         """x + attention block of layer i."""
         s, w, (B, T) = self.spec, self.decoder.layers[i], x.shape[:2]
-        qkv = self.project(i, x)
+        qkv = self.unrotated(i, x)
+        parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])
+        far = qkv[:, :, : s.n_heads].clone() if parted else None
+        self.rotate(i, qkv[:, :, : s.n_heads + s.n_kv_heads])
         store = self.store_kv(i, qkv)
-        q = qkv[:, :, : s.n_heads].unflatten(2, (s.n_kv_heads, s.group)).permute(0, 2, 3, 1, 4)  # [B, H_kv, g, T, D]
+        q = self._grouped(qkv)
         if self.probe is not None and self.probe.needs.queries:
             self.probe.queries[i] = q[:, :, :, -self.probe.needs.queries :].clone()
+        if store is not None and far is not None:
+            self._rotate_far(i, far, store)
+            segments = self.sight.segments(i, store, self.decoder.rope_of(i))
+            y = self._in_segments(i, segments, {"original": q, self.sight.rope: self._grouped(far)}, store)
+        else:
+            y = self._at_once(i, q, qkv, store)
+        y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
+        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
+
+    def _grouped(self, qkv: Tensor) -> Tensor:
+        """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""
+        s = self.spec
+        return qkv[:, :, : s.n_heads].unflatten(2, (s.n_kv_heads, s.group)).permute(0, 2, 3, 1, 4)
+
+    def _asked(self, i: int) -> tuple[Probe | None, bool]:
+        """The probe, if it wants the attention of layer i, and whether column sums are what it wants."""
+        prefill = self.feed.logits == "last"
+        probe = self.probe if self.probe is not None and self.probe.wants_attention(i, prefill) else None
+        return probe, probe is not None and probe.needs.attention == "columns" and prefill
+
+    def _in_segments(
+        self, i: int, segments: Sequence[Segment], queries: Mapping[RopeMode, Tensor], store: LayerStore
+    ) -> Tensor:
+        """Attention [B, H_kv, g, T, D] of queries in that shape, by rotation, over the segments of a store."""
+        (probe, columns), scale, cap = self._asked(i), self.spec.score_scale, self.spec.attn_cap
+        slots = store.n + store.m
+        return attended(segments, queries, scale, cap, slots=slots, probe=probe, layer=i, columns=columns)
+
+    def _at_once(self, i: int, q: Tensor, qkv: Tensor, store: LayerStore | None) -> Tensor:
+        """Attention [B, H_kv, g, T, D] of q in that shape over all entries of a store, or over those of the pass alone."""
+        s = self.spec
         if store is None:
             k, v = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)
         else:
             k, v = store.k, store.v
-            if store.raw_keys and i not in s.no_rope:
-                q, k, v = self.sight.rotated_in_cache(self.decoder.rope_of(i), q, k, v, store)
-        prefill = self.feed.logits == "last"
-        probe = self.probe if self.probe is not None and self.probe.wants_attention(i, prefill) else None
-        if s.attn_cap is None and probe is None:
-            if self.sight.square(i, store):
-                y = square(q, k, v, s.score_scale)
-            else:
-                y = fused(q, k, v, self.sight.mask(i, store), s.score_scale)
-        else:
-            columns = probe is not None and probe.needs.attention == "columns" and prefill
-            y = explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
-        if self.sight.band is not None:
-            y = y[..., : s.head_dim]
-        y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
-        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
+        probe, columns = self._asked(i)
+        if s.attn_cap is not None or probe is not None:
+            return explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
+        if self.sight.square(i, store):
+            return square(q, k, v, s.score_scale)
+        return fused(q, k, v, self.sight.mask(i, store), s.score_scale)

@@ -10,11 +10,23 @@ from torch import Tensor
 
 
 class Band(NamedTuple):
-    """Of the text before it a row sees the `first` positions and the `newest`, and itself. Where keys are rotated by their
-    place in the cache, that is the place in a cache which holds no more than these when the row comes."""
+    """Of the text before it a row sees the `first` positions and the `newest`, and itself. Places in the cache are then those
+    in a cache which holds no more than these when the row comes."""
 
     first: int
     newest: int
+
+
+class Sinks(NamedTuple):
+    """The first entries of a text, kept for good, which stand closer to a row than in the text once others have left.
+
+    first: how many. They lie in the first slots of their store: what leaves behind them does not move them
+    cap:   None: a place in the cache each, right before the oldest of the others. A number: each stands so far from any row
+           that is as far away or further, and of the others a row sees those that are closer than that
+    """
+
+    first: int
+    cap: int | None = None
 
 
 @dataclass
@@ -31,6 +43,7 @@ class Feed:
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
     slots:     the last rows that stand for no token
     band:      what a row sees of the text before it; None: all that is held
+    sinks:     the entries whose distance is not that of the text; None: all stand where they stood
     highest:   the largest of `positions`, known without asking the device; -1: look it up
     """
 
@@ -44,6 +57,7 @@ class Feed:
     states: Tensor | None = None
     slots: int = 0
     band: Band | None = None
+    sinks: Sinks | None = None
     highest: int = -1
 
     def __post_init__(self) -> None:

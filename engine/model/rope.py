@@ -40,23 +40,40 @@ def _pair(rope: Rope, turns: float, *, up: bool = False) -> float:
 
 class RopeTable:
     """cos and sin for positions 0, 1, ... in the model's type, grown on demand. The sign of the rotation is in the sine:
-    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves."""
+    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves.
 
-    def __init__(self, rope: Rope, positions: int, dtype: torch.dtype, device: torch.device | str):
-        self.rope, self.dtype, self.device = rope, dtype, torch.device(device)
+    Angles of the table are float32 (float64 if the model is), as models are trained with them: at position 100,000 they are
+    off by up to 0.004 rad. Positions from `most` on, the trained context, are in no table: their angles are float64, so that
+    distances between them are right to float32's rounding however far a text goes in which queries see only what is near.
+    """
+
+    def __init__(
+        self, rope: Rope, positions: int, dtype: torch.dtype, device: torch.device | str, most: int | None = None
+    ):
+        self.rope, self.dtype, self.device, self.most = rope, dtype, torch.device(device), most
+        self._frequencies = frequencies(rope)
+        self._here = self._frequencies.to(self.device)
         self._build(positions)
 
     def _build(self, positions: int) -> None:
-        angle = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies(self.rope)).float()  # [P, dim / 2]
-        cos, sin = angle.cos() * self.rope.amplitude, angle.sin() * self.rope.amplitude
-        table = torch.stack([torch.cat([cos, cos], 1), torch.cat([-sin, sin], 1)], 1)
+        angle = torch.outer(torch.arange(positions, dtype=torch.float64), self._frequencies)  # [P, dim / 2]
+        table = self._pairs(angle if self.dtype == torch.float64 else angle.float())
         self._table = table.to(self.device, self.dtype)  # [P, 2, dim]
+
+    def _pairs(self, angle: Tensor) -> Tensor:
+        """[..., 2, dim]: cosines and signed sines of angles [..., dim / 2]."""
+        cos, sin = angle.cos() * self.rope.amplitude, angle.sin() * self.rope.amplitude
+        return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], -2)
 
     def at(self, positions: Tensor, highest: int) -> tuple[Tensor, Tensor]:
         """cos, sin [..., 1, dim] for int64 positions [...], none of which exceeds `highest`."""
-        if highest >= len(self._table):
-            self._build(max(highest + 1, 2 * len(self._table)))
-        both = self._table[positions]  # [..., 2, dim]
+        most = highest + 1 if self.most is None else self.most
+        if len(self._table) <= highest < most:
+            self._build(min(most, max(highest + 1, 2 * len(self._table))))
+        if highest < len(self._table):
+            both = self._table[positions]  # [..., 2, dim]
+        else:
+            both = self._pairs(positions.double()[..., None] * self._here).to(self.dtype)
         return both[..., :1, :], both[..., 1:, :]
 
 
@@ -66,3 +83,11 @@ def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     part = x if dim == x.shape[-1] else x[..., :dim]
     swapped = part.roll(dim // 2, -1)
     part.mul_(cos).addcmul_(swapped, sin)
+
+
+def unrotated(x: Tensor, table: RopeTable, positions: Tensor, highest: int) -> Tensor:
+    """Keys x [..., S, D] that stand at `positions` (int64 [S], none above `highest`), copied and put at position 0."""
+    x = x.clone(memory_format=torch.contiguous_format)
+    cos, sin = table.at(positions, highest)
+    rotate_(x, cos.squeeze(-2) / table.rope.amplitude, -sin.squeeze(-2) / table.rope.amplitude)
+    return x

@@ -10,20 +10,24 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .cache import LayerStore
 from .feed import Feed
-from .rope import RopeTable, rotate_
+from .rope import RopeTable, unrotated
+from .segments import Dense, RopeMode, Segment
 
 
 class Sight:
-    """Masks and places of one pass over `feed`. Layers whose stores hold as many entries share a mask.
+    """Masks and distances of one pass over `feed`. Layers whose stores hold as many entries share a mask.
 
-    band: the feed's, None as long as it hides nothing
+    band: the feed's, None as long as it hides nothing;  rope: how the distance of sinks is counted
     """
 
     def __init__(self, spec: ModelSpec, feed: Feed):
-        self.spec, self.feed = spec, feed
+        self.spec, self.feed, self.sinks = spec, feed, feed.sinks
         self.masks: dict[tuple[int, int], Tensor | None] = {}
         band = feed.band
         self.band = None if band is None or feed.highest <= band.first + band.newest else band
+        self.rope: RopeMode = "original"
+        if feed.sinks is not None:
+            self.rope = "in_cache" if feed.sinks.cap is None else "capped"
 
     def square(self, i: int, store: LayerStore | None) -> bool:
         """Whether layer i sees a causal square of several rows: nothing before it, nothing hidden."""
@@ -31,7 +35,7 @@ class Sight:
             return False
         alone = store is None or (store.n == 0 and store.m == self.feed.length)
         window = self.spec.window(i)
-        whole = self.feed.visible is None and self.band is None
+        whole = self.feed.visible is None and self.band is None and not self._reaches(self.feed.length)
         return whole and alone and (window is None or window >= self.feed.length)
 
     def mask(self, i: int, store: LayerStore | None) -> Tensor | None:
@@ -39,13 +43,13 @@ class Sight:
         T, window = self.feed.length, self.spec.window(i)
         n, m = (0, T) if store is None else (store.n, store.m)
         alive = None if store is None else store.alive
-        if window is not None and n + m <= window and (store is None or store.in_order or store.raw_keys):
+        if window is not None and n + m <= window and (store is None or store.in_order or self.rope == "in_cache"):
             window = None  # nothing is out of reach yet
         key = (n, m)
         if key not in self.masks:
             self.masks[key] = self._visible(n, m)
-        base = self.masks[key]
-        if alive is None and window is None and self.band is None:
+        base, reaches = self.masks[key], self._reaches(n + m)
+        if alive is None and window is None and self.band is None and not reaches:
             return base
         mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
         if alive is not None:
@@ -53,6 +57,9 @@ class Sight:
         if self.band is not None:
             keys = self.positions(store)[:, :, None]
             mask = mask & ((keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest))
+        if reaches:
+            assert self.sinks is not None and self.sinks.cap is not None
+            mask = mask & ((self.positions(store)[:, :, None] < self.sinks.first) | (self._behind(store) < self.sinks.cap))
         if window is not None:
             mask = mask & (self._distances(store) < window)
         return mask
@@ -65,51 +72,64 @@ class Sight:
         assert pending is not None
         return torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
 
-    def places(self, store: LayerStore) -> Tensor:
-        """int64 [B, H_kv or 1, S]: the place in the cache of each entry; pending ones stand behind the committed."""
-        pending, n = store.pending_positions(), store.n
+    def parted(self, store: LayerStore | None) -> bool:
+        """Whether sinks stand elsewhere than in the text for some row: queries then need a rotation of their own for them."""
+        if self.sinks is None or store is None:
+            return False
+        if self.sinks.cap is not None:
+            return self.feed.highest >= self.sinks.cap
+        return self.band is not None or not store.in_order
+
+    def far(self, store: LayerStore) -> tuple[Tensor, int]:
+        """Where each fed row stands for the sinks, int64 [B, T], and a place that none exceeds. The sinks stand where they do
+        in the text; with a cap they stand at 0, each row at the cap. In a band they come closer from row to row."""
+        assert self.sinks is not None
+        if self.sinks.cap is not None:
+            return torch.full_like(self.feed.positions, self.sinks.cap), self.sinks.cap
+        highest = store.n + store.m  # a chain is the deepest tree
+        if self.band is not None:
+            return self.feed.positions.clamp(max=self.band.first + self.band.newest), highest
+        pending = store.pending_positions()
         assert pending is not None
-        place = pending - pending[:, :1] + n  # [B, m]
-        if store.in_order:
-            ranks = torch.arange(n, device=place.device).expand(len(place), 1, n)
-        else:
-            ranks = store.positions().argsort(dim=2).argsort(dim=2)
-        return torch.cat([ranks, place[:, None].expand(-1, ranks.shape[1], -1)], 2)
+        return self.feed.positions - pending[:, :1] + store.n, highest  # pending rows stand right behind what is held
 
-    def rotated_in_cache(self, rope: RopeTable, q: Tensor, k: Tensor, v: Tensor, store: LayerStore) -> tuple[Tensor, ...]:
-        """Queries, keys and values, the queries and stored raw keys rotated by their place in the cache instead of their place
-        in the text.
+    def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:
+        """The entries of a store that is `parted`: sinks, for queries rotated to `far`, and the others, for the text's."""
+        assert self.sinks is not None
+        mask, count, cap = self.mask(i, store), min(self.sinks.first, store.n + store.m), self.sinks.cap
+        seen, rest = (None, None) if mask is None else (mask[..., :count], mask[..., count:])
+        k, v = store.k[:, :, :count], store.v[:, :, :count]
+        others = Dense(store.k[:, :, count:], store.v[:, :, count:], mask=rest, first=count)
+        if cap is None:
+            return [Dense(k, v, mask=seen, rope=self.rope), others]
+        home = unrotated(k, rope, torch.arange(count, device=k.device), count)
+        if self.feed.highest - self.feed.length + 1 >= cap + count - 1:  # no row is nearer than the cap to any of them
+            return [Dense(home, v, mask=seen, rope=self.rope), others]
+        away = self._behind(store)[..., :count] >= cap
+        near, away = (~away, away) if seen is None else (seen & ~away, seen & away)
+        return [Dense(home, v, mask=away, rope=self.rope), Dense(k, v, mask=near), others]
 
-        In a band the first entries come closer from row to row, as others leave between them and the row, and the newest stay
-        where they are. One rotation of a query cannot do both: so it has two, side by side, of which each key meets one.
-        """
-        highest, T = store.n + store.m, self.feed.length  # a chain is the deepest tree
-        places = self.places(store)
-        k = _turned(k, rope, places, highest)
-        near = _turned(q, rope, places[:, :1, None, -T:], highest)
-        if self.band is None:
-            return near, k, v
-        far = _turned(q, rope, self._nearest()[:, None, None], highest)
-        first = (self.positions(store) < self.band.first)[..., None]  # [B, H_kv or 1, S, 1]
-        k = torch.cat([k.masked_fill(first, 0), k.masked_fill(~first, 0)], -1)
-        return torch.cat([near, far], -1), k, F.pad(v, (0, v.shape[-1]))  # the kernel wants values as wide as keys
+    def _reaches(self, entries: int) -> bool:
+        """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
+        sinks = self.sinks
+        return sinks is not None and sinks.cap is not None and self.band is None and entries > sinks.first + sinks.cap
+
+    def _behind(self, store: LayerStore | None) -> Tensor:
+        """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands in the text."""
+        return self.feed.positions[:, None, :, None] - self.positions(store)[:, :, None]
 
     def _distances(self, store: LayerStore | None) -> Tensor:
-        """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands, in the text, or in the cache where places
-        are counted there."""
-        if store is None or not store.raw_keys:
-            return self.feed.positions[:, None, :, None] - self.positions(store)[:, :, None]
-        places = self.places(store)
-        distances = places[:, :1, -self.feed.length :, None] - places[:, :, None]
-        if self.band is None:
-            return distances
-        first = self.positions(store)[:, :, None] < self.band.first
-        return torch.where(first, self._nearest()[:, None, :, None] - places[:, :, None], distances)
-
-    def _nearest(self) -> Tensor:
-        """int64 [B, T]: the place of each fed row in a cache that holds no more than the band when the row comes."""
-        assert self.band is not None
-        return self.feed.positions.clamp(max=self.band.first + self.band.newest)
+        """`_behind`, but for sinks that stand elsewhere."""
+        behind = self._behind(store)
+        if store is None or self.sinks is None or not self.parted(store):
+            return behind
+        sinks = behind[..., : self.sinks.first]
+        if self.sinks.cap is not None:
+            closer = sinks.clamp(max=self.sinks.cap)
+        else:
+            places = self.far(store)[0][:, None, :, None]
+            closer = (places - torch.arange(sinks.shape[3], device=sinks.device)).expand_as(sinks)
+        return torch.cat([closer, behind[..., self.sinks.first :]], 3)
 
     def _visible(self, n: int, m: int) -> Tensor | None:
         """bool [B or 1, 1, T, n + m] from the feed: committed entries, then pending ones."""
@@ -121,11 +141,3 @@ class Sight:
         if n == 0:
             return given[:, None]
         return F.pad(given, (n, 0), value=True)[:, None]
-
-
-def _turned(x: Tensor, rope: RopeTable, places: Tensor, highest: int) -> Tensor:
-    """x [..., S, D], copied and rotated to `places` (int64 [..., S])."""
-    x = x.clone(memory_format=torch.contiguous_format)
-    cos, sin = rope.at(places, highest)
-    rotate_(x, cos.squeeze(-2), sin.squeeze(-2))
-    return x

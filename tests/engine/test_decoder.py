@@ -18,7 +18,7 @@ from decodescope.engine.model import attention
 from decodescope.engine.model import decoder as decoding
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder, Skip
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.feed import Feed, Sinks
 from decodescope.engine.model.rope import RopeTable, rotate_
 from tests import toys
 
@@ -28,9 +28,9 @@ WINDOWED = replace(toys.SPEC, windows=(6, None, 4))
 SPECS = {"full": toys.SPEC, "windowed": WINDOWED}
 
 
-def cache_of(decoder: Decoder, tokens: list[int], **more: bool) -> KVCache:
+def cache_of(decoder: Decoder, tokens: list[int]) -> KVCache:
     """A cache that has read `tokens`."""
-    cache = KVCache(decoder.spec, dtype=decoder.dtype, **more)
+    cache = KVCache(decoder.spec, dtype=decoder.dtype)
     decoder.forward(Feed.causal(tokens, 0), cache)
     cache.commit(range(len(tokens)))
     return cache
@@ -149,45 +149,53 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
     assert (got - decoder.forward(Feed.causal([8, 3], n), cache_of(decoder, TEXT))[0]).abs().max() > 1e-2
 
 
+@pytest.mark.parametrize("attention", ["none", "rows"])
+@pytest.mark.parametrize("cap", [None, 9])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_raw_keys_are_rotated_by_their_place_in_the_cache(spec: ModelSpec) -> None:
-    """Sinks and a window: the kept keys close ranks, the window of a layer still counts positions of the text."""
+def test_sinks_stand_closer_than_in_the_text(spec: ModelSpec, cap: int | None, attention: Literal["none", "rows"]) -> None:
+    """Right before the others that are kept, or at a cap; the window of a layer counts as rotations do."""
     decoder, n = toys.decoder(spec), len(TEXT)
-    cache = cache_of(decoder, TEXT, raw_keys=True)
-    gone = [3, 4, 5, 9, 12]
+    cache = cache_of(decoder, TEXT)
+    gone = range(3, n - 10)
     for store in cache.layers:
         store.evict(torch.tensor(gone).expand(1, spec.n_kv_heads, -1))
     feed = TREE.feed(8, n)
+    feed.sinks = Sinks(3, cap)
     positions = [*range(n), *feed.positions[0].tolist()]
-    ranks = {p: i for i, p in enumerate(x for x in range(n) if x not in gone)}
     seen = torch.ones(n + 7, n + 7, dtype=torch.bool).tril()
     seen[n:, n:] = TREE.ancestry()
 
-    def place(t: int, s: int) -> int:
-        return positions[s] if t < n else ranks[s] if s < n else positions[s] - len(gone)
+    def away(t: int, s: int) -> int:
+        """How far behind row t entry s stands."""
+        far = positions[t] - positions[s]
+        if t < n or positions[s] >= 3:
+            return far
+        return far - len(gone) if cap is None else min(far, cap)
 
     def sees(layer: int, head: int, t: int, s: int) -> bool:
-        inside = positions[t] - positions[s] < (spec.window(layer) or 10**9)
-        return bool(seen[t, s]) and inside and (t < n or s not in gone)
+        inside = away(t, s) < (spec.window(layer) or 10**9)
+        reached = cap is None or t < n or s < 3 or positions[t] - positions[s] < cap
+        return bool(seen[t, s]) and inside and reached and (t < n or s not in gone)
 
-    wanted = brute(decoder, [*TEXT, 8, *TREE.tokens], positions, sees, place)[n:]
-    close(decoder.forward(feed, cache)[0], wanted)
+    wanted = brute(decoder, [*TEXT, 8, *TREE.tokens], positions, sees, lambda t, s: 100 - away(t, s))[n:]
+    close(rows_of(decoder, feed, cache, attention=attention)[0][0], wanted)
 
 
-def test_raw_keys_change_nothing_while_nothing_is_evicted() -> None:
+def test_sinks_change_nothing_while_nothing_has_left() -> None:
     decoder = toys.decoder()
-    raw, turned = cache_of(decoder, TEXT, raw_keys=True), cache_of(decoder, TEXT)
-    assert not torch.equal(raw.layers[0].k, turned.layers[0].k)
+    one, other = cache_of(decoder, TEXT), cache_of(decoder, TEXT)
     feed = TREE.feed(8, len(TEXT))
-    close(decoder.forward(feed, raw), decoder.forward(feed, turned))
+    wanted = decoder.forward(feed, one)
+    for sinks in (Sinks(3), Sinks(3, 100)):
+        assert torch.equal(decoder.forward(replace(feed, sinks=sinks), other), wanted)
+        other.rollback()
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-@pytest.mark.parametrize("raw", [False, True], ids=["rotated", "raw"])
-def test_rows_see_those_that_are_still_pending(spec: ModelSpec, raw: bool) -> None:
+def test_rows_see_those_that_are_still_pending(spec: ModelSpec) -> None:
     """A draft model's way: pass upon pass over rows without a verdict."""
     decoder, n = toys.decoder(spec), len(TEXT)
-    cache, parts = cache_of(decoder, TEXT, raw_keys=raw), []
+    cache, parts = cache_of(decoder, TEXT), []
     for at, tokens in ((0, [8]), (1, [3, 6, 1]), (4, [5]), (5, [0, 2])):
         parts.append(decoder.forward(Feed.causal(tokens, n + at), cache))
     assert [store.m for store in cache.layers] == [7] * 3

@@ -12,11 +12,13 @@ from decodescope.engine.trace.parts import Zone
 class StreamingLLM(CachePolicy):
     """Keep the first `sinks` and the last `recent` entries, all layers and heads alike.
 
-    Keys are stored before rotation; at every pass they are rotated by their place in the cache (0, 1, ...), and the query
-    by the place after them. So positions never exceed sinks + recent + what is pending, and the text may grow beyond the
-    trained context. What left the middle is gone: the memory is not longer, only the reading does not break. A prompt is read
-    so too, as if token by token: each sees the sinks, the `recent` entries before it and itself, and memory is that of the
-    budget and a chunk. The authors' demo reads a prompt densely and trims around it.
+    Places are counted in the cache (0, 1, ...), the query's behind the last; so no distance exceeds sinks + recent + what is
+    pending, and the text may grow beyond the trained context. The authors keep unrotated keys and rotate all of them at every
+    step. Here a key is rotated once, to its place in the text, and the query twice: to its own for the window, where only
+    the distance counts, which is the same in text and cache, and to its place in the cache for the sinks. What left the
+    middle is gone: the memory is not longer, only the reading does not break. A prompt is read so too, as if token by token:
+    each sees the sinks, the `recent` entries before it and itself, and memory is that of the budget and a chunk. The authors'
+    demo reads a prompt densely and trims around it.
 
     With a `share` sinks and recent entries together are that share of the prompt's length; there are as many sinks as before.
     """
@@ -24,7 +26,7 @@ class StreamingLLM(CachePolicy):
     title = "StreamingLLM"
     source = "Xiao et al. 2024, arXiv:2309.17453, section 3.2"
     goes = "Once more than sinks and window are held the oldest behind the sinks leave, in all layers and KV heads alike."
-    raw_keys = True
+    rope = "in_cache"
     bounded = True
     banded = True
 
