@@ -73,7 +73,7 @@ class Probe:
              layer's store, committed and pending; not reduced over the group
     columns: layer -> float32 [B, H_kv, S]; prefill only: the rows summed over queries and over the group
     hidden:  layer or "final" -> float [B, T, d_model]
-    queries: layer -> float [B, H_kv, g, t, D]; the last t fed queries, as many as are asked for, rotated
+    queries: layer -> float [B, H_kv, g, t, D]; the last t fed queries, as many as are asked for (all behind the prefill)
     moments: layer -> Moments of the fed queries before rotation
     """
 

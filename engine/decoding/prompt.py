@@ -38,7 +38,7 @@ class Prompt:
         for i, queries in probe.queries.items():
             first = fed - queries.shape[3]  # row of the first that was kept
             kept = [(before + k, row - first) for k, row in enumerate(rows) if row >= first]
-            new = queries.index_select(3, torch.tensor([row for _, row in kept], dtype=torch.long, device=queries.device))
+            new = queries[:, :, :, [row for _, row in kept]]
             both = torch.cat([self._queries[i], new], 3) if i in self._queries else new
             self._queries[i] = both[:, :, :, -most:]
             self._at[i] = [*self._at.get(i, []), *(at for at, _ in kept)][-most:]

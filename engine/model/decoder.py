@@ -314,7 +314,8 @@ class _Pass:
         store = self.store_kv(i, qkv)
         q = self._grouped(qkv)
         if self.probe is not None and self.probe.needs.queries:
-            self.probe.queries[i] = q[:, :, :, -self.probe.needs.queries :].clone()
+            last = self.probe.needs.queries if self.feed.logits == "last" else T  # which rows of a draft stay is not known yet
+            self.probe.queries[i] = q[:, :, :, -last:].clone()
         if store is not None and far is not None:
             self._rotate_far(i, far, store)
             segments = self.sight.segments(i, store, self.decoder.rope_of(i))

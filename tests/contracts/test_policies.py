@@ -27,6 +27,7 @@ ROOMY: dict[str, dict[str, Any]] = {
     "scissorhands": dict(pivotal=80, recent=20, window=16),
     "snapkv": dict(chosen=50, window=16),
     "streaming_llm": dict(sinks=4, recent=100),
+    "tova": dict(size=100),
     "window": dict(size=100),
 }
 # the knobs whose sum no layer and head ever exceeds, or of one that cuts once, no layer and head behind the prompt; None:
@@ -38,6 +39,7 @@ BOUND = {
     "scissorhands": ("pivotal", "recent"),
     "snapkv": ("chosen", "window"),
     "streaming_llm": ("sinks", "recent"),
+    "tova": ("size",),
     "window": ("size",),
 }
 READ = toys.PROMPT * 3

@@ -14,6 +14,8 @@ from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.replay.fork import Fork
+from decodescope.engine.trace import Trace, check
 
 KNOBS = dict(chosen=6, window=5)
 
@@ -82,3 +84,23 @@ def test_a_share_is_divided_and_the_window_takes_half_at_most() -> None:
         policy = build("policy", "snapkv", dict(window=window, share=0.25))
         policy.begin(toys.SPEC, 200)
         assert (policy.chosen, policy.window) == due and policy.most(200, 30) == 200 and policy.most(200, 300) == 350
+
+
+def test_a_fork_cuts_where_the_prompt_ended() -> None:
+    """Whatever the run's first commit held: the entries are those of a run under the policy from its first step on."""
+    draft = dict(drafter=("draft_model", dict(length=4)))
+    run = toys.decode(toys.method(**draft), toys.PROMPT * 3, count=30)
+    assert len(run.sink.steps[0].emitted) > 1, "the test needs a first commit of several"
+    big, small = toys.pair()
+    method = toys.method(policy=("snapkv", KNOBS), **draft)
+    fork = Fork(big, run.header, list(run.sink.steps), 4, models={**toys.helpers(), "draft": small}, method=method)
+    fork.sink = Trace()
+    while fork.steps < 6:
+        fork.step()
+    lane = snapkv(big.decoder)
+    with torch.inference_mode():
+        lane.read(toys.PROMPT * 3)
+    for i, (heads, prompt) in enumerate(zip(held(fork.target), held(lane), strict=True)):
+        assert [[p for p in row if p < 45] for row in heads] == prompt, i
+        assert all(row[-1] == len(fork.target.tokens) - 1 and len(row) == 11 + row[-1] - 44 for row in heads)
+    assert not fork.target.needs and check(fork.sink).ok

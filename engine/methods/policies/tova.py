@@ -1,0 +1,54 @@
+"""TOVA: drop what the newest token looks at least."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.policy import MOST, Scored, share
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import Column
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class TOVA(Scored):
+    """Once a layer holds more than `size` entries, those leave to which the newest token gives least, in the mean of all its
+    query heads: one set for the layer, whatever a single head would like to keep.
+
+    Nothing is remembered from token to token and nothing is protected: the newest entry goes too, if its own token looks
+    elsewhere. Of equal ones the lower position stays. Of a prompt only the last token's row counts, so the prompt is read by
+    fused passes. A verified draft counts by the row of its last accepted token. Positions are those of the text.
+
+    The row is kept as a column, so that views show it; it costs 4 bytes an entry, which the authors' code does without.
+    """
+
+    title = "TOVA (token omission via attention)"
+    source = "Oren et al. 2024, arXiv:2401.06104, section 4; schwartz-lab-NLP/TOVA, src/tova_cache.py"
+    needs = Needs(attention="decode", queries=1)
+    columns = {"given": Column()}  # noqa: RUF012 # a constant of the class
+    column, weighs = "given", "attention of the newest token"
+    goes = "Over its budget each layer gives up, in all KV heads alike, the entries to which the newest token gives least."
+
+    size: int = param(128, low=1, high=MOST, unit="entries", help="entries kept in each layer")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return (Zone("looked at", "chosen", self.size),)
+
+    def divide(self, budget: int) -> None:
+        self.size = budget
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        given = rows[:, :, :, -1].mean((1, 2))  # [B, n]: what the newest token gives, in the mean of all heads
+        store.column("given").copy_(given[:, None])
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        for layer, store in enumerate(cache.layers):
+            self.observe(layer, store, prompt.rows(layer, store, 1))
+
+    def score(self, store: LayerStore) -> Tensor:
+        return store.column("given")
