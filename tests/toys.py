@@ -192,6 +192,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "tova": [dict(size=6)],
     "window": [dict(size=6)],
     "gemfilter": [dict(keep=6, kernel=3), dict(keep=10, layer=2)],
+    "kivi": [dict(group=4, residual=4), dict(bits="4", group=4, residual=8)],
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],
     "beam": [dict(width=3)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],

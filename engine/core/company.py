@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Guesses(Protocol):
@@ -31,6 +31,18 @@ class Guesses(Protocol):
     @property
     def branches(self) -> bool:
         """Whether its drafts may be trees."""
+
+
+class Keeps(Protocol):
+    """A cache policy, as its neighbours see it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def does(self) -> frozenset[Any]:
+        """What becomes of entries; nothing: all stay as they are."""
 
 
 class Leaves(Protocol):
@@ -63,6 +75,10 @@ class Company(Protocol):
     @property
     def drafter(self) -> Guesses:
         """What guesses."""
+
+    @property
+    def policy(self) -> Keeps:
+        """Which entries stay."""
 
     @property
     def depth(self) -> Leaves:

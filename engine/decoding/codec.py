@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import Component
-from decodescope.engine.model.cache import KVCache
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.packed import PackedStore, Parts, Side
+from decodescope.engine.trace.events import Packed
 
 
 class Codec(Component):
@@ -27,5 +33,68 @@ class Codec(Component):
     def says(self) -> dict[str, Any]:
         return {"does": sorted(self.does)}
 
+    def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
+        """What holds the entries of a layer; options: as of LayerStore."""
+        return LayerStore(spec, layer, **options)
+
     def pack(self, cache: KVCache) -> None:
         """Called after each commit behind the prompt, when the policy has acted: may store committed entries otherwise."""
+
+    def took(self, cache: KVCache) -> Packed | None:
+        """What was packed since the last call, for the trace; None: nothing."""
+        return None
+
+
+class Packing(Codec):
+    """Base of codecs that store older entries in fewer bits: `due` says when, `encode` and `decode` how (engine/model/packed.py
+    says what they are given). Entries that are packed stay so; the newest stand in full precision.
+
+    A policy that evicts is refused: what leaves would have to be unpacked first, as groups of entries share their scales.
+    """
+
+    does = frozenset({"pack"})
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.policy.does:
+            return None
+        return (
+            f"{self.name} packs entries together, and {method.policy.name} would take single ones out: choose the policy "
+            "keep_all, or the codec unpacked."
+        )
+
+    def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
+        return PackedStore(self, spec, layer, **options)
+
+    def pack(self, cache: KVCache) -> None:
+        for store in _stores(cache):
+            store.pack()
+
+    def took(self, cache: KVCache) -> Packed | None:
+        packings = [x for store in _stores(cache) for x in store.packings]
+        if not packings:
+            return None
+        for store in _stores(cache):
+            store.packings = []
+        first, stop = min(x.first for x in packings), max(x.stop for x in packings)
+        keys, values = (max(x.errors[side] for x in packings) for side in (0, 1))
+        return Packed(first, stop, sum(x.nbytes for x in packings), keys, values)
+
+    def due(self, dense: int, packed: int) -> int:
+        """How many of the `dense` entries in full precision, the oldest, are to be packed now; `packed` are already."""
+        raise NotImplementedError
+
+    def encode(self, x: Tensor, side: Side, first: int) -> Parts:
+        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other, from position `first` on."""
+        raise NotImplementedError
+
+    def decode(self, parts: Parts, side: Side) -> Tensor:
+        """float [B, H_kv, T, D]: about what was encoded."""
+        raise NotImplementedError
+
+    def joined(self, a: Parts, b: Parts, side: Side) -> Parts | None:
+        """Entries packed one after the other as if packed at once; None where that is not possible."""
+        return None
+
+
+def _stores(cache: KVCache) -> list[PackedStore]:
+    return [cast(PackedStore, store) for store in cache.layers]

@@ -54,6 +54,7 @@ class Lane:
             columns=policy.columns,
             dtype=decoder.dtype,
             device=decoder.device,
+            store=self.codec.store,
         )
         self.tokens: list[int] = []
         self.probe: Probe | None = None

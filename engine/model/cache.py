@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from .column import Column, beside
+from .segments import Dense, Segment
 
 PAGE = 64  # entries; capacities are multiples of it
 
@@ -66,6 +67,15 @@ class LayerStore:
     def v(self) -> Tensor:
         """float [B, H_kv, n + m, D]: a view of the values, committed and pending."""
         return self.kv[1, :, :, : self.n + self.m]
+
+    @property
+    def segmented(self) -> bool:
+        """Whether its entries are attended to in several segments rather than as `k` and `v`."""
+        return False
+
+    def segments(self, mask: Tensor | None) -> list[Segment]:
+        """The segments, committed and pending entries; mask: bool [B or 1, H_kv or 1, T, n + m], as one of a Segment."""
+        return [Dense(k=self.k, v=self.v, mask=mask)]
 
     @property
     def in_order(self) -> bool:
@@ -323,11 +333,12 @@ class KVCache:
         columns: Mapping[str, Column] | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        store: Callable[..., LayerStore] = LayerStore,
     ):
         self.spec = spec
         self.length = 0
         self.layers = [
-            LayerStore(spec, i, batch=batch, columns=columns, dtype=dtype, device=device)
+            store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device)
             for i in range(spec.n_layers)
         ]
 

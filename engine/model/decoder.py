@@ -320,6 +320,8 @@ class _Pass:
             self._rotate_far(i, far, store)
             segments = self.sight.segments(i, store, self.decoder.rope_of(i))
             y = self._in_segments(i, segments, {"original": q, self.sight.rope: self._grouped(far)}, store)
+        elif store is not None and store.segmented:
+            y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store)
         else:
             y = self._at_once(i, q, qkv, store)
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]

@@ -94,9 +94,10 @@ class Dense(Segment):
 
 
 def fusible(q: Tensor, k: Tensor) -> bool:
-    """Whether one kernel can do it: on a CPU, with entries to read, and nobody wants a gradient, of which it has only half."""
+    """Whether one kernel can do it: on a CPU, with entries to read, as rows, and nobody wants a gradient: it has only half."""
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and not grad
+    rows = k.stride(3) == 1  # for others the kernel gives nonsense
+    return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and rows and not grad
 
 
 def plain(

@@ -208,6 +208,21 @@ class Tops:
 
 
 @dataclass
+class Packed:
+    """Entries that a codec packed: those at positions first to stop - 1, in every layer and KV head.
+
+    bytes: that they take in all layers, scales and whatever else included
+    key_error, value_error: the largest absolute difference between a number of a key, or value, and what it is unpacked to
+    """
+
+    first: int
+    stop: int
+    bytes: int
+    key_error: float
+    value_error: float
+
+
+@dataclass
 class CacheChange:
     """What happened to one lane's KV cache in a step.
 
@@ -223,6 +238,7 @@ class CacheChange:
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
                  1 + 254 * sqrt(mass / largest of the layer)
+    packed:      what a codec packed
     """
 
     lane: str
@@ -234,6 +250,7 @@ class CacheChange:
     evicted_all: np.ndarray | None = None
     evicted: np.ndarray | None = None
     mass: np.ndarray | None = None
+    packed: Packed | None = None
     by_head: np.ndarray | None = None
     merged: np.ndarray | None = None
     merged_by: np.ndarray | None = None

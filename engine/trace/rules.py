@@ -7,7 +7,22 @@ from dataclasses import fields
 
 import numpy as np
 
-from .events import SCHEMA, CacheChange, Cut, DraftTree, End, Fields, Header, Pass, Piece, Prefill, Step, Tops, Trials
+from .events import (
+    SCHEMA,
+    CacheChange,
+    Cut,
+    DraftTree,
+    End,
+    Fields,
+    Header,
+    Packed,
+    Pass,
+    Piece,
+    Prefill,
+    Step,
+    Tops,
+    Trials,
+)
 from .formula import FormulaError, formula, relation, sentence
 from .limits import TraceError
 from .telling import Telling
@@ -216,6 +231,8 @@ def _change(change: CacheChange, where: str) -> None:
         _shape(change.mass, f"{where}.mass", 3, "u")
     if change.merged is not None or change.merged_by is not None:
         _merged(change, where)
+    if change.packed is not None:
+        _packed(change.packed, change.held, f"{where}.packed")
 
 
 def _merged(change: CacheChange, where: str) -> None:
@@ -227,6 +244,12 @@ def _merged(change: CacheChange, where: str) -> None:
             raise TraceError(f"{where}.{name} has the shape {list(array.shape)}, not {[len(change.merged), columns]}")
     if not np.isfinite(change.merged_by).all():
         raise TraceError(f"{where}.merged_by has a number that is not finite")
+
+
+def _packed(packed: Packed, held: int, where: str) -> None:
+    _counts([packed.first, packed.stop - packed.first, packed.bytes], where)
+    if not (packed.stop <= held and packed.key_error >= 0 and packed.value_error >= 0):
+        raise TraceError(f"{where} has entries that are not held, or an error below 0")
 
 
 def _shape(array: np.ndarray, where: str, axes: int, kinds: str) -> None:

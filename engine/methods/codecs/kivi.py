@@ -1,0 +1,76 @@
+"""KIVI: keys by channel and values by token in integers of a few bits, the newest entries in full precision."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.codec import Packing
+from decodescope.engine.model.packed import Parts, Side
+
+from .shared.groups import dequantise, quantise
+
+
+@component
+class Kivi(Packing):
+    """Quantise keys per channel, `group` tokens of one channel together, since some channels are large for all tokens, and
+    values per token, `group` channels together. A group runs from its minimum to its maximum in 2^bits - 1 steps, so an
+    entry is at most half a step off. Keys are packed after their rotation.
+
+    Whenever `residual` entries stand in full precision they are packed at once, so n mod `residual` are left; the prompt is
+    read exactly, and packed when its last token is committed. Packed: bits / 8 bytes a number, and per group a scale and a
+    minimum in the model's type.
+
+    The authors' code (jy-yuan/KIVI, models/llama_kivi.py) packs its keys so, and its values one by one, of which it keeps
+    the newest `residual` whole; here values are packed with their keys, so that about half as many are whole. It packs into
+    words of 32 bits, we into bytes; and it multiplies with packed integers in kernels of its own, where we unpack at most
+    512 entries of a layer at a time and forget them again.
+    """
+
+    title = "KIVI"
+    source = "Liu et al. 2024, arXiv:2402.02750, section 3 and algorithm 1; jy-yuan/KIVI"
+
+    bits: str = param("2", choices=("2", "4"), unit="bits", help="of a number, scales not counted")
+    group: int = param(
+        32, low=4, high=128, step=4, unit="numbers", help="that share a scale: tokens in a key's channel, channels of a value"
+    )
+    residual: int = param(
+        32, low=4, high=1024, step=4, unit="entries", help="that are packed at a time; until then they stay whole"
+    )
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.residual % self.group:
+            fits = self.group * max(1, self.residual // self.group)
+            return (
+                f"kivi packs whole groups of keys: residual = {self.residual} is no multiple of group = {self.group}; "
+                f"set it to {fits}."
+            )
+        if spec.head_dim % self._channels(spec.head_dim):
+            return (
+                f"kivi.group = {self.group} does not divide the {spec.head_dim} channels of {spec.name}'s heads: choose a "
+                "group that does, such as 16."
+            )
+        return super().refuse(method, spec)
+
+    def _channels(self, width: int) -> int:
+        """Channels of a value that share a scale: a narrow head is one group."""
+        return min(self.group, width)
+
+    def due(self, dense: int, packed: int) -> int:
+        return dense - dense % self.residual
+
+    def encode(self, x: Tensor, side: Side, first: int) -> Parts:
+        if side == "keys":
+            return quantise(x.mT, self.group, int(self.bits))
+        return quantise(x, self._channels(x.shape[3]), int(self.bits))
+
+    def decode(self, parts: Parts, side: Side) -> Tensor:
+        x = dequantise(parts, int(self.bits))
+        return x.mT if side == "keys" else x
+
+    def joined(self, a: Parts, b: Parts, side: Side) -> Parts | None:
+        axis = 3 if side == "keys" else 2  # that of the tokens
+        return {name: torch.cat([x, b[name]], axis) for name, x in a.items()}

@@ -1,0 +1,43 @@
+"""Groups of numbers as integers of few bits with a scale and a zero, several of them in one byte."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.model.attention import widened
+from decodescope.engine.model.packed import Parts
+
+
+def pack_bits(codes: Tensor, bits: int) -> Tensor:
+    """uint8 [..., N * bits / 8] of codes (uint8 [..., N] below 2^bits); bits divides 8, and N is a multiple of 8 / bits."""
+    each = codes.unflatten(-1, (-1, 8 // bits))
+    words = each[..., 0].clone()
+    for i in range(1, 8 // bits):
+        words |= each[..., i] << (i * bits)
+    return words
+
+
+def unpack_bits(words: Tensor, bits: int) -> Tensor:
+    """uint8 [..., N]: the codes in words (uint8 [..., N * bits / 8])."""
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=words.device)
+    return ((words[..., None] >> shifts) & ((1 << bits) - 1)).flatten(-2)
+
+
+def quantise(x: Tensor, group: int, bits: int) -> Parts:
+    """x (float [..., N]) in groups of `group` along the last axis: words uint8 [..., N * bits / 8], and scale and zero in the
+    type of x, [..., N / group]. A group runs from its smallest number, the zero, to its largest in 2^bits - 1 equal steps: no
+    number is further off than half a step; where all are equal the scale is 0 and they come back as they were."""
+    each = widened(x).unflatten(-1, (-1, group))
+    low, high = each.aminmax(dim=-1)
+    scale = ((high - low) / ((1 << bits) - 1)).to(x.dtype)
+    step = widened(scale)[..., None]
+    codes = ((each - low[..., None]) / step.where(step > 0, torch.ones_like(step))).round_().clamp_(0, (1 << bits) - 1)
+    return {"words": pack_bits(codes.to(torch.uint8).flatten(-2), bits), "scale": scale, "zero": low.to(x.dtype)}
+
+
+def dequantise(parts: Parts, bits: int) -> Tensor:
+    """float [..., N], in the type of the scales: what `quantise` packed."""
+    scale, zero = parts["scale"], parts["zero"]
+    codes = unpack_bits(parts["words"], bits).unflatten(-1, (scale.shape[-1], -1))
+    return (codes * widened(scale)[..., None] + widened(zero)[..., None]).flatten(-2).to(scale.dtype)

@@ -1,0 +1,229 @@
+"""PackedStore: a layer's cache whose older entries are stored in fewer bits, and the newest in full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec
+
+from .cache import LayerStore
+from .segments import Dense, Part, Segment
+
+BLOCK = 512  # entries that a block grows to: so many are unpacked at a time
+
+Parts = dict[str, Tensor]  # what a coder makes of keys or values; axis 0 of each is the batch
+Side = Literal["keys", "values"]
+SIDES: tuple[Side, Side] = ("keys", "values")  # in the order in which a store holds them
+
+
+class Coder(Protocol):
+    """What packs entries, and unpacks them."""
+
+    def due(self, dense: int, packed: int) -> int:
+        """How many of the `dense` entries in full precision, the oldest, are to be packed now; `packed` are already."""
+
+    def encode(self, x: Tensor, side: Side, first: int) -> Parts:
+        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other, from position `first` on."""
+
+    def decode(self, parts: Parts, side: Side) -> Tensor:
+        """float [B, H_kv, T, D]: about what was encoded."""
+
+    def joined(self, a: Parts, b: Parts, side: Side) -> Parts | None:
+        """Entries packed one after the other as if packed at once; None where that is not possible."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The entries at positions first to stop - 1 as a coder packed them."""
+
+    first: int
+    stop: int
+    parts: dict[Side, Parts]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its storages."""
+        return sum(x.untyped_storage().nbytes() for parts in self.parts.values() for x in parts.values())
+
+    def rows(self, order: Tensor) -> Block:
+        """The same of the sequences `order` (int64 [B'])."""
+        chosen = {side: {name: x.index_select(0, order) for name, x in parts.items()} for side, parts in self.parts.items()}
+        return Block(self.first, self.stop, chosen)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Positions first to stop - 1 were packed into `nbytes` bytes; errors: the largest of a key, and of a value."""
+
+    first: int
+    stop: int
+    nbytes: int
+    errors: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed(Segment):
+    """A segment whose keys and values are unpacked when they are attended to, and then forgotten."""
+
+    block: Block
+    coder: Coder
+
+    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+        """As of keys and values that stand as they are, once they are unpacked."""
+        k, v = (self.coder.decode(self.block.parts[side], side).contiguous() for side in SIDES)
+        return Dense(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
+
+
+class PackedStore(LayerStore):
+    """A LayerStore whose first `packed` entries lie in `blocks`, in the order of the text, and those behind them in `kv`.
+
+    Nothing may be evicted, and no policy has columns. What is pending stands in `kv`: a draft of any depth is dropped as
+    ever. Blocks are unpacked one by one when they are read, and what was unpacked is not kept.
+
+    packings: what was packed, where evictions are logged too (`evicted`), until it is taken
+    """
+
+    def __init__(self, coder: Coder, spec: ModelSpec, layer: int, **options: Any):
+        super().__init__(spec, layer, **options)
+        self.coder = coder
+        self.blocks: list[Block] = []
+        self.packings: list[Packing] = []
+
+    @property
+    def packed(self) -> int:
+        """Entries that are packed; the others are in full precision."""
+        return self.blocks[-1].stop if self.blocks else 0
+
+    @property
+    def segmented(self) -> bool:
+        """Whether something is packed."""
+        return bool(self.blocks)
+
+    def segments(self, mask: Tensor | None) -> list[Segment]:
+        """Block by block what is packed, then what is not, pending rows included."""
+        packed = self.packed
+        parts: list[Segment] = [
+            Packed(block=x, coder=self.coder, mask=_cut(mask, x.first, x.stop), first=x.first) for x in self.blocks
+        ]
+        k, v = self.kv[:, :, :, : self.n - packed + self.m]
+        return [*parts, Dense(k=k, v=v, mask=_cut(mask, packed, self.n + self.m), first=packed)]
+
+    @property
+    def k(self) -> Tensor:
+        """float [B, H_kv, n + m, D]: all keys, those that are packed unpacked for this call."""
+        return self._read(0)
+
+    @property
+    def v(self) -> Tensor:
+        """float [B, H_kv, n + m, D]: all values, those that are packed unpacked for this call."""
+        return self._read(1)
+
+    def _read(self, which: int) -> Tensor:
+        side, tail = SIDES[which], self.kv[which, :, :, : self.n - self.packed + self.m]
+        older = [self.coder.decode(block.parts[side], side) for block in self.blocks]
+        return torch.cat([*older, tail], 2) if older else tail
+
+    def pack(self) -> None:
+        """Pack what the coder wants packed, and let the rest move up in `kv`. Nothing may be pending."""
+        assert self.m == 0, "only committed entries are packed"
+        first = self.packed
+        dense = self.n - first
+        count = self.coder.due(dense, first)
+        if not count:
+            return
+        for at in range(0, count, BLOCK):
+            self._add(first + at, self.kv[:, :, :, at : min(at + BLOCK, count)])
+        self.kv[:, :, :, : dense - count] = self.kv[:, :, :, count:dense].clone()
+        self._freed, self._bytes = True, 0
+
+    def _add(self, first: int, kv: Tensor) -> None:
+        """Pack kv (float [2, B, H_kv, T, D]), the entries from `first` on, as a block or at the end of the last one."""
+        parts = {side: self.coder.encode(x, side, first) for side, x in zip(SIDES, kv, strict=True)}
+        block = Block(first, first + kv.shape[3], parts)
+        if self.evicted is not None:
+            k, v = (_error(self.coder.decode(parts[side], side), x) for side, x in zip(SIDES, kv, strict=True))
+            self.packings.append(Packing(first, block.stop, block.nbytes, (k, v)))
+        last = self.blocks[-1] if self.blocks else None
+        if last is not None and block.stop - last.first <= BLOCK:
+            both = {side: self.coder.joined(last.parts[side], parts[side], side) for side in SIDES}
+            whole = {side: x for side, x in both.items() if x is not None}
+            if len(whole) == len(both):
+                self.blocks[-1] = Block(last.first, block.stop, whole)
+                return
+        self.blocks.append(block)
+
+    @contextmanager
+    def _tail(self) -> Iterator[None]:
+        """Inside, the store is that of the entries in full precision."""
+        packed = self.packed
+        self.n -= packed
+        try:
+            yield
+        finally:
+            self.n += packed
+
+    def append(self, kv: Tensor, positions: Tensor) -> None:
+        with self._tail():
+            super().append(kv, positions)
+
+    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
+        with self._tail():
+            super().commit(rows, index)
+
+    def prune_pending(self, rows: Tensor) -> None:
+        with self._tail():
+            super().prune_pending(rows)
+
+    def shrink(self) -> None:
+        with self._tail():
+            super().shrink()
+
+    def truncate(self, length: int) -> None:
+        """Forget every entry at position >= `length`, and what is pending. Where that falls into a block, what is left of it
+        stands in full precision again, as it was unpacked."""
+        if length >= self.packed:
+            with self._tail():
+                super().truncate(length - self.packed)
+            return
+        self.rollback()
+        cut = next(block for block in self.blocks if block.stop > length)
+        self.blocks = [block for block in self.blocks if block.stop <= length]
+        self.n, self._freed, self._bytes = cut.first, True, 0
+        left = torch.stack([self.coder.decode(cut.parts[side], side)[:, :, : length - cut.first] for side in SIDES])
+        self.append(left, torch.arange(cut.first, length, device=left.device).expand(left.shape[1], -1))
+        self.commit(range(length - cut.first))
+
+    @contextmanager
+    def rewound(self, start: int, rows: int) -> Iterator[None]:
+        """As of any store; what is in full precision is copied, blocks are only set aside."""
+        blocks, kv, n = list(self.blocks), self.kv, self.n
+        self.kv, self._bytes = kv.clone(), 0
+        self.truncate(start)
+        try:
+            yield
+        finally:
+            self.rollback()
+            self.blocks, self.kv, self.n, self._bytes = blocks, kv, n, 0
+
+    def rows(self, order: Tensor) -> None:
+        super().rows(order)
+        self.blocks = [block.rows(order) for block in self.blocks]
+
+    def nbytes(self) -> int:
+        return super().nbytes() + sum(block.nbytes for block in self.blocks)
+
+
+def _cut(mask: Tensor | None, first: int, stop: int) -> Tensor | None:
+    """A mask [..., S] for the entries first to stop - 1."""
+    return None if mask is None else mask[..., first:stop]
+
+
+def _error(y: Tensor, x: Tensor) -> float:
+    """The largest absolute difference."""
+    return float((y.double() - x.double()).abs().max())

@@ -1,0 +1,152 @@
+"""What every codec owes: a prompt read exactly, then a cache that is what was unpacked, and nothing pending in it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.replay.fork import Fork
+from decodescope.engine.session import Session
+from decodescope.engine.trace import Trace, check
+
+CODECS = toys.variants("codec")
+PACKING = [(name, settings) for name, settings in CODECS if build("codec", name, settings).does]
+TREE = ("token_recycling", {"nodes": "16"})
+TEXT = toys.prompts(1, 40, seed=8)[0]
+
+
+def lane(name: str, settings: dict, **more) -> Lane:
+    made = Lane("target", toys.pair()[0].decoder, KeepAll(), codec=build("codec", name, settings), **more)
+    made.log_evictions()
+    return made
+
+
+@torch.inference_mode()
+def fed(made: Lane, token: int) -> torch.Tensor:
+    logits = made.forward(Feed.causal([token], len(made.tokens)))
+    made.commit([0])
+    return logits[0, 0]
+
+
+def held(made: Lane) -> list[torch.Tensor]:
+    """Keys and values of every layer, as attention reads them."""
+    return [x for store in made.cache.layers for x in (store.k, store.v)]
+
+
+def alike(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(x.shape == y.shape and torch.allclose(x, y, atol=1e-9) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize(("name", "settings"), CODECS)
+def test_prompt_is_read_exactly_and_then_the_cache_is_what_was_unpacked(name: str, settings: dict) -> None:
+    """Passes over packed entries equal those of a cache that holds the same numbers in full precision."""
+    packed, plain = lane(name, settings), lane("unpacked", {})
+    assert torch.equal(*(made.read(toys.PROMPT, compress=False) for made in (packed, plain)))
+    lossy = 0
+    for token in TEXT:
+        logits = [fed(made, token) for made in (packed, plain)]
+        assert torch.allclose(*logits, atol=1e-9)
+        for a, b in zip(packed.cache.layers, plain.cache.layers, strict=True):
+            assert a.n == b.n == len(packed.tokens) and a.m == 0
+            lossy += not torch.allclose(a.k, b.k, atol=1e-6)
+            b.kv[:, :, :, : b.n] = torch.stack([a.k, a.v])
+    assert bool(lossy) is bool(packed.codec.does), "the test needs entries that changed"
+
+
+@pytest.mark.parametrize(("name", "settings"), CODECS)
+@pytest.mark.parametrize("drafter", [("prompt_lookup", {"length": 4, "ngram": 1}), TREE], ids=["chain", "tree"])
+def test_rejected_nodes_are_never_packed(name: str, settings: dict, drafter: tuple) -> None:
+    """Block semantics: the text is that of passes over single tokens which pack at the same commits."""
+    target, _ = toys.pair()
+    session = Session(target, toys.method(codec=(name, settings), drafter=drafter), toys.PROMPT, max_new_tokens=40)
+    session.start()
+    alone = lane(name, settings)
+    alone.read(toys.PROMPT[:-1], compress=False)
+    rejected = several = 0
+    while not session.done:
+        before = len(session.target.tokens)
+        step = session.step()
+        rejected, several = rejected + step.drafted - step.accepted, several + (step.accepted > 0)
+        with torch.inference_mode():
+            for token in (new := session.target.tokens[before:]):
+                logits = alone.forward(Feed.causal([token], len(alone.tokens)))
+                alone.commit([0], compress=token is None)
+                assert int(logits[0, 0].argmax()) == session.tokens[len(alone.tokens)]
+            alone.codec.pack(alone.cache)
+        assert new and alike(held(session.target), held(alone))
+    assert rejected > 20 and several, "the test needs rejections, and blocks of several tokens"
+
+
+@pytest.mark.parametrize(("name", "settings"), PACKING)
+@torch.inference_mode()
+def test_going_back_reordering_and_copying_keep_what_is_packed(name: str, settings: dict) -> None:
+    made = lane(name, settings)
+    made.read(toys.PROMPT * 2)
+    before = held(made)
+    with made.cache.rewound(9, 4):
+        made.forward(Feed.causal([1, 2, 3], 9))
+        assert made.cache.layers[0].k.shape[2] == 12
+    made.forward(Feed.causal([1, 2, 3], len(made.tokens)))
+    made.rollback()
+    assert alike(held(made), before)
+    for length in (29, 22, 3):
+        twin = deepcopy(made)
+        twin.truncate(length)
+        assert alike(held(twin), [x[:, :, :length] for x in before]) and {x.n for x in twin.cache.layers} == {length}
+        fed(twin, 4)
+        assert twin.tokens == [*made.tokens[:length], 4]
+    assert alike(held(made), before), "a copy shares nothing"
+    made.cache.rows(torch.tensor([0, 0]))
+    made.forward(Feed(torch.tensor([[5], [6]]), torch.full((2, 1), len(made.tokens))))
+    made.commit([0])
+    made.cache.rows(torch.tensor([1]))
+    assert alike([x[:, :, : len(made.tokens) - 1] for x in held(made)], before)
+
+
+@pytest.mark.parametrize(("name", "settings"), PACKING)
+def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
+    """The trace says which positions were packed: each once, in the order of the text, and no further than the text goes."""
+    parts = dict(codec=(name, settings), drafter=TREE)
+    run = toys.decode(toys.method(**parts))
+    trace, stop = run.sink, 0
+    for change in [trace.prefill.cache[0], *(step.cache[0] for step in trace.steps)]:
+        if change.packed is not None:
+            assert change.packed.first == stop < change.packed.stop <= change.held
+            assert change.packed.bytes > 0 and min(change.packed.key_error, change.packed.value_error) >= 0
+            stop = change.packed.stop
+    assert stop == run.target.cache.layers[0].packed > len(toys.PROMPT) and check(trace).ok
+    plain = toys.decode(toys.method(drafter=TREE))
+    again = Fork(toys.pair()[0], run.header, list(trace.steps), 5)
+    later = Fork(toys.pair()[0], plain.header, list(plain.sink.steps), 5, method=toys.method(**parts))
+    for fork in (again, later):
+        fork.sink = Trace()
+        for _ in fork.stream():
+            pass
+        assert check(fork.sink).ok
+    assert again.tokens == run.tokens and not later.header.lossless
+
+
+@pytest.mark.parametrize(("name", "settings"), PACKING)
+@pytest.mark.parametrize("policy", [x for x in registry("policy") if build("policy", x).does])
+def test_codec_that_packs_refuses_a_policy_that_takes_entries_out(name: str, settings: dict, policy: str) -> None:
+    with pytest.raises(MethodError, match=rf"^{name} packs entries together, and {policy} would take .* codec unpacked\.$"):
+        toys.method(codec=(name, settings), policy=policy).check(toys.SPEC)
+
+
+@pytest.mark.parametrize(("name", "settings"), CODECS)
+def test_codec_says_what_it_does(name: str, settings: dict) -> None:
+    method = toys.method(codec=(name, settings))
+    assert method.lossless is method.codec.lossless is (not method.codec.does)
+    assert method.said()["codec"]["does"] == sorted(method.codec.does)
+    older = {kind: part for kind, part in method.record().items() if kind != "codec"}
+    assert Method.from_record(older).codec == Method().codec, "a record that is too old to name one had none"
+    for strategy in registry("strategy"):
+        assert "codec" in registry("strategy")[strategy].uses
