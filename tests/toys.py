@@ -191,6 +191,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "tova": [dict(size=6)],
     "window": [dict(size=6)],
+    "specpc": [dict(keep=8, window=3, kernel=3, neighbours=3), dict(keep=6, window=2, lookahead=3, layer=0)],
     "gemfilter": [dict(keep=6, kernel=3), dict(keep=10, layer=2)],
     "kivi": [dict(group=4, residual=4), dict(bits="4", group=4, residual=8)],
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],

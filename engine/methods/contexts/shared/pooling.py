@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 def pooled(scores: Tensor, kernel: int, by: Literal["mean", "max"]) -> Tensor:
-    """float [n]: each score as the mean or maximum of the `kernel` (odd) around it; beyond the ends stand zeros."""
-    half = kernel // 2
-    padded = F.pad(scores, (half, half))[None]
+    """float [n]: each score as the mean or maximum of the `kernel` around it, of an even number one more to its right; beyond
+    the ends stand zeros."""
+    padded = F.pad(scores, ((kernel - 1) // 2, kernel // 2))[None]
     return (F.avg_pool1d if by == "mean" else F.max_pool1d)(padded, kernel, stride=1)[0]
 
 

@@ -1,0 +1,113 @@
+"""SpecPC: a draft model's attention says which tokens of the prompt the target reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.prompt_context import PromptContext, Reading, portion, share
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.events import Cut
+
+from .shared.pooling import pooled
+
+DRAFT = "draft"
+WEIGHTS = 1 << 25  # attention weights of one pass that are held at a time
+
+
+@component
+class SpecPC(PromptContext):
+    """A smaller model reads the prompt first; what it attends to is what the target gets.
+
+    A token's score is the largest weight that any head gave it, of any layer from `layer` on, in the rows of the last `window`
+    tokens of the prompt, weighted 0, ..., 1 from the first to the last, and in those of `lookahead` tokens that the draft model
+    writes on and reads. Scores are pooled by their maximum over `kernel` tokens. The best tokens bring their neighbours, the
+    nearest first, until the window and they are `keep` tokens, which the target reads in order, at places that follow each
+    other. The draft model's cache is gone by then; one that also drafts reads the short prompt, as the target does.
+
+    Beside the authors' code: weights stay float32, theirs are rounded to the model's type before the maximum; of equal scores
+    the first token is taken, of two neighbours as near the left one; their lookahead of 1 is a token that nobody reads, 0 here.
+    """
+
+    title = "SpecPC"
+    source = "Galim et al. 2025, arXiv:2506.08373, SpecPC; furiosa-ai/draft-based-approx-llm, draft_approx_llm/specpc"
+    lanes = (DRAFT,)
+
+    keep: int = param(64, low=1, high=65_536, unit="tokens", help="tokens of the prompt that are read")
+    window: int = param(16, low=1, high=1024, unit="tokens", help="w, last tokens: their rows are looked at, and they stay")
+    kernel: int = param(5, low=1, high=255, unit="tokens", help="scores whose maximum is each one's")
+    neighbours: int = param(5, low=1, high=255, unit="tokens", help="tokens that a chosen one brings, itself counted")
+    layer: int = param(1, low=0, high=511, help="the first layer of the draft model that is looked at")
+    lookahead: int = param(0, low=0, high=256, unit="tokens", help="tokens that the draft model writes on and reads")
+    share: float = share()
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.share or self.window <= self.keep:
+            return None
+        return f"specpc.window = {self.window} stays, and specpc.keep is {self.keep}: choose a window of at most {self.keep}."
+
+    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+        if self.layer < spec.n_layers:
+            return None
+        return f"specpc.layer = {self.layer}: the draft model {spec.name} has the layers 0 to {spec.n_layers - 1}; choose one."
+
+    def begin(self, prompt: int) -> None:
+        if self.share:
+            self.keep = max(self.window, portion(self.share, prompt))
+
+    def cut(self, reading: Reading) -> Cut | None:
+        if len(reading.tokens) <= self.keep:
+            return None
+        with reading.lane(DRAFT) as lane:
+            layers = list(range(self.layer, lane.decoder.spec.n_layers))
+            weights, ahead = self._look(lane, reading, layers)
+        scores = pooled(weights, self.kernel, "max").cpu().numpy()
+        return Cut(self.chosen(scores), layers=layers, scores=scores, lookahead=ahead or None)
+
+    def _look(self, lane: Lane, reading: Reading, layers: list[int]) -> tuple[Tensor, list[int]]:
+        """float32 [n]: the largest weight of each token, over heads, rows and layers; and the tokens written on."""
+        tokens, between = reading.tokens, reading.between(DRAFT)
+        n, spec = len(tokens), lane.decoder.spec
+        begin = n - self.window
+        lane.read(tokens[:begin], "score", between)
+        lane.ask(Needs("rows", frozenset(layers)))
+        weight = torch.linspace(0, 1, self.window) if self.window > 1 else torch.ones(1)
+        largest = torch.zeros(n, device=lane.decoder.device)
+        few = max(1, WEIGHTS // (n * spec.n_heads * len(layers)))
+        last = None
+        for at in range(begin, n, few):
+            between(at, n)
+            last = self._row(lane, tokens[at : min(at + few, n)], at, weight[at - begin :], largest)
+        ahead: list[int] = []
+        while last is not None and len(ahead) < min(self.lookahead, spec.max_positions - n):
+            ahead.append(last)
+            last = self._row(lane, [last], n + len(ahead) - 1, torch.ones(1), largest)
+        return largest, ahead
+
+    def _row(self, lane: Lane, tokens: list[int], at: int, weight: Tensor, largest: Tensor) -> int:
+        """Read `tokens` from position `at` on, raise `largest` [n] to their weighted rows; the likeliest token behind them."""
+        logits = lane.forward(Feed.causal(tokens, at, lane.decoder.device, logits="last"), "score")
+        lane.commit(list(range(len(tokens))))
+        assert lane.probe is not None
+        scale = weight[: len(tokens), None].to(largest.device)
+        for rows in lane.probe.rows.values():  # [1, H_kv, g, rows, entries]
+            seen = (rows[0] * scale).amax((0, 1, 2))[: len(largest)]
+            largest[: len(seen)] = torch.maximum(largest[: len(seen)], seen)
+        return int(logits[0, -1].argmax())
+
+    def chosen(self, scores: np.ndarray) -> np.ndarray:
+        """int32 [keep], ascending: the window, then the best tokens by float32 [n] `scores` with their neighbours, as many as
+        there is room for."""
+        n = len(scores)
+        best = np.argsort(-scores, kind="stable")[: self.keep]
+        reach = np.arange(-((self.neighbours - 1) // 2), self.neighbours // 2 + 1)
+        reach = reach[np.argsort(np.abs(reach), kind="stable")]
+        order = np.concatenate([np.arange(n - self.window, n), (best[:, None] + reach).clip(0, n - 1).ravel()])
+        _, first = np.unique(order, return_index=True)
+        return np.sort(order[np.sort(first)][: self.keep]).astype(np.int32)
