@@ -23,7 +23,7 @@ TITLES = {
     "drafter": "Drafter",
     "schedule": "Schedule",
     "acceptance": "Acceptance",
-    "context": "Prompt",
+    "context": "Prompt compression",
     "policy": "Cache policy",
     "codec": "Cache codec",
     "depth": "Depth",

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
-from decodescope.engine.trace.events import DraftTree, Pass
+from decodescope.engine.trace.events import READS, DraftTree, Pass
 
 from .operators import Cost, Op, Prices, grouped_bits, size
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
@@ -174,12 +174,14 @@ def ops_of(
 
     draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
     held:   entries, as `pass_ops` takes them; None: the record's
-    logits: rows that reached the head; None: the last one in a prefill, all otherwise
+    logits: rows that reached the head; None: the last one where a prompt is read, all otherwise
     bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ
     """
     options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits}
     options["weight_bits"] = bits if weight_bits is None else weight_bits
-    options["logits"] = logits if logits is not None else 1 if record.phase == "prefill" else record.tokens
+    if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
+        logits = 0 if record.phase == "score" and record.attn is not None else 1 if record.phase in READS else record.tokens
+    options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
     options["propagated"] = record.propagated or 0
     entries = record.held if held is None else held

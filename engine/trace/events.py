@@ -33,6 +33,7 @@ EndReason = Literal[
     "internal_error",
     "interrupted",
 ]
+READS = ("prefill", "score")  # phases of the passes that read a prompt
 Origin = Literal["accepted", "bonus", "residual", "correction", "target"]
 # A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
 Piece = str | list[str]

@@ -18,7 +18,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import height
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill, Step
+from decodescope.engine.trace.events import READS, DraftTree, Header, Pass, Prefill, Step
 
 from .passes import Passes
 
@@ -140,7 +140,7 @@ class Pricer:
         held = [one.entries for step in self.run.steps for one in step.passes if _checks(one)]
         middle, alone = round(statistics.fmean(held)) if held else 1, self.plain_us()
         levels = self.run.depth * sum(step.draft is not None and bool(step.draft.parents) for step in self.run.steps)
-        spent = sum(row["model"] for row in rows if row["phase"] != "prefill" and not _is_check(row))
+        spent = sum(row["model"] for row in rows if row["phase"] not in READS and not _is_check(row))
         draft = spent * 1e6 / levels / alone if levels else 0.0
         check = {n: self._check_us(n + 1, middle) / alone for n in LENGTHS}
         grid = [[round(speedup(share, n, draft, check[n]), 4) for n in LENGTHS] for share in SHARES]
@@ -205,7 +205,7 @@ class Pricer:
         """All of it as plain data: rows, seconds a token by model and clock, surface, assumptions."""
         rows = self.rows()
         tokens = sum(len(step.emitted) for step in self.run.steps)
-        spent, plain = sum(row["model"] for row in rows if row["phase"] != "prefill"), self.plain_us() / 1e6
+        spent, plain = sum(row["model"] for row in rows if row["phase"] not in READS), self.plain_us() / 1e6
         measured = sum(step.wall_us for step in self.run.steps) / 1e6
         m = self.machine
         return {

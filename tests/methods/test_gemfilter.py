@@ -12,6 +12,7 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.decoding.lane import CHUNK, Lane
 from decodescope.engine.load import Model
 from decodescope.engine.model.feed import Feed
@@ -123,6 +124,16 @@ def test_a_long_prompt_is_looked_at_in_chunks_and_its_passes_are_recorded() -> N
     due[-1] = torch.inf
     assert prefill.cut.kept.tolist() == sorted(due.topk(12).indices.tolist())
     assert [x.tokens for x in prefill.passes if x.phase == "prefill"] == [11]
+
+
+def test_the_first_pass_is_priced_as_it_ran() -> None:
+    """Some layers, keys and values of one more, and no logits."""
+    session = toys.decode(gem(keep=9, layer=2), prompt=LONG, count=1)
+    looked, read = (next(x for x in session.sink.prefill.passes if x.phase == phase) for phase in ("score", "prefill"))
+    names = [[(op.layer, op.name) for op in ops_of(toys.SPEC, x)] for x in (looked, read)]
+    assert (None, "lm_head") in names[1] and (None, "lm_head") not in names[0]
+    assert {layer for layer, name in names[0] if name == names[1][-2][1]} == {0, 1}, "the last of a layer's operators"
+    assert 0 < sum(layer == 2 for layer, _ in names[0]) < sum(layer == 2 for layer, _ in names[1])
 
 
 def test_a_share_becomes_tokens_in_the_header() -> None:
