@@ -186,6 +186,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "goodput": [dict(probe=1), dict(batch=64, most=4, probe=2)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
     "key_norm": [dict(short=5, recent=3)],
+    "pyramidkv": [dict(chosen=5, window=3)],
     "snapkv": [dict(chosen=4, window=3), dict(chosen=3, window=5, reach=0, pool="max")],
     "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],

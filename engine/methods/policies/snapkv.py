@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
+from decodescope.engine.decoding.policy import share
 
 from .shared.observed import Observed
 
@@ -23,3 +24,5 @@ class SnapKV(Observed):
 
     title = "SnapKV"
     source = "Li et al. 2024, arXiv:2404.14469, section 4; FasterDecoding/SnapKV, snapkv/monkeypatch/snapkv_utils.py"
+
+    share: float = share()

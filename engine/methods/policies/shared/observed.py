@@ -8,7 +8,7 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.once import Once
-from decodescope.engine.decoding.policy import MOST, share
+from decodescope.engine.decoding.policy import MOST
 from decodescope.engine.decoding.prompt import Prompt
 from decodescope.engine.model.cache import LayerStore
 from decodescope.engine.trace.parts import Zone
@@ -23,7 +23,6 @@ class Observed(Once):
     window: int = param(16, low=1, high=512, unit="entries", help="last tokens of the prompt, which vote and stay")
     reach: int = param(2, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
     pool: str = param("mean", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
-    share: float = share()
 
     @property
     def needs(self) -> Needs:

@@ -1,0 +1,42 @@
+"""PyramidKV: SnapKV with more entries for the lower layers and fewer for the upper ones."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.policy import share
+
+from .shared.observed import Observed
+
+
+@component
+class PyramidKV(Observed):
+    """Choose as SnapKV does, but not as many in every layer: attention spreads over the text in the lower layers and gathers on
+    few entries in the upper ones.
+
+    `chosen` is the mean of all layers. The last one keeps `chosen / beta` of the entries before the window, the first as much
+    more than the mean, and between them the number falls along a line; where the first layer would keep more than there is, the
+    line is less steep. A prompt of less than 2 * `chosen` tokens is cut alike in all layers, and one that fits is kept whole.
+    With beta = 1 it is SnapKV.
+
+    The authors' code rounds the step of that line down, so with 32 layers the upper ones keep up to 30 entries more than they
+    should and the sum is missed by as much; here each layer's own number is rounded, and the sum is kept. Their defaults are a
+    window of 64 and a mean of 256 entries more, beta = 20; ours fit a context of 2,048.
+    """
+
+    title = "PyramidKV"
+    source = "Cai et al. 2024, arXiv:2406.02069; Zefan-Cai/KVCache-Factory, pyramidkv/pyramidkv_utils.py"
+    goes = (
+        "When the prompt has been read each KV head gives up the entries that got the fewest votes, upper layers more of them. "
+        "What is written stays."
+    )
+
+    beta: int = param(20, low=1, high=100, help="how steep: the last layer keeps the mean divided by it; 1: all alike")
+    share: float = share()
+
+    def plan(self, layers: int, prompt: int) -> list[int]:
+        mean, before = self.chosen, prompt - self.window
+        if prompt <= self.capacity or prompt < 2 * mean or layers == 1:
+            return super().plan(layers, prompt)
+        most = min(2 * mean - mean // self.beta, before)
+        fall = 2 * (most - mean)  # from the first layer to the last
+        return [most - round(layer * fall / (layers - 1)) + self.window for layer in range(layers)]
