@@ -194,7 +194,7 @@ class KVBench:
 
 def _held(store: LayerStore) -> int:
     """Entries of a layer, of all its KV heads."""
-    return store.n * store.kv.shape[2] if store.alive is None else int(store.alive.sum())
+    return sum(store.lengths)
 
 
 def usual() -> dict[str, Method]:

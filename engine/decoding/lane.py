@@ -183,7 +183,9 @@ class Lane:
         """Hand the last pass's attention to the policy, for the committed `rows`; `before`: entries held until then."""
         assert self.probe is not None and self._feed is not None
         for i, columns in self.probe.columns.items():
-            self.policy.observe_columns(i, self.cache.layers[i], columns)
+            heads, store = self.cache.layers[i].heads, self.cache.layers[i]
+            aligned = columns if heads is None else heads.aligned(columns, before[i], rows)
+            self.policy.observe_columns(i, store, aligned)
         for i in self.probe.rows:
             self.policy.observe(i, self.cache.layers[i], self.attention(i, rows, before))
 
@@ -191,7 +193,9 @@ class Lane:
         """float32 [B, H_kv, g, R, n]: what the last pass's `rows` gave to the entries of `layer` that survived its commit,
         `before[layer]` of which stood there already."""
         assert self.probe is not None and self._feed is not None
-        seen = self.probe.rows[layer]
+        seen, heads = self.probe.rows[layer], self.cache.layers[layer].heads
+        if heads is not None:
+            return heads.aligned(seen.index_select(3, torch.tensor(rows, device=seen.device)), before[layer], rows)
         if rows == list(range(self._feed.length)):
             return seen
         at = torch.tensor(rows, device=seen.device)

@@ -154,10 +154,9 @@ class Scored(CachePolicy):
 
     def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
         """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,
-        positions int [..., n]; length: tokens of text so far."""
+        positions int [..., n], -1 where a head has none; length: tokens of text so far."""
         first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
-        safe = positions >= length - newest
-        scores = scores.masked_fill(safe | (positions < first) if first else safe, torch.inf)
+        scores = scores.masked_fill((positions >= length - newest) | (positions < first), torch.inf)
         if gone == 1:
             least = scores == scores.amin(-1, keepdim=True)
             return positions.masked_fill(~least, -1).argmax(-1, keepdim=True)

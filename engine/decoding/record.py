@@ -41,7 +41,7 @@ class Recorder:
         self.layers = layers
         self._pieces = pieces
         self._known: set[int] = set()
-        self._held: dict[str, list[int]] = {}  # lane -> entries by layer
+        self._held: dict[str, list[list[int]]] = {}  # lane -> entries by layer and KV head
         self._read: dict[str, int] = {}
         self._fields: Fields | None = None
 
@@ -81,7 +81,7 @@ class Recorder:
     def count_anew(self, s: State) -> None:
         """The lanes of `s` are others than before: what they hold now is where the next step's changes begin."""
         lanes = (s.target, *s.lanes.values())
-        self._held = {x.name: [store.n for store in x.cache.layers] for x in lanes}
+        self._held = {x.name: [store.lengths for store in x.cache.layers] for x in lanes}
         self._read = {x.name: x.cache.length for x in lanes}
 
     def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
@@ -164,16 +164,17 @@ class Recorder:
 
     def _change(self, lane: Lane) -> CacheChange:
         cache, spec = lane.cache, lane.decoder.spec
-        held, read = [store.n for store in cache.layers], cache.length
-        before, was = self._held.get(lane.name, [0] * len(held)), self._read.get(lane.name, 0)
+        held, read = [store.lengths for store in cache.layers], cache.length
+        before, was = self._held.get(lane.name), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
         appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
-        change = CacheChange(lane.name, appended, max(held), cache.nbytes, full)
-        if min(held) < max(held):
-            change.by_head = np.repeat(np.array(held, np.int32)[:, None], spec.n_kv_heads, 1)
+        change = CacheChange(lane.name, appended, cache.held, cache.nbytes, full)
+        if min(map(min, held)) < change.held:
+            change.by_head = np.array(held, np.int32)
         if lane.name == "target":
-            change.evicted_count = max(was + appended - now for was, now in zip(before, held, strict=True))
+            lost = appended - np.array(held) if before is None else np.array(before) + appended - held
+            change.evicted_count = int(lost.max())
         if any(store.evicted for store in cache.layers):
             logs = [taken(store) for store in cache.layers]
             if alike(logs):
@@ -319,7 +320,9 @@ def column_map(lane: Lane) -> np.ndarray:
         worth = store.column(lane.policy.column)[0].double()
         if not worth.numel():
             continue
-        share = (worth / worth.max().clamp_min(1e-30)).sqrt()
-        at = store.positions()[0].expand(len(worth), -1).cpu().numpy()
-        np.put_along_axis(shown[i], at, (1 + 254 * share).to(torch.uint8).cpu().numpy(), 1)
+        at = store.positions()[0].expand(len(worth), -1)
+        worth = worth.masked_fill(at < 0, 0)
+        share = (1 + 254 * (worth / worth.max().clamp_min(1e-30)).sqrt()).to(torch.uint8)
+        head, slot = (at >= 0).nonzero(as_tuple=True)
+        shown[i][head.cpu().numpy(), at[head, slot].cpu().numpy()] = share[head, slot].cpu().numpy()
     return shown

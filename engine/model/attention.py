@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
+
+from .ragged import HeadStore
 
 TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
 
@@ -45,6 +49,29 @@ def weights(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, cap: float 
     if mask is not None:
         scores.masked_fill_(~mask[:, :, None], -torch.inf)
     return scores.softmax(-1)
+
+
+def by_head(q: Tensor, heads: HeadStore, n: int, m: int, mask: Tensor | None, scale: float) -> Tensor:
+    """`fused` where heads hold different numbers of entries, one head after the other: each reads its own slice, and nothing is
+    copied. mask: as for `fused`, over the n committed slots of the head that holds most and the m pending rows; slots that a
+    head has not may be visible.
+
+    One kernel over copies padded to the fullest head was the other way. On one thread of a CPU in float32, one row: 12 heads of
+    width 64 with 100 to 1,200 entries took 0.48 ms by head and 0.99 ms padded (0.47 ms as even heads of the same sum), with two
+    heads of 16,384 among ten of 512 it was 2.6 against 160 ms, and with four heads of width 32 and 40 to 400 entries 79 against
+    120 us. Only small heads under a tree are faster padded, by a third.
+    """
+    B, H, g, T, D = q.shape
+    y = torch.empty_like(q, memory_format=torch.contiguous_format)
+    for b, h in product(range(B), range(H)):
+        k, v = heads.head(b, h, m)[:, None, None]  # [1, 1, n + m, D] each: the kernel wants four axes
+        seen = None
+        if mask is not None:
+            rows = mask[b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0]
+            seen = torch.cat([rows[:, : k.shape[2] - m], rows[:, n:]], 1).repeat(g, 1)  # [g * T, n + m]
+        queries = q[b, h].reshape(1, 1, g * T, D)
+        y[b, h] = F.scaled_dot_product_attention(queries, k, v, attn_mask=seen, scale=scale).view(g, T, D)
+    return y
 
 
 def explicit(

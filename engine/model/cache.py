@@ -1,322 +1,21 @@
-"""KVCache: the keys and values of one lane, and the columns that travel with each entry."""
+"""KVCache: the keys and values of one lane, a store for each layer."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .column import Column, beside
-from .segments import Dense, Segment
+from .column import Column
+from .memory import Memory
+from .store import PAGE, LayerStore
 
-PAGE = 64  # entries; capacities are multiples of it
-
-
-class LayerStore:
-    """K/V of one layer. The first `n` slots are committed; the next `m` are pending, awaiting a verdict.
-
-    kv:       float [2, B, H_kv, S, D]: keys, then values; S is the capacity
-    columns:  name -> [B, H_kv, S], or [B, H_kv, S, width]: what a policy knows about each entry (attention mass, ...)
-
-    While nothing has been evicted slot i holds position i, and no position is stored. Eviction makes them explicit, and
-    fills the holes with the newest entries: slots are in no order, `positions` says what they hold.
-    """
-
-    def __init__(
-        self,
-        spec: ModelSpec,
-        layer: int,
-        *,
-        batch: int = 1,
-        columns: Mapping[str, Column] | None = None,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ):
-        self.layer = layer
-        self._shape = (batch, spec.n_kv_heads, spec.head_dim)
-        self._fill = {name: x.fill for name, x in (columns or {}).items()}
-        self.kv = torch.empty(2, batch, spec.n_kv_heads, PAGE, spec.head_dim, dtype=dtype, device=device)
-        self.columns = {name: x.table(batch, spec.n_kv_heads, PAGE, device) for name, x in (columns or {}).items()}
-        self._pos: Tensor | None = None  # int32 [B, H_kv, S], once something was evicted
-        self._alive: Tensor | None = None  # bool [B, H_kv, S], once heads keep different numbers of entries
-        self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
-        self._widest = 0  # most rows that were pending since the last `shrink`
-        self._freed = False  # entries were dropped whose memory has not all been returned
-        self._bytes = 0
-        self.n = self.m = 0
-        self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
-        self.merged: list[Any] | None = None  # a list: what `merge` does is added
-
-    @property
-    def capacity(self) -> int:
-        """Slots for which memory is held."""
-        return self.kv.shape[3]
-
-    @property
-    def k(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: a view of the keys, committed and pending."""
-        return self.kv[0, :, :, : self.n + self.m]
-
-    @property
-    def v(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: a view of the values, committed and pending."""
-        return self.kv[1, :, :, : self.n + self.m]
-
-    @property
-    def segmented(self) -> bool:
-        """Whether its entries are attended to in several segments rather than as `k` and `v`."""
-        return False
-
-    def segments(self, mask: Tensor | None) -> list[Segment]:
-        """The segments, committed and pending entries; mask: bool [B or 1, H_kv or 1, T, n + m], as one of a Segment."""
-        return [Dense(k=self.k, v=self.v, mask=mask)]
-
-    @property
-    def in_order(self) -> bool:
-        """Whether slot i still holds position i: nothing was ever evicted."""
-        return self._pos is None
-
-    @property
-    def alive(self) -> Tensor | None:
-        """bool [B, H_kv, n + m]: False where this head dropped what others keep; None: every slot counts."""
-        return None if self._alive is None else self._alive[:, :, : self.n + self.m]
-
-    def positions(self) -> Tensor:
-        """int64 [B, H_kv, n]: the original position of each committed slot; one head stands for all while in order."""
-        if self._pos is None:
-            return torch.arange(self.n, device=self.kv.device).expand(self._shape[0], 1, self.n)
-        return self._pos[:, :, : self.n].long()
-
-    def column(self, name: str) -> Tensor:
-        """[B, H_kv, n], or [B, H_kv, n, width]: a view of a column over the committed entries."""
-        return self.columns[name][:, :, : self.n]
-
-    def _tables(self) -> list[tuple[Tensor, int]]:
-        """Every per-entry tensor with the axis of its slots."""
-        tables = [(self.kv, 3)] + [(x, 2) for x in self.columns.values()]
-        return tables + [(x, 2) for x in (self._pos, self._alive) if x is not None]
-
-    def _resize(self, slots: int) -> None:
-        """Hold memory for exactly `slots` entries (rounded up to pages); moves what is there."""
-        slots = -(-slots // PAGE) * PAGE
-        self._bytes = 0
-        used = self.n + self.m
-
-        def moved(old: Tensor, axis: int, fill: float | None = None) -> Tensor:
-            shape = list(old.shape)
-            shape[axis] = slots
-            new = old.new_empty(shape) if fill is None else old.new_full(shape, fill)
-            new.narrow(axis, 0, used).copy_(old.narrow(axis, 0, used))
-            return new
-
-        self.kv = moved(self.kv, 3)
-        self.columns = {name: moved(x, 2, self._fill[name]) for name, x in self.columns.items()}
-        if self._pos is not None:
-            self._pos = moved(self._pos, 2)
-        if self._alive is not None:
-            self._alive = moved(self._alive, 2, True)
-
-    def append(self, kv: Tensor, positions: Tensor) -> None:
-        """Write T pending rows: kv float [2, B, H_kv, T, D] at original `positions` (int64 [B, T])."""
-        start, rows = self.n + self.m, kv.shape[3]
-        if start + rows > self.capacity:
-            self._resize(max(start + rows, self.capacity * 3 // 2))
-            self._freed = False  # nothing was free
-        self.kv[:, :, :, start : start + rows] = kv
-        if self._pos is not None:
-            self._pos[:, :, start : start + rows] = positions[:, None]
-        if self._alive is not None:
-            self._alive[:, :, start : start + rows] = True
-        for name, table in self.columns.items():
-            table[:, :, start : start + rows] = self._fill[name]
-        self._pending = positions if self.m == 0 else torch.cat([self._pending, positions], 1)  # type: ignore[list-item] # set while m > 0
-        self.m += rows
-        self._widest = max(self._widest, self.m)
-
-    def pending_positions(self) -> Tensor | None:
-        """int64 [B, m]: original positions of the pending rows; None when there are none."""
-        return self._pending if self.m else None
-
-    def _move(self, source: Tensor, start: int) -> None:
-        """Copy the slots `source` (int64 [R]) to start, start + 1, ..."""
-        for table, axis in self._tables():
-            table.narrow(axis, start, len(source)).copy_(table.index_select(axis, source))
-
-    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
-        """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
-
-        They continue the text: their positions follow each other and what was committed before, as those of a path in a
-        tree do. A prefix of the pending rows moves nothing. `index` is rows as int64 [R] on the store's device, if the caller
-        has it already. Raises ValueError if a row is not pending.
-        """
-        self._check_pending(rows)
-        still = next((i for i, row in enumerate(rows) if row != i), len(rows))
-        if still < len(rows):
-            moved = torch.tensor(rows, device=self.kv.device) if index is None else index
-            self._move(moved[still:] + self.n, self.n + still)
-        self.n, self.m, self._pending = self.n + len(rows), 0, None
-
-    def _check_pending(self, rows: Sequence[int]) -> None:
-        if rows and not (rows[0] >= 0 and rows[-1] < self.m and len(rows) <= self.m):
-            raise ValueError(
-                f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be committed, {self.m} rows are pending."
-            )
-
-    def prune_pending(self, rows: Tensor) -> None:
-        """Keep only the pending rows `rows` (int64 [R], ascending), which stay pending."""
-        self._move(rows + self.n, self.n)
-        assert self._pending is not None
-        self._pending, self.m = self._pending[:, rows], len(rows)
-
-    def rollback(self) -> None:
-        """Drop every pending row."""
-        self.m, self._pending = 0, None
-
-    @contextmanager
-    def rewound(self, start: int, rows: int) -> Iterator[None]:
-        """The store as it was when it held `start` entries, for at most `rows` further rows; on leaving they are forgotten and
-        what they overwrote is back. Nothing was evicted (`in_order`), and nothing is pending."""
-        assert self._pos is None and self.m == 0 and start <= self.n, "entries stand in order, and none is pending"
-        n, over = self.n, min(rows, self.n - start)
-        before = [table.narrow(axis, start, over).clone() for table, axis in self._tables()]
-        self.n = start
-        try:
-            yield
-        finally:
-            self.rollback()
-            self.n = n
-            for (table, axis), old in zip(self._tables(), before, strict=True):
-                table.narrow(axis, start, over).copy_(old)
-
-    def _explicit(self) -> Tensor:
-        if self._pos is None:
-            batch, heads, _ = self._shape
-            self._bytes = 0
-            self._pos = torch.zeros(batch, heads, self.capacity, dtype=torch.int32, device=self.kv.device)
-            self._pos[:, :, : self.n] = torch.arange(self.n, dtype=torch.int32, device=self.kv.device)
-        return self._pos
-
-    def evict(self, index: Tensor) -> None:
-        """Drop the committed slots `index` (int64 [B, H_kv, e], e different slots per head); `shrink` returns memory.
-
-        The e newest slots close the holes: 2 e rows are touched, however many are kept. Nothing may be pending.
-        """
-        gone = index.shape[2]
-        if gone == 0:
-            return
-        if self.m or gone > self.n:
-            raise ValueError(f"layer {self.layer}: cannot evict {gone} of {self.n} entries with {self.m} pending.")
-        pos = self._explicit()
-        if self.evicted is not None:
-            left = pos.gather(2, index)
-            self.evicted.append(left if self._alive is None else left.masked_fill(~self._alive.gather(2, index), -1))
-        kept = self.n - gone
-        if gone == 1:
-            holes, tail = index, torch.full_like(index, kept)
-        else:
-            holes = index.sort(dim=2).values  # those below `kept` come first
-            dropped = torch.zeros(*index.shape[:2], gone + 1, dtype=torch.bool, device=index.device)
-            dropped.scatter_(2, torch.where(holes < kept, gone, holes - kept), True)
-            tail = dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept  # the survivors come first
-        # rank by rank: survivor r goes to hole r; behind the last survivor both lists name the same dropped slots
-        for table, axis in self._tables():
-            at, to = beside(tail, table, axis), beside(holes, table, axis)
-            table.scatter_(axis, to, table.gather(axis, at))
-        self.n, self._freed = kept, True
-
-    def evict_same(self, slots: Sequence[int]) -> None:
-        """Drop the committed slots `slots`, different ones, the same in every sequence and head: `evict` for what is
-        known without asking the device, in a third of the operations."""
-        if not slots:
-            return
-        if self.m or len(slots) > self.n:
-            raise ValueError(f"layer {self.layer}: cannot evict {len(slots)} of {self.n} entries with {self.m} pending.")
-        pos = self._explicit()
-        if self.evicted is not None:
-            left = pos[:, :, list(slots)]
-            self.evicted.append(left if self._alive is None else left.masked_fill(~self._alive[:, :, list(slots)], -1))
-        kept, dropped = self.n - len(slots), set(slots)
-        holes = [slot for slot in slots if slot < kept]
-        tail = [slot for slot in range(kept, self.n) if slot not in dropped]
-        for table, axis in self._tables() if holes else []:
-            if len(holes) == 1:
-                table.select(axis, holes[0]).copy_(table.select(axis, tail[0]))
-            else:
-                to, at = (torch.tensor(x, device=table.device) for x in (holes, tail))
-                table.index_copy_(axis, to, table.index_select(axis, at))
-        self.n, self._freed = kept, True
-
-    def keep_where(self, keep: Tensor) -> None:
-        """Keep the committed slots marked in `keep` (bool [B, H_kv, n]); heads may keep different numbers.
-
-        Memory follows the head that keeps most; in the others the rest is dead (`alive`). Nothing may be pending.
-        """
-        if self.m:
-            raise ValueError(f"layer {self.layer}: cannot evict with {self.m} rows pending.")
-        pos = self._explicit()
-        if self._alive is not None:
-            keep = keep & self._alive[:, :, : self.n]
-        counts = keep.sum(2)
-        most = int(counts.max())
-        if self.evicted is not None:
-            stays = keep if self._alive is None else keep | ~self._alive[:, :, : self.n]
-            self.evicted.append(pos[:, :, : self.n].masked_fill(stays, -1))
-        order = keep.to(torch.int8).argsort(dim=2, descending=True, stable=True)[:, :, :most]
-        if self._alive is None and not bool((counts == most).all()):
-            self._bytes = 0
-            self._alive = torch.ones(*keep.shape[:2], self.capacity, dtype=torch.bool, device=keep.device)
-        for table, axis in self._tables():
-            table.narrow(axis, 0, most).copy_(table.gather(axis, beside(order, table, axis)))
-        if self._alive is not None:
-            self._alive[:, :, :most] = counts[:, :, None] > torch.arange(most, device=keep.device)
-        self.n, self._freed = most, True
-
-    def truncate(self, length: int) -> None:
-        """Forget every entry at position >= `length`, and what is pending."""
-        self.rollback()
-        if self._pos is None:
-            self._freed |= length < self.n
-            self.n = min(self.n, length)
-            return
-        inside = self._pos[:, :, : self.n] < length
-        if not bool(inside.all()):
-            self.keep_where(inside)
-
-    def shrink(self) -> None:
-        """Return memory, once entries were dropped, when two pages more are free than the widest recent pass needs.
-
-        What a wide pass holds back, such as a prompt's last chunk, is returned by a later call. Where nothing was
-        dropped the free slots are those that growing by half has just made.
-        """
-        used = self.n + self.m
-        if self._freed:
-            needed = used + self._widest
-            if self.capacity - needed >= 2 * PAGE:
-                self._resize(max(needed, 1))
-            self._freed = self.capacity - used >= 2 * PAGE
-        self._widest = self.m
-
-    def rows(self, order: Tensor) -> None:
-        """Make sequence b a copy of sequence order[b] (int64 [B']): beam search's reordering and widening."""
-        self._bytes = 0
-        self.kv = self.kv.index_select(1, order)
-        self.columns = {name: x.index_select(0, order) for name, x in self.columns.items()}
-        self._pos = None if self._pos is None else self._pos.index_select(0, order)
-        self._alive = None if self._alive is None else self._alive.index_select(0, order)
-        self._pending = None if self._pending is None else self._pending.index_select(0, order)
-        self._shape = (len(order), *self._shape[1:])
-
-    def nbytes(self) -> int:
-        """Bytes of the storages that this layer really holds. They change only where memory is taken or returned."""
-        if not self._bytes:
-            self._bytes = sum(table.untyped_storage().nbytes() for table, _ in self._tables())
-        return self._bytes
+__all__ = ["PAGE", "KVCache", "LayerStore"]
 
 
 class KVCache:
@@ -337,8 +36,9 @@ class KVCache:
     ):
         self.spec = spec
         self.length = 0
+        self.memory = Memory()
         self.layers = [
-            store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device)
+            store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
         ]
 
@@ -386,8 +86,11 @@ class KVCache:
         """Entries per KV head of the fullest layer."""
         return max(store.n for store in self.layers)
 
-    def lengths(self) -> int | list[int]:
-        """Entries per KV head: one number where all layers hold as many, else one for each layer."""
+    def lengths(self) -> int | list[int] | list[list[int]]:
+        """Entries per KV head: one number where all layers hold as many, else one for each layer, or, where heads differ, for
+        each layer and head of sequence 0."""
+        if any(store.heads is not None for store in self.layers):
+            return [store.lengths for store in self.layers]
         each = [store.n for store in self.layers]
         return each[0] if min(each) == max(each) else each
 

@@ -15,7 +15,7 @@ from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
-from .attention import capped, explicit, fused, square, widened
+from .attention import by_head, capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
 from .feed import Feed
 from .matrix import linear, pack, unpack
@@ -348,13 +348,16 @@ class _Pass:
 
     def _at_once(self, i: int, q: Tensor, qkv: Tensor, store: LayerStore | None) -> Tensor:
         """Attention [B, H_kv, g, T, D] of q in that shape over all entries of a store, or over those of the pass alone."""
-        s = self.spec
+        s, (probe, columns) = self.spec, self._asked(i)
+        explicitly = s.attn_cap is not None or probe is not None
         if store is None:
             k, v = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)
+        elif store.heads is not None and not explicitly:
+            mask = self.sight.mask(i, store, padded=False)
+            return by_head(q, store.heads, store.n, store.m, mask, s.score_scale)
         else:
             k, v = store.k, store.v
-        probe, columns = self._asked(i)
-        if s.attn_cap is not None or probe is not None:
+        if explicitly:
             return explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
         if self.sight.square(i, store):
             return square(q, k, v, s.score_scale)

@@ -35,10 +35,10 @@ def merge(
     similarity: what `store.merged` is to say of each source beside its weight.
     """
     taken = weights != 0
-    for x in (store.k, store.v):
+    for which, x in enumerate((store.k, store.v)):
         wide = x if x.dtype == torch.float64 else x.float()
         part = wide.gather(2, _across(source, x)) * weights[..., None].to(wide.dtype)
-        x.copy_((wide * own[..., None].to(wide.dtype)).scatter_add(2, _across(target, x), part))
+        store.write(which, (wide * own[..., None].to(wide.dtype)).scatter_add(2, _across(target, x), part))
     if "weight" in store.columns:
         stands = store.column("weight")
         stands.scatter_add_(2, target, stands.gather(2, source) * taken)

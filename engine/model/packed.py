@@ -49,7 +49,12 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of its storages."""
-        return sum(x.untyped_storage().nbytes() for parts in self.parts.values() for x in parts.values())
+        return sum(x.untyped_storage().nbytes() for x in self.tensors)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that it is made of."""
+        return [x for parts in self.parts.values() for x in parts.values()]
 
     def rows(self, order: Tensor) -> Block:
         """The same of the sequences `order` (int64 [B'])."""
@@ -140,7 +145,7 @@ class PackedStore(LayerStore):
         for at in range(0, count, BLOCK):
             self._add(first + at, self.kv[:, :, :, at : min(at + BLOCK, count)])
         self.kv[:, :, :, : dense - count] = self.kv[:, :, :, count:dense].clone()
-        self._freed, self._bytes = True, 0
+        self._freed = True
 
     def _add(self, first: int, kv: Tensor) -> None:
         """Pack kv (float [2, B, H_kv, T, D]), the entries from `first` on, as a block or at the end of the last one."""
@@ -149,12 +154,15 @@ class PackedStore(LayerStore):
         if self.evicted is not None:
             k, v = (_error(self.coder.decode(parts[side], side), x) for side, x in zip(SIDES, kv, strict=True))
             self.packings.append(Packing(first, block.stop, block.nbytes, (k, v)))
+        self.memory.take(*block.tensors)
         last = self.blocks[-1] if self.blocks else None
         if last is not None and block.stop - last.first <= BLOCK:
             both = {side: self.coder.joined(last.parts[side], parts[side], side) for side in SIDES}
             whole = {side: x for side, x in both.items() if x is not None}
             if len(whole) == len(both):
                 self.blocks[-1] = Block(last.first, block.stop, whole)
+                self.memory.take(*self.blocks[-1].tensors)
+                self.memory.give(*last.tensors, *block.tensors)
                 return
         self.blocks.append(block)
 
@@ -193,8 +201,9 @@ class PackedStore(LayerStore):
             return
         self.rollback()
         cut = next(block for block in self.blocks if block.stop > length)
+        self.memory.give(*[x for block in self.blocks if block.stop > length for x in block.tensors])
         self.blocks = [block for block in self.blocks if block.stop <= length]
-        self.n, self._freed, self._bytes = cut.first, True, 0
+        self.n, self._freed = cut.first, True
         left = torch.stack([self.coder.decode(cut.parts[side], side)[:, :, : length - cut.first] for side in SIDES])
         self.append(left, torch.arange(cut.first, length, device=left.device).expand(left.shape[1], -1))
         self.commit(range(length - cut.first))
@@ -202,21 +211,23 @@ class PackedStore(LayerStore):
     @contextmanager
     def rewound(self, start: int, rows: int) -> Iterator[None]:
         """As of any store; what is in full precision is copied, blocks are only set aside."""
-        blocks, kv, n = list(self.blocks), self.kv, self.n
-        self.kv, self._bytes = kv.clone(), 0
+        blocks, kv, n, held = list(self.blocks), self.kv, self.n, self.memory.held
+        self.kv = kv.clone()
+        self.memory.take(self.kv)
         self.truncate(start)
         try:
             yield
         finally:
             self.rollback()
-            self.blocks, self.kv, self.n, self._bytes = blocks, kv, n, 0
+            self.blocks, self.kv, self.n = blocks, kv, n
+            self.memory.restore(held)
 
     def rows(self, order: Tensor) -> None:
         super().rows(order)
-        self.blocks = [block.rows(order) for block in self.blocks]
-
-    def nbytes(self) -> int:
-        return super().nbytes() + sum(block.nbytes for block in self.blocks)
+        for i, block in enumerate(self.blocks):
+            self.blocks[i] = block.rows(order)
+            self.memory.take(*self.blocks[i].tensors)
+            self.memory.give(*block.tensors)
 
 
 def _cut(mask: Tensor | None, first: int, stop: int) -> Tensor | None:

@@ -38,22 +38,23 @@ class Sight:
         whole = self.feed.visible is None and self.band is None and not self._reaches(self.feed.length)
         return whole and alone and (window is None or window >= self.feed.length)
 
-    def mask(self, i: int, store: LayerStore | None) -> Tensor | None:
-        """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything."""
+    def mask(self, i: int, store: LayerStore | None, padded: bool = True) -> Tensor | None:
+        """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything. padded: where heads hold
+        different numbers of entries, the slots behind the last of a head count as hidden."""
         T, window = self.feed.length, self.spec.window(i)
         n, m = (0, T) if store is None else (store.n, store.m)
-        alive = None if store is None else store.alive
+        present = store.present if store is not None and padded else None
         if window is not None and n + m <= window and (store is None or store.in_order or self.rope == "in_cache"):
             window = None  # nothing is out of reach yet
         key = (n, m)
         if key not in self.masks:
             self.masks[key] = self._visible(n, m)
         base, reaches = self.masks[key], self._reaches(n + m)
-        if alive is None and window is None and self.band is None and not reaches:
+        if present is None and window is None and self.band is None and not reaches:
             return base
         mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
-        if alive is not None:
-            mask = mask & alive[:, :, None]
+        if present is not None:
+            mask = mask & F.pad(present, (0, m), value=True)[:, :, None]
         if self.band is not None:
             keys = self.positions(store)[:, :, None]
             mask = mask & ((keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest))
@@ -90,7 +91,7 @@ class Sight:
         if self.band is not None:
             return self.feed.positions.clamp(max=self.band.first + self.band.newest), highest
         pending = store.pending_positions()
-        assert pending is not None
+        assert pending is not None and store.heads is None, "places in a cache are those of all heads"
         return self.feed.positions - pending[:, :1] + store.n, highest  # pending rows stand right behind what is held
 
     def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:

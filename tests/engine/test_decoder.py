@@ -128,10 +128,10 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
         keep[:, :, -1] = True
         store.keep_where(keep)
         store.evict(torch.tensor([[[0, 2], [1, 0]]]))
-    assert any(store.alive is not None and not store.alive.all() for store in cache.layers)
+    assert any(store.present is not None and not store.present.all() for store in cache.layers)
     held = [
         [
-            set(store.positions()[0, h][store.alive[0, h] if store.alive is not None else slice(None)].tolist())
+            set(store.positions()[0, h].tolist()) - {-1}
             for h in range(spec.n_kv_heads)
         ]
         for store in cache.layers

@@ -1,24 +1,26 @@
-"""Layers that hold different numbers of entries: the same logits as under a mask, a record that says so, and its price."""
+"""Layers, and KV heads, that hold different numbers of entries: the same logits as under a mask, a record that says so, and its
+price."""
 
 from __future__ import annotations
 
 import copy
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import toys
-from masked import Masked, hitters
+from masked import Keep, Masked, hitters
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import component
+from decodescope.engine.core.probe import Needs
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check, frame, open_trace
 from decodescope.engine.trace.events import Pass
@@ -47,8 +49,48 @@ def masked() -> Masked:
     return Masked(toys.pair()[0].decoder, [[hitters(heavy, RECENT)] * 2 for heavy in HEAVY])
 
 
-def held(lane: Lane) -> list[list[list[int]]]:
-    return [store.positions()[0].expand(2, -1).sort(1).values.tolist() for store in lane.cache.layers]
+WIDE = ((9, 2), (4, 4), (1, 6))  # entries that each KV head keeps by its attention
+
+
+@component
+class ByHead(H2O):
+    """Heavy hitters, of each head its own number."""
+
+    name = "h2o"
+
+    def compress(self, cache: KVCache) -> None:
+        for store in cache.layers:
+            positions = store.positions().expand(store._shape[0], 2, -1)
+            keep = positions >= cache.length - RECENT
+            for b, h in product(range(store._shape[0]), range(2)):
+                heavy = WIDE[store.layer][h]
+                old = [s for s, p in enumerate(positions[b, h].tolist()) if 0 <= p < cache.length - RECENT]
+                mass, at = store.column("mass")[b, h].tolist(), positions[b, h].tolist()
+                keep[b, h, sorted(old, key=lambda s: (-mass[s], at[s]))[:heavy]] = True
+            store.keep_where(keep)
+
+
+@component
+class ByPlace(ByHead):
+    """Every third, or every other, entry of what is old: no attention is asked for."""
+
+    needs = Needs()
+    columns = {}  # noqa: RUF012 # a constant of the class
+    column = weighs = ""
+
+    def compress(self, cache: KVCache) -> None:
+        for store in cache.layers:
+            at, every = store.positions().expand(-1, 2, -1), torch.tensor([3, 2])[:, None]
+            store.keep_where((at % every == 0) | (at >= cache.length - RECENT))
+
+
+def third(every: int) -> Keep:
+    return lambda held, mass, n: [p for p in held if p % every == 0 or p >= n - RECENT]
+
+
+def held(lane: Lane, sequence: int = 0) -> list[list[list[int]]]:
+    heads = [store.positions()[sequence].expand(2, -1).tolist() for store in lane.cache.layers]
+    return [[sorted(p for p in head if p >= 0) for head in layer] for layer in heads]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +119,45 @@ def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
     assert lane.cache.lengths() == [12, 7, 4] and lane.cache.held == 12
 
 
+@pytest.mark.parametrize("sharing", ["two heads a group", "one head a group"])
+@pytest.mark.parametrize("kind", [ByHead, ByPlace])
+@torch.inference_mode()
+def test_heads_of_different_lengths_equal_an_explicit_mask(kind: type[ByHead], sharing: str) -> None:
+    """With attention that a policy looks at, and by the fused kernel, head by head; also in a layer with a window."""
+    shape = dict(n_kv_heads=2, windows=(None, 9, None)) if sharing[:3] == "two" else dict(n_heads=2, n_kv_heads=2)
+    decoder = toys.decoder(toys.shaped(**shape), toys.LIVELY, torch.float64)
+    keep = [[hitters(n, RECENT) for n in heads] for heads in WIDE] if kind is ByHead else [[third(3), third(2)]] * 3
+    lane, reference = Lane("target", decoder, kind(heavy=9, recent=RECENT)), Masked(decoder, keep)
+    text = toys.prompts(1, 60, seed=4)[0]
+    assert torch.allclose(lane.read(text[:20]), reference.read(text[:20])[-1], atol=1e-10)
+    at = 20
+    while at < 50:
+        block = text[at : at + 1 + at % 3]
+        rows = [2 * i for i in range(len(block))]
+        logits = lane.forward(tree(block, at))
+        lane.commit(rows)
+        assert torch.allclose(logits[0, rows], reference.read(block), atol=1e-10)
+        assert held(lane) == reference.kept
+        at += len(block)
+    assert all(store.heads is not None for store in lane.cache.layers[::2])
+    assert lane.cache.nbytes == lane.cache.memory.held < lane.cache.memory.peak
+
+
+@pytest.mark.parametrize("kind", [ByHead, ByPlace])
+@torch.inference_mode()
+def test_two_sequences_whose_heads_differ_are_two_single_ones(kind: type[ByHead]) -> None:
+    decoder, texts = toys.pair()[0].decoder, toys.prompts(2, 30, seed=7)
+    both = Lane("target", decoder, kind(heavy=9, recent=RECENT), batch=2)
+    single = [Lane("target", decoder, kind(heavy=9, recent=RECENT)) for _ in texts]
+    for i, column in enumerate(zip(*texts, strict=True)):
+        logits = both.forward(Feed(torch.tensor(column)[:, None], torch.full((2, 1), i)))
+        both.commit([0])
+        for b, (lane, token) in enumerate(zip(single, column, strict=True)):
+            assert torch.allclose(logits[b, 0], lane.forward(Feed.causal([token], i))[0, 0], atol=1e-9)
+            lane.commit([0])
+            assert held(both, b) == held(lane)
+
+
 def tree(block: list[int], at: int) -> Feed:
     """The block as a chain from its first token, beside each further one a node that is refused."""
     tokens = [t for token in block[1:] for t in ((token + 5) % 13, token)]
@@ -101,6 +182,27 @@ def test_the_record_says_what_each_layer_holds(session: Session, tmp_path: Path)
         assert step.fields.attention.shape[-1] == 12 + len(step.emitted)
         padded = (step.fields.positions < 0).sum((1, 2)).tolist()
         assert padded == [0, 10, 16] or before.step == 0
+
+
+def test_the_record_says_what_each_head_holds(tmp_path: Path) -> None:
+    method = toys.method(drafter=("token_recycling", {"nodes": "16"}))
+    method.policy = ByHead(heavy=9, recent=RECENT)
+    session = toys.decode(method, count=40, level="fields")
+    trace = open_trace(session.sink.save(tmp_path / "run.dstrace"), verify=True)
+    report = check(trace)
+    assert report.ok and report.counts["cache changes"] == 1 + len(trace.steps), report
+    lives, last = Lives.of(trace), trace.steps[-1]
+    rows = [np.flatnonzero(row).tolist() for row in lives.kept(lives.count - 1)]
+    assert rows == [heads for layer in held(session.target) for heads in layer]
+    due = [[n + RECENT for n in heads] for heads in WIDE]
+    assert last.cache[0].by_head.tolist() == due and last.passes[0].held == due and last.cache[0].held == 12
+    assert last.passes[0].fullest == 12 and Passes(trace.header).cost(last.passes[0], last.draft).kv_read_bytes == sum(
+        2 * (n + last.passes[0].tokens) * 64 for heads in due for n in heads
+    )
+    for i, heads in enumerate(due):  # the map, the weights and their places are those of what each head held
+        assert (last.cache[0].mass[i] > 0).sum(1).tolist() == heads
+        seen, at = last.fields.attention[i].astype(float), last.fields.positions[i]
+        assert np.allclose(seen.sum(-1), 1, atol=1e-2) and not seen[np.broadcast_to((at < 0)[:, None, None], seen.shape)].any()
 
 
 def test_a_pass_costs_what_each_layer_holds(session: Session) -> None:
