@@ -1,0 +1,122 @@
+"""LM-Infinite: one dense pass under an explicit mask, with an explicit matrix of distances."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import toys
+from masked import rotated
+from torch import Tensor
+
+from decodescope.engine.core.component import build
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
+
+DECODER = toys.pair()[0].decoder
+WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
+TEXT = [*toys.PROMPT, *toys.prompts(1, 35, seed=4)[0]]
+
+
+def lane(decoder: Decoder, start: int, window: int, attention: str = "none") -> Lane:
+    needs = Needs(attention)  # type: ignore[arg-type] # one of its words
+    return Lane("target", decoder, build("policy", "lm_infinite", dict(start=start, window=window)), needs=needs)
+
+
+def dense(decoder: Decoder, tokens: list[int], start: int, window: int) -> Tensor:
+    """Logits [T, V]. Entry s stands behind row t by t - s, or by window + 1 if it is of the start and further away; of the
+    others a row sees those at most `window` behind. A layer with a window of its own counts these distances."""
+    spec, T = decoder.spec, len(tokens)
+    behind = torch.arange(T)[:, None] - torch.arange(T)
+    distance = torch.where(torch.arange(T) < start, behind.clamp(max=window + 1), behind)
+    seen = (behind >= 0) & ((torch.arange(T) < start) | (behind <= window))
+    x = F.embedding(torch.tensor(tokens), decoder.embed)
+    for i, w in enumerate(decoder.layers):
+        qkv = F.linear(F.rms_norm(x, (spec.d_model,), w.attn_norm, spec.norm_eps), w.qkv).view(T, -1, spec.head_dim)
+        inside = seen & (distance < (spec.window(i) or T))
+        heads = []
+        for h in range(spec.n_heads):
+            q, (k, v) = qkv[:, h], qkv[:, spec.n_heads :].unflatten(1, (2, -1))[:, :, h // spec.group].unbind(1)
+            scores = torch.stack([rotated(q, distance[:, s].clamp(min=0), decoder) @ k[s] for s in range(T)], 1)
+            weights = (scores / spec.head_dim**0.5).masked_fill(~inside, -torch.inf).softmax(-1)
+            heads.append(weights @ v)
+        x = x + F.linear(torch.cat(heads, 1), w.out)
+        gate, up = F.linear(F.rms_norm(x, (spec.d_model,), w.mlp_norm, spec.norm_eps), w.gate_up).chunk(2, -1)
+        x = x + F.linear(F.silu(gate) * up, w.down)
+    return decoder.unembed(decoder.normed(x))
+
+
+@pytest.mark.parametrize("attention", ["none", "columns"])
+@pytest.mark.parametrize(("start", "window"), [(0, 1), (0, 6), (3, 1), (2, 6), (5, 4), (4, 20), (4, 100)])
+@pytest.mark.parametrize("decoder", [DECODER, WINDOWED], ids=["plain", "windowed"])
+@torch.inference_mode()
+def test_equals_one_dense_pass_with_its_mask_and_distances(
+    decoder: Decoder, start: int, window: int, attention: str
+) -> None:
+    """Prompt, tokens and blocks of tokens alike: what leaves the store is seen by no later row."""
+    made, wanted = lane(decoder, start, window, attention), dense(decoder, TEXT, start, window)
+    at = len(toys.PROMPT) - 1
+    assert torch.allclose(made.read(TEXT[: at + 1]), wanted[at], atol=1e-10)
+    for rows in (1, 3, 1, 2, 5, 1, 8, 1, 1, 12):
+        at = len(made.tokens)
+        logits = made.forward(Feed.causal(TEXT[at : at + rows], at))[0]
+        assert torch.allclose(logits, wanted[at : at + rows], atol=1e-10)
+        made.commit(list(range(rows)))
+        assert made.cache.held == min(len(made.tokens), start + window)
+    assert len(made.tokens) == len(TEXT)
+
+
+@torch.inference_mode()
+def test_a_text_no_longer_than_the_window_is_read_in_full() -> None:
+    whole = DECODER.forward(Feed.causal(TEXT, 0), None)[0]
+    for window in (len(TEXT) - 1, len(TEXT) + 50):
+        made = lane(DECODER, 3, window)
+        assert torch.equal(made.forward(Feed.causal(TEXT, 0))[0], whole)
+    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal(TEXT, 0))[0]  # the last row is two tokens beyond its window
+    assert (less[-1] - whole[-1]).abs().max() > 1e-6 and torch.allclose(less[:-1], whole[:-1], atol=1e-10)
+
+
+@torch.inference_mode()
+def test_in_a_tree_each_path_is_what_the_dense_pass_says() -> None:
+    made = lane(DECODER, 2, 6)
+    made.read(toys.PROMPT)
+    tree = Draft([3, 1, 4, 6, 5], [ROOT, ROOT, 0, 0, 2])
+    logits = made.forward(tree.feed(8, len(made.tokens)))[0]
+    for path in ([1], [0, 3], [0, 2, 4]):
+        text = [*toys.PROMPT, 8, *(tree.tokens[node] for node in path)]
+        wanted = dense(DECODER, text, 2, 6)[len(toys.PROMPT) :]
+        assert torch.allclose(logits[[0, *(node + 1 for node in path)]], wanted, atol=1e-10)
+
+
+DRAFTERS = {
+    "chain": ("draft_model", {"length": 4}),
+    "tree": ("token_recycling", {"nodes": "16"}),
+}
+
+
+@pytest.mark.parametrize("way", DRAFTERS)
+def test_drafts_change_no_text(way: str) -> None:
+    """Strict semantics: a draft's later tokens do not see more than they would one by one."""
+    policy = ("lm_infinite", {"start": 2, "window": 6})
+    fast = toys.decode(toys.method(policy=policy, drafter=DRAFTERS[way]), count=60)
+    plain = toys.decode(toys.method(policy=policy), count=60)
+    assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
+    assert plain.tokens != toys.decode(count=60).tokens, "the guard: what is not seen matters"
+    for step in fast.sink.steps:
+        assert step.cache[0].held == 8 and step.cache[0].evicted_count == len(step.emitted)
+
+
+def test_runs_beyond_the_trained_context_in_constant_memory() -> None:
+    small = toys.model(toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64))
+    session = toys.decode(
+        toys.method(policy=("lm_infinite", {"start": 2, "window": 10})), count=80, pair=(small, small)
+    )
+    assert session.end.reason == "max_new_tokens" and len(session.tokens) == 95
+    assert {step.cache[0].held for step in session.sink.steps} == {12}
+    assert len({step.cache[0].held_bytes for step in session.sink.steps}) == 1
+    with torch.inference_mode():
+        wanted = dense(small.decoder, session.tokens[:-1], 2, 10)
+    assert wanted[len(toys.PROMPT) - 1 :].argmax(-1).tolist() == session.tokens[len(toys.PROMPT) :]
