@@ -184,6 +184,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "confidence": [dict(threshold=0.6, most=6), dict(threshold=0.3, tune=False)],
     "specdec_pp": [dict(h=0.7, most=6), dict(h=0.4)],
     "goodput": [dict(probe=1), dict(batch=64, most=4, probe=2)],
+    "adakv": [dict(chosen=5, window=3, reach=1)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
     "key_norm": [dict(short=5, recent=3)],
     "pyramidkv": [dict(chosen=5, window=3)],

@@ -54,4 +54,5 @@ def best(worth: list[float], count: int) -> list[int]:
 def held(lane: Lane) -> list[list[list[int]]]:
     """Per layer and KV head the positions that are held."""
     heads = lane.decoder.spec.n_kv_heads
-    return [store.positions()[0].expand(heads, -1).sort(1).values.tolist() for store in lane.cache.layers]
+    rows = [store.positions()[0].expand(heads, -1).tolist() for store in lane.cache.layers]
+    return [[sorted(p for p in row if p >= 0) for row in layer] for layer in rows]  # -1: others hold more

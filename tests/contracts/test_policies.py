@@ -21,6 +21,7 @@ SHARES = [(name, dict(settings, share=0.6)) for name, settings in toys.represent
 POLICIES = [*toys.variants("policy"), *SHARES]
 # settings with room for 60 tokens
 ROOMY: dict[str, dict[str, Any]] = {
+    "adakv": dict(chosen=50, window=16),
     "h2o": dict(heavy=100, recent=100),
     "keep_all": {},
     "key_norm": dict(short=60, recent=40),
@@ -35,6 +36,7 @@ ROOMY: dict[str, dict[str, Any]] = {
 # the knobs whose sum no layer and head ever exceeds, or of one that cuts once, the mean of them behind the prompt; None:
 # everything is kept
 BOUND = {
+    "adakv": ("chosen", "window"),
     "h2o": ("heavy", "recent"),
     "keep_all": None,
     "key_norm": ("short", "recent"),
@@ -66,7 +68,8 @@ def bound(policy: CachePolicy) -> int | None:
 
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
     store = made.cache.layers[layer]
-    return store.positions().expand(-1, toys.SPEC.n_kv_heads, -1).sort(2).values.tolist()
+    rows = store.positions().expand(-1, toys.SPEC.n_kv_heads, -1).tolist()
+    return [[sorted(p for p in row if p >= 0) for row in heads] for heads in rows]  # -1: another head holds more
 
 
 @torch.inference_mode()

@@ -1,0 +1,63 @@
+"""Ada-KV: SnapKV in which the KV heads of a layer share a budget, so that some keep more than others."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.policy import share
+from decodescope.engine.model.cache import LayerStore
+
+from .shared.observed import Observed
+
+
+@component
+class AdaKV(Observed):
+    """Choose as SnapKV does, but let the heads of a layer compete: one that looks at many entries gets more of them than one
+    that looks at few. `chosen` is the mean of a layer's heads.
+
+    The best H_kv * `chosen` votes of all heads together say how many entries each head would get. `floor` of the mean every
+    head has in any case: a head that would get v gets v * (1 - floor) + floor * chosen, rounded down, and what rounding leaves
+    goes to the heads whose next entry is worth most. So a layer keeps exactly as much as under SnapKV, and its entries are
+    together worth at least as much. With floor = 1 it is SnapKV.
+
+    The authors round to the nearest number, which may miss the sum by a head or two; weighing heads by their own best entries
+    and layers that stay even are options there and not here. Memory is a head's own: what a head gives up is freed. Defaults
+    are theirs but for the size: a kernel of 7 (`reach` = 3), the largest vote, a floor of one half.
+    """
+
+    title = "Ada-KV"
+    source = "Feng et al. 2025, arXiv:2407.11550, algorithm 1; FFY0/AdaKV, adaptive_snapkv/monkeypatch/snapkv_utils.py"
+    goes = (
+        "When the prompt has been read the KV heads of a layer give up, together, the entries that got the fewest votes. What "
+        "is written stays."
+    )
+
+    reach: int = param(3, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
+    pool: str = param("max", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
+    floor: float = param(0.5, low=0.0, high=1.0, step=0.05, help="share of the mean that every head keeps; 1: all alike")
+    share: float = share()
+
+    def cut(self, store: LayerStore, worth: Tensor, keep: int, length: int) -> None:
+        before = length - self.window
+        order = worth[..., :before].argsort(dim=2, descending=True, stable=True)  # the lower of equal ones first
+        best = worth.gather(2, order)  # [B, H_kv, n - w], from the best down
+        caps = self.caps(best, keep - self.window)
+        stays = torch.ones(worth.shape, dtype=torch.bool, device=worth.device)  # the window's too
+        ranks = torch.arange(before, device=worth.device).expand(order.shape)
+        stays.scatter_(2, order, ranks < caps[:, :, None])
+        store.keep_where(stays)
+
+    def caps(self, best: Tensor, mean: int) -> Tensor:
+        """int64 [B, H_kv]: how many entries each head keeps, `mean` of them on average. best: float [B, H_kv, m], what the
+        entries of each head are worth, from the best down."""
+        batch, heads, m = best.shape
+        joint = best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m  # the head of each
+        wanted = torch.zeros(batch, heads, dtype=torch.long, device=best.device)
+        wanted.scatter_add_(1, joint, torch.ones_like(joint))
+        caps = (wanted * (1 - self.floor) + self.floor * mean + 1e-9).long()
+        following = best.gather(2, caps.clamp(max=m - 1)[..., None])[..., 0].masked_fill(caps == m, -torch.inf)
+        left = heads * mean - caps.sum(1, keepdim=True)  # fewer than there are heads
+        first = following.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        return caps + (first < left)
