@@ -195,7 +195,14 @@ class Session(State):
                 parent=self._parent,
                 machine=self._machine(),
             )
+            self._header.parts = self._said(self.method)
         return self._header
+
+    def _said(self, method: Method) -> dict[str, dict[str, Any]]:
+        """What the parts of a method say of themselves in the header, the codec of the target's cache too."""
+        parts, target = method.said(), self._models[TARGET].decoder
+        parts["codec"] |= method.codec.sizes(target.spec, torch.finfo(target.dtype).bits)
+        return parts
 
     @property
     def outline(self) -> Header:

@@ -57,6 +57,7 @@ class PassOptions(TypedDict, total=False):
     head_bits: float | None
     act_bits: float
     kv_bits: float
+    read_bits: float | None
     dequant: bool
     fused: bool
 
@@ -78,6 +79,7 @@ def pass_ops(
     head_bits: float | None = None,
     act_bits: float = 16,
     kv_bits: float = 16,
+    read_bits: float | None = None,
     dequant: bool = False,
     fused: bool = True,
 ) -> list[Op]:
@@ -91,6 +93,8 @@ def pass_ops(
     propagated: layers without attention whose keys and values are filled from an exit state: norm, K and V linears
     heads, kv_heads: open query and KV heads per layer; None: all
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
+    kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average, where older ones are
+             packed; None: the same
     dequant: charge two operations per weight for unpacking
     """
     if tokens < 1 or batch < 1:
@@ -98,7 +102,7 @@ def pass_ops(
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
     filled = _chosen(propagated, [i for i in layers if i not in attn]) - attn
-    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant)
+    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries = _each_layer("held", held, spec)
@@ -168,6 +172,7 @@ def ops_of(
     logits: int | None = None,
     bits: float = 16,
     weight_bits: float | None = None,
+    read_bits: float | None = None,
     fused: bool = True,
 ) -> list[Op]:
     """The operators of a recorded pass.
@@ -175,9 +180,10 @@ def ops_of(
     draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
     held:   entries, as `pass_ops` takes them; None: the record's
     logits: rows that reached the head; None: the last one where a prompt is read, all otherwise
-    bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ
+    bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ;
+            read_bits: those of entries that are read, on average
     """
-    options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits}
+    options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits, "read_bits": read_bits}
     options["weight_bits"] = bits if weight_bits is None else weight_bits
     if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
         logits = 0 if record.phase == "score" and record.attn is not None else 1 if record.phase in READS else record.tokens
@@ -199,6 +205,7 @@ class RecordOptions(TypedDict, total=False):
     logits: int | None
     bits: float
     weight_bits: float | None
+    read_bits: float | None
     fused: bool
 
 

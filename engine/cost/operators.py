@@ -91,10 +91,19 @@ class Prices:
     """Prices of single operators for one pass: the table of this file's head, row by row."""
 
     def __init__(
-        self, spec: ModelSpec, n: int, batch: int, weight_bits: float, act_bits: float, kv_bits: float, dequant: bool
+        self,
+        spec: ModelSpec,
+        n: int,
+        batch: int,
+        weight_bits: float,
+        act_bits: float,
+        kv_bits: float,
+        dequant: bool,
+        read_bits: float | None = None,
     ) -> None:
         self.spec, self.n, self.batch = spec, n, batch
         self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
+        self.read = kv_bits if read_bits is None else read_bits
 
     def linear(
         self,
@@ -136,7 +145,7 @@ class Prices:
             "attention",
             layer,
             flops=int((4 * d + 5) * heads * pairs * self.batch),
-            kv_read_bytes=size(2 * read * kv_heads * d * self.batch, self.k),
+            kv_read_bytes=size(2 * read * kv_heads * d * self.batch, self.read),
             act_bytes=size((2 * n * heads * d + scores) * self.batch, self.a),
         )
         query = self.linear("q_proj", layer, h, heads * d)

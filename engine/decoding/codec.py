@@ -33,6 +33,10 @@ class Codec(Component):
     def says(self) -> dict[str, Any]:
         return {"does": sorted(self.does)}
 
+    def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
+        """What a trace's header says of it besides, for a model of shape `spec` whose numbers have so many bits."""
+        return {}
+
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         """What holds the entries of a layer; options: as of LayerStore."""
         return LayerStore(spec, layer, **options)
@@ -46,8 +50,8 @@ class Codec(Component):
 
 
 class Packing(Codec):
-    """Base of codecs that store older entries in fewer bits: `due` says when, `encode` and `decode` how (engine/model/packed.py
-    says what they are given). Entries that are packed stay so; the newest stand in full precision.
+    """Base of codecs that store older entries in fewer bits: `whole` says when, `encode` and `decode` how
+    (engine/model/packed.py says what they are given). Entries that are packed stay so; the newest stand in full precision.
 
     A policy that evicts is refused: what leaves would have to be unpacked first, as groups of entries share their scales.
     """
@@ -61,6 +65,18 @@ class Packing(Codec):
             f"{self.name} packs entries together, and {method.policy.name} would take single ones out: choose the policy "
             "keep_all, or the codec unpacked."
         )
+
+    @property
+    def whole(self) -> int:
+        """Entries that are packed at a time; until so many have come together they are whole."""
+        raise NotImplementedError
+
+    def stored(self, spec: ModelSpec, bits: int) -> float:
+        """Bits of a packed number on average, all that belongs to it included, where a number in full precision has `bits`."""
+        raise NotImplementedError
+
+    def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
+        return {"bits": float(self.stored(spec, bits)), "whole": self.whole}
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         return PackedStore(self, spec, layer, **options)
@@ -79,9 +95,9 @@ class Packing(Codec):
         keys, values = (max(x.errors[side] for x in packings) for side in (0, 1))
         return Packed(first, stop, sum(x.nbytes for x in packings), keys, values)
 
-    def due(self, dense: int, packed: int) -> int:
-        """How many of the `dense` entries in full precision, the oldest, are to be packed now; `packed` are already."""
-        raise NotImplementedError
+    def due(self, dense: int) -> int:
+        """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
+        return dense - dense % self.whole
 
     def encode(self, x: Tensor, side: Side, first: int) -> Parts:
         """x: float [B, H_kv, T, D], keys or values of T entries that follow each other, from position `first` on."""

@@ -25,8 +25,8 @@ SIDES: tuple[Side, Side] = ("keys", "values")  # in the order in which a store h
 class Coder(Protocol):
     """What packs entries, and unpacks them."""
 
-    def due(self, dense: int, packed: int) -> int:
-        """How many of the `dense` entries in full precision, the oldest, are to be packed now; `packed` are already."""
+    def due(self, dense: int) -> int:
+        """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
 
     def encode(self, x: Tensor, side: Side, first: int) -> Parts:
         """x: float [B, H_kv, T, D], keys or values of T entries that follow each other, from position `first` on."""
@@ -139,7 +139,7 @@ class PackedStore(LayerStore):
         assert self.m == 0, "only committed entries are packed"
         first = self.packed
         dense = self.n - first
-        count = self.coder.due(dense, first)
+        count = self.coder.due(dense)
         if not count:
             return
         for at in range(0, count, BLOCK):

@@ -98,7 +98,7 @@ class Fork(Session):
         if self._header is None:
             header, last = super().header, self._turns[max(self._turns)]
             header.method, header.seed, header.max_new_tokens = last.method, last.seed, last.max_new
-            header.parts = Method.from_record(last.method).said()
+            header.parts = self._said(Method.from_record(last.method))
             header.lossless, header.fork, header.lanes = self._exact, self.story, self._lanes_read
             header.tellings = self._tellings
             header.forced = any(leg.forced for leg in self._turns.values())

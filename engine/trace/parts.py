@@ -38,6 +38,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
     does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
+    bits, whole: of a codec that packs: bits of a number once it is packed, scales and all that belongs to it included; and how
+            many entries are packed at a time, which are whole until then
     changes: of a strategy, rule or context: why the text may differ from the target's
     """
     older = _older(header, kind)
@@ -87,6 +89,10 @@ def _is_heat(x: Any) -> bool:
     return type(x) is float and 0 <= x < MOST
 
 
+def _is_count(x: Any) -> bool:
+    return type(x) is int and 0 < x < MOST
+
+
 def _is_zone(row: Any) -> bool:
     if type(row) is not list or len(row) != 3:
         return False
@@ -96,7 +102,8 @@ def _is_zone(row: Any) -> bool:
 
 _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once"), _is_switch),
-    "heat": _is_heat,
+    **dict.fromkeys(("heat", "bits"), _is_heat),
+    "whole": _is_count,
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column", "changes"), _is_word),
     "goes": _is_sentence,

@@ -190,7 +190,8 @@ class Pricer:
             if spec is None:
                 continue
             tree = step.draft if _checks(one) and step.draft is not None and step.draft.parents else None
-            for op in ops_of(spec, one, draft=tree, bits=self.passes.bits or 0):
+            read = self.passes.read_bits(one)
+            for op in ops_of(spec, one, draft=tree, bits=self.passes.bits or 0, read_bits=read):
                 zero = {"lane": one.lane, "name": op.name, "n": 0, "flops": 0, "weights": 0, "kv": 0, "act": 0, "us": 0.0}
                 row = rows.setdefault((one.lane, op.name), zero)
                 row["n"] += 1

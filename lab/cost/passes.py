@@ -12,6 +12,7 @@ from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.events import DraftTree, Header, Pass
 from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.typed import read
 
 
@@ -29,6 +30,7 @@ class Passes:
 
     def __init__(self, header: Header):
         self.bits = DTYPE_BITS.get(header.dtype)
+        self._packs, self._prompt = said(header, "codec"), len(header.prompt)
         self.specs: dict[str, ModelSpec] = {}
         for lane, record in [("target", header.model), *header.lanes.items()]:
             try:
@@ -61,14 +63,25 @@ class Passes:
     def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
         if draft is not None and draft.parents:
-            return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0)
-        held = fixed(one.held)
-        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, one.attn, one.ffn, one.propagated)
+            return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
+        held, read = fixed(one.held), self.read_bits(one)
+        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, one.attn, one.ffn, one.propagated)
 
-    def _priced(self, lane: str, phase: str, tokens: int, held: Any, batch: int, *run: int | None) -> Cost:
+    def _priced(
+        self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, *run: int | None
+    ) -> Cost:
         attn, ffn, propagated = run
         one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated)
-        return cost_of(self.specs[lane], one, held=held, bits=self.bits or 0)
+        return cost_of(self.specs[lane], one, held=held, bits=self.bits or 0, read_bits=read)
+
+    def read_bits(self, one: Pass) -> float | None:
+        """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
+        None: nothing is packed. The prompt is read before that."""
+        bits, whole, held = self._packs.get("bits"), self._packs.get("whole"), one.held
+        if not bits or not whole or not self.bits or one.lane != "target" or not isinstance(held, int) or held < self._prompt:
+            return None
+        packed = held - held % whole
+        return self.bits + packed * (bits - self.bits) / (held + one.tokens)
 
 
 def fixed(held: Any) -> Any:

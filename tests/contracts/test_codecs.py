@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check
+from decodescope.lab.cost.passes import Passes
 
 CODECS = toys.variants("codec")
 PACKING = [(name, settings) for name, settings in CODECS if build("codec", name, settings).does]
@@ -123,6 +125,11 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
             assert change.packed.bytes > 0 and min(change.packed.key_error, change.packed.value_error) >= 0
             stop = change.packed.stop
     assert stop == run.target.cache.layers[0].packed > len(toys.PROMPT) and check(trace).ok
+    words, store = trace.header.parts["codec"], run.target.cache.layers[0]
+    assert words["whole"] > store.n - stop and words["bits"] * 2 * 2 * stop * 8 == 8 * sum(x.nbytes for x in store.blocks)
+    read = [Passes(trace.header).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
+    full = [Passes(replace(trace.header, parts={})).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
+    assert read[0] == full[0] and read[1].kv_read_bytes < full[1].kv_read_bytes and read[1].flops == full[1].flops
     plain = toys.decode(toys.method(drafter=TREE))
     again = Fork(toys.pair()[0], run.header, list(trace.steps), 5)
     later = Fork(toys.pair()[0], plain.header, list(plain.sink.steps), 5, method=toys.method(**parts))

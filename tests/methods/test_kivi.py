@@ -65,8 +65,9 @@ def test_bytes_are_measured_and_the_residual_is_what_is_left_over(bits: int) -> 
         n, store = len(made.tokens), made.cache.layers[0]
         assert (store.n, store.packed, store.n - store.packed) == (n, n - n % 8, n % 8)
         numbers = 2 * 2 * store.packed * 8  # keys and values of two heads with 8 channels
-        assert sum(x.nbytes for x in store.blocks) == numbers * bits // 8 + numbers // 4 * 2 * wide
-        assert store.nbytes() - sum(x.nbytes for x in store.blocks) == 2 * 2 * 8 * wide * PAGE, "a page of whole entries"
+        packed = sum(x.nbytes for x in store.blocks)
+        assert packed == numbers * bits // 8 + numbers // 4 * 2 * wide == numbers * kivi.stored(toys.SPEC, 64) / 8
+        assert store.nbytes() - packed == 2 * 2 * 8 * wide * PAGE, "a page of whole entries"
         if token is not None:
             made.forward(Feed.causal([token], n))
             made.commit([0])

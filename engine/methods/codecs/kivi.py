@@ -59,8 +59,13 @@ class Kivi(Packing):
         """Channels of a value that share a scale: a narrow head is one group."""
         return min(self.group, width)
 
-    def due(self, dense: int, packed: int) -> int:
-        return dense - dense % self.residual
+    @property
+    def whole(self) -> int:
+        return self.residual
+
+    def stored(self, spec: ModelSpec, bits: int) -> float:
+        keys, values = (2 * bits / group for group in (self.group, self._channels(spec.head_dim)))
+        return int(self.bits) + (keys + values) / 2
 
     def encode(self, x: Tensor, side: Side, first: int) -> Parts:
         if side == "keys":
