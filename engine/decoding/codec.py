@@ -48,6 +48,10 @@ class Codec(Component):
         """What was packed since the last call, for the trace; None: nothing."""
         return None
 
+    def kept(self, cache: KVCache) -> int | None:
+        """Bytes of the entries that are held, free room in pages not counted; None where their number says it."""
+        return None
+
 
 class Packing(Codec):
     """Base of codecs that store older entries in fewer bits: `whole` says when, `encode` and `decode` how
@@ -95,12 +99,15 @@ class Packing(Codec):
         keys, values = (max(x.errors[side] for x in packings) for side in (0, 1))
         return Packed(first, stop, sum(x.nbytes for x in packings), keys, values)
 
+    def kept(self, cache: KVCache) -> int | None:
+        return sum(store.kept for store in _stores(cache))
+
     def due(self, dense: int) -> int:
         """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
         return dense - dense % self.whole
 
-    def encode(self, x: Tensor, side: Side, first: int) -> Parts:
-        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other, from position `first` on."""
+    def encode(self, x: Tensor, side: Side) -> Parts:
+        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other."""
         raise NotImplementedError
 
     def decode(self, parts: Parts, side: Side) -> Tensor:

@@ -180,7 +180,7 @@ class Recorder:
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
                 change.merged, change.merged_by = mergers(cache)
-        change.packed = lane.codec.took(cache)
+        change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
         if lane.policy.column and entries <= MASS[self.level]:
             change.mass = column_map(lane)

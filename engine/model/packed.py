@@ -28,8 +28,8 @@ class Coder(Protocol):
     def due(self, dense: int) -> int:
         """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
 
-    def encode(self, x: Tensor, side: Side, first: int) -> Parts:
-        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other, from position `first` on."""
+    def encode(self, x: Tensor, side: Side) -> Parts:
+        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other."""
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
         """float [B, H_kv, T, D]: about what was encoded."""
@@ -106,6 +106,12 @@ class PackedStore(LayerStore):
         return self.blocks[-1].stop if self.blocks else 0
 
     @property
+    def kept(self) -> int:
+        """Bytes of the committed entries, those of blocks and of what is in full precision; free room not counted."""
+        whole = self.kv[:, :, :, : self.n - self.packed]
+        return sum(block.nbytes for block in self.blocks) + whole.numel() * whole.element_size()
+
+    @property
     def segmented(self) -> bool:
         """Whether something is packed."""
         return bool(self.blocks)
@@ -149,7 +155,7 @@ class PackedStore(LayerStore):
 
     def _add(self, first: int, kv: Tensor) -> None:
         """Pack kv (float [2, B, H_kv, T, D]), the entries from `first` on, as a block or at the end of the last one."""
-        parts = {side: self.coder.encode(x, side, first) for side, x in zip(SIDES, kv, strict=True)}
+        parts = {side: self.coder.encode(x, side) for side, x in zip(SIDES, kv, strict=True)}
         block = Block(first, first + kv.shape[3], parts)
         if self.evicted is not None:
             k, v = (_error(self.coder.decode(parts[side], side), x) for side, x in zip(SIDES, kv, strict=True))

@@ -239,7 +239,7 @@ class CacheChange:
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
                  1 + 254 * sqrt(mass / largest of the layer)
-    packed:      what a codec packed
+    packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     """
 
     lane: str
@@ -252,12 +252,15 @@ class CacheChange:
     evicted: np.ndarray | None = None
     mass: np.ndarray | None = None
     packed: Packed | None = None
+    kept_packed: int | None = None
     by_head: np.ndarray | None = None
     merged: np.ndarray | None = None
     merged_by: np.ndarray | None = None
 
     def kept_bytes(self, read: int) -> int:
-        """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens."""
+        """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""
+        if self.kept_packed is not None:
+            return self.kept_packed
         if self.by_head is None:
             return self.full_bytes * self.held // read if read else 0
         return self.full_bytes * int(self.by_head.sum()) // (read * self.by_head.size) if read else 0

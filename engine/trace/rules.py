@@ -231,6 +231,7 @@ def _change(change: CacheChange, where: str) -> None:
         _shape(change.mass, f"{where}.mass", 3, "u")
     if change.merged is not None or change.merged_by is not None:
         _merged(change, where)
+    _counts([change.kept_packed or 0], f"{where}.kept_packed")
     if change.packed is not None:
         _packed(change.packed, change.held, f"{where}.packed")
 

@@ -278,6 +278,7 @@ class Wire:
             **({} if change.by_head is None else {"mean": round(float(change.by_head.mean()), 3)}),
             "bytes": change.held_bytes,
             "full": change.full_bytes,
+            **({} if change.kept_packed is None else {"kept": change.kept_packed}),
             "evicted": change.evicted_count,
             **self._evicted(change),
         }

@@ -11,7 +11,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.codec import Packing
 from decodescope.engine.model.packed import Parts, Side
 
-from .shared.groups import dequantise, quantise
+from .shared.groups import dequantise_entries, quantise_entries, stored_bits, unfit
 
 
 @component
@@ -42,39 +42,20 @@ class Kivi(Packing):
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        if self.residual % self.group:
-            fits = self.group * max(1, self.residual // self.group)
-            return (
-                f"kivi packs whole groups of keys: residual = {self.residual} is no multiple of group = {self.group}; "
-                f"set it to {fits}."
-            )
-        if spec.head_dim % self._channels(spec.head_dim):
-            return (
-                f"kivi.group = {self.group} does not divide the {spec.head_dim} channels of {spec.name}'s heads: choose a "
-                "group that does, such as 16."
-            )
-        return super().refuse(method, spec)
-
-    def _channels(self, width: int) -> int:
-        """Channels of a value that share a scale: a narrow head is one group."""
-        return min(self.group, width)
+        return unfit(self.name, "residual", self.residual, self.group, spec) or super().refuse(method, spec)
 
     @property
     def whole(self) -> int:
         return self.residual
 
     def stored(self, spec: ModelSpec, bits: int) -> float:
-        keys, values = (2 * bits / group for group in (self.group, self._channels(spec.head_dim)))
-        return int(self.bits) + (keys + values) / 2
+        return stored_bits(spec, self.group, int(self.bits), bits)
 
-    def encode(self, x: Tensor, side: Side, first: int) -> Parts:
-        if side == "keys":
-            return quantise(x.mT, self.group, int(self.bits))
-        return quantise(x, self._channels(x.shape[3]), int(self.bits))
+    def encode(self, x: Tensor, side: Side) -> Parts:
+        return quantise_entries(x, side, self.group, int(self.bits))
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
-        x = dequantise(parts, int(self.bits))
-        return x.mT if side == "keys" else x
+        return dequantise_entries(parts, side, int(self.bits))
 
     def joined(self, a: Parts, b: Parts, side: Side) -> Parts | None:
         axis = 3 if side == "keys" else 2  # that of the tokens

@@ -17,7 +17,7 @@ export function cacheSums() {
       : "");
     const list = target
       ? [[`${grouped(target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [
-        target.held < target.read ? `${size(keptBytes(target))} of ${size(target.full)}` : size(target.full), " kept",
+        (keptBytes(target) < target.full ? `${size(keptBytes(target))} of ` : "") + size(target.full), " kept",
       ]] : [];
     if (target?.evicted) list.push([grouped(target.evicted), " evicted now"]);
     sums.tell(list);

@@ -34,6 +34,7 @@ export function apart(a, b) {
 /** The same in a table of many: what is below a thousandth is said to be. */
 export const share = (x) => (x > 0 && x < 0.0005 ? "<0.001" : x < 0.0005 ? "0" : x.toFixed(3));
 /** Bytes of the entries that a lane's cache holds, counted as `full` counts those of all: only the target's evicts.
+ *  kept: those bytes where entries are packed;
  *  kv: of a step's record; mean: entries on average, where layers or heads differ. */
-export const keptBytes = ({ lane, full, held, mean = held, read }) =>
-  (lane === "target" && mean < read ? Math.round((full * mean) / read) : full);
+export const keptBytes = ({ lane, full, held, mean = held, read, kept }) =>
+  kept ?? (lane === "target" && mean < read ? Math.round((full * mean) / read) : full);

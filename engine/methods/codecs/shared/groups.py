@@ -1,12 +1,14 @@
-"""Groups of numbers as integers of few bits with a scale and a zero, several of them in one byte."""
+"""Groups of numbers as integers of few bits with a scale and a zero, several of them in one byte: keys by channel, values by
+token."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.attention import widened
-from decodescope.engine.model.packed import Parts
+from decodescope.engine.model.packed import Parts, Side
 
 
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
@@ -41,3 +43,37 @@ def dequantise(parts: Parts, bits: int) -> Tensor:
     scale, zero = parts["scale"], parts["zero"]
     codes = unpack_bits(parts["words"], bits).unflatten(-1, (scale.shape[-1], -1))
     return (codes * widened(scale)[..., None] + widened(zero)[..., None]).flatten(-2).to(scale.dtype)
+
+
+def channels(group: int, width: int) -> int:
+    """Channels of a value that share a scale: a head narrower than `group` is one group."""
+    return min(group, width)
+
+
+def quantise_entries(x: Tensor, side: Side, group: int, bits: int) -> Parts:
+    """x (float [B, H_kv, T, D]): keys in groups of `group` tokens of one channel, values in groups of channels of one token."""
+    return quantise(x.mT, group, bits) if side == "keys" else quantise(x, channels(group, x.shape[3]), bits)
+
+
+def dequantise_entries(parts: Parts, side: Side, bits: int) -> Tensor:
+    """float [B, H_kv, T, D]: what `quantise_entries` packed."""
+    x = dequantise(parts, bits)
+    return x.mT if side == "keys" else x
+
+
+def stored_bits(spec: ModelSpec, group: int, bits: int, full: int) -> float:
+    """Bits of a number on average, scales and zeros of `full` bits included; as many keys as values."""
+    return bits + full / group + full / channels(group, spec.head_dim)
+
+
+def unfit(name: str, knob: str, together: int, group: int, spec: ModelSpec) -> str | None:
+    """Why groups of `group` cannot be made of `together` entries (a knob) or of a head's channels; None: they can."""
+    if together % group:
+        fits = group * max(1, together // group)
+        return f"{name} packs whole groups of keys: {knob} = {together} is no multiple of group = {group}; set it to {fits}."
+    if spec.head_dim % channels(group, spec.head_dim):
+        return (
+            f"{name}.group = {group} does not divide the {spec.head_dim} channels of {spec.name}'s heads: choose a group that "
+            "does, such as 16."
+        )
+    return None
