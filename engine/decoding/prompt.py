@@ -52,7 +52,7 @@ class Prompt:
 
     def rows(self, layer: int, store: LayerStore, count: int) -> Tensor:
         """float32 [B, H_kv, g, w, n]: what those of the prompt's last `count` tokens that went through the layer (all, unless a
-        depth rule left early) give to the entries of its store, by slot. count: at most `needs.queries`."""
+        depth rule left early) give to the entries of its store, by slot; of the last `needs.queries` that did, at most."""
         at = self.places(layer, count)
         queries = self._queries[layer]
         queries = queries[:, :, :, queries.shape[3] - len(at) :]

@@ -164,7 +164,7 @@ def attended(
     q = next(iter(queries.values()))
     T, outputs = q.shape[3], []
     size = TILE if columns or (cap is not None and probe is None) else T
-    sums = q.new_zeros(*q.shape[:2], slots, dtype=torch.float32)
+    sums = q.new_zeros(*q.shape[:2], slots, dtype=torch.float32) if columns else None
     for at in range(0, T, size):
         tiles = {rope: x[:, :, :, at : at + size] for rope, x in queries.items()}
         masks = [None if s.mask is None else s.mask[:, :, at : at + size] for s in segments]
@@ -176,11 +176,11 @@ def attended(
         outputs.append(total.output().to(q.dtype))
         if probe is not None:
             weights = _by_slot(segments, parts, total, slots)
-            if columns:
-                sums += weights.sum((2, 3))
-            else:
+            if sums is None:
                 probe.rows[layer] = weights
-    if probe is not None and columns:
+            else:
+                sums += weights.sum((2, 3))
+    if probe is not None and sums is not None:
         probe.columns[layer] = sums
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 3)
 

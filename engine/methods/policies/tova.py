@@ -48,7 +48,8 @@ class TOVA(Scored):
 
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         for layer, store in enumerate(cache.layers):
-            self.observe(layer, store, prompt.rows(layer, store, 1))
+            # the last token that went through the layer: under a depth rule it may be an earlier one
+            self.observe(layer, store, prompt.rows(layer, store, prompt.length))
 
     def score(self, store: LayerStore) -> Tensor:
         return store.column("given")
