@@ -28,6 +28,7 @@ class Tokenizer:
     vocab:     the largest id plus one
     stop_ids:  ids that end a text, ascending
     front:     ids that stand before every text (a BOS, for some models)
+    marks:     ids of special tokens
     """
 
     def __init__(self, spec: str, config: dict[str, Any], template: str | None = None, stops: set[int] | None = None):
@@ -40,6 +41,7 @@ class Tokenizer:
         added = self._plain.get_added_tokens_decoder()
         self._added: dict[int, str] = {at: x.content for at, x in added.items()}
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
+        self.marks = frozenset(self._special.values())
         self._byte_level = _uses(table.get("decoder"), "ByteLevel") or _uses(table.get("pre_tokenizer"), "ByteLevel")
         self._spaced = _uses(table, "Metaspace") or "▁" in json.dumps(table.get("decoder"), ensure_ascii=False)
         self._ids = self._plain.get_vocab(with_added_tokens=True)
@@ -147,7 +149,7 @@ class Tokenizer:
 
     def decode(self, ids: list[int], *, specials: bool = True) -> str:
         """The text of `ids`, their bytes put together; what makes no character shows as U+FFFD."""
-        marks = set() if specials else set(self._special.values())
+        marks = frozenset[int]() if specials else self.marks
         return b"".join(self.bytes_of(x) for x in ids if x not in marks).decode("utf-8", "replace")
 
     def piece(self, token: int) -> Piece:

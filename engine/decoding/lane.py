@@ -152,6 +152,8 @@ class Lane:
         self.cache.commit(rows)
         fed = self._feed.tokens[0].tolist()
         self.tokens += [fed[row] for row in rows]
+        if self.policy.reads:
+            self.policy.read(self.cache, self._feed.tokens[:, rows])
         if self.prompt is not None:
             self.prompt.add(self.probe, rows, self._feed.length)
         if self.probe is not None and self.policy.needs.attention != "none":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,6 +15,7 @@ from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.column import Column
 from decodescope.engine.model.feed import Band, Sinks
 from decodescope.engine.model.segments import RopeMode
+from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone, held_at
 
 from .prompt import Prompt
@@ -38,6 +40,7 @@ class CachePolicy(Component):
     banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
     once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
               The prompt's last token is then read alone, without a draft behind it
+    reads:    it is told the tokens of new entries (`read`)
     share:    the budget as a share of the prompt, where a policy has the knob; 0: off
     """
 
@@ -51,6 +54,7 @@ class CachePolicy(Component):
     bounded: ClassVar[bool] = False
     banded: ClassVar[bool] = False
     once: ClassVar[bool] = False
+    reads: ClassVar[bool] = False
     share: float = 0.0
 
     @property
@@ -94,14 +98,20 @@ class CachePolicy(Component):
         once = {"once": True} if self.once else {}
         return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else "", **goes, **once}
 
-    def begin(self, spec: ModelSpec, prompt: int) -> None:
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
         """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
-        so that the trace's header tells both. With as many tokens a second call changes nothing."""
+        so that the trace's header tells both. With as many tokens a second call changes nothing. pieces: id -> piece of text,
+        where there is a tokenizer;  marks: ids of its special tokens."""
         if self.share:
             self.divide(entries(self, self.share, prompt))
 
     def divide(self, budget: int) -> None:
         """Set the knobs so that they come to `budget` entries."""
+
+    def read(self, cache: KVCache, tokens: Tensor) -> None:
+        """Called behind each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
 
     def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
         """columns: float32 [B, H_kv, n], attention of the committed prompt rows summed over queries and group."""
@@ -116,6 +126,11 @@ class CachePolicy(Component):
     def compress(self, cache: KVCache) -> None:
         """Called after each commit, the first time after that of the prompt's last token, which has then read all of the
         prompt and counts: may evict, keep or rewrite entries."""
+
+
+    def notes(self) -> dict[str, Any] | None:
+        """What it tells of the step that has ended (`tells`), once; None: nothing."""
+        return None
 
 
 class Scored(CachePolicy):

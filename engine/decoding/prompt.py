@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.attention import weights, widened
+from decodescope.engine.model.attention import TILE, weights, widened
 from decodescope.engine.model.cache import LayerStore
 
 
@@ -53,14 +53,23 @@ class Prompt:
     def rows(self, layer: int, store: LayerStore, count: int) -> Tensor:
         """float32 [B, H_kv, g, w, n]: what those of the prompt's last `count` tokens that went through the layer (all, unless a
         depth rule left early) give to the entries of its store, by slot; of the last `needs.queries` that did, at most."""
-        at = self.places(layer, count)
-        queries = self._queries[layer]
-        queries = queries[:, :, :, queries.shape[3] - len(at) :]
+        last = len(self._at[layer])
+        return self._weights(layer, store, slice(last - len(self.places(layer, count)), last))
+
+    def _weights(self, layer: int, store: LayerStore, of: slice) -> Tensor:
+        queries, at = self._queries[layer][:, :, :, of], self._at[layer][of]
         distance = torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]  # [B, H_kv or 1, w, n]
         seen, window = distance >= 0, self.spec.window(layer)
         if window is not None:
             seen &= distance < window
         return weights(widened(queries), widened(store.k), seen, self.spec.score_scale, self.spec.attn_cap).float()
+
+    def tiles(self, layer: int, store: LayerStore, size: int = TILE) -> Iterator[tuple[list[int], Tensor]]:
+        """`rows` for all tokens whose queries were kept, `size` rows at a time, with the positions of those rows."""
+        at = self._at.get(layer, [])
+        for start in range(0, len(at), size):
+            tile = slice(start, start + size)
+            yield at[tile], self._weights(layer, store, tile)
 
     @property
     def moments(self) -> Mapping[int, Moments]:

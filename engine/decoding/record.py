@@ -176,11 +176,13 @@ class Recorder:
             lost = appended - np.array(held) if before is None else np.array(before) + appended - held
             change.evicted_count = int(lost.max())
         if any(store.evicted for store in cache.layers):
-            logs = [taken(store) for store in cache.layers]
+            logs, merged = [taken(store) for store in cache.layers], mergers(cache)
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
-                change.merged, change.merged_by = mergers(cache)
+                change.merged, change.merged_by = merged
         change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
+        if lane.name == "target" and self.decisions:
+            change.notes = lane.policy.notes()
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
         if lane.policy.column and entries <= MASS[self.level]:
             change.mass = column_map(lane)

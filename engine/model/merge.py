@@ -12,8 +12,8 @@ from .column import MERGED
 
 
 class Merger(NamedTuple):
-    """What one call of `merge` did, by position in the text: `source` went into `target`, both int [B, H_kv, e], -1 where an
-    entry was dropped; similarity and weight: float32 [B, H_kv, e], what a source was worth there."""
+    """What one call of `merge` did, by position in the text: `source` went into `target`, both int [B, H_kv, e], -1 where
+    it was dropped; similarity and weight: float32 [B, H_kv, e], what a source was worth there."""
 
     source: Tensor
     target: Tensor
@@ -47,7 +47,7 @@ def merge(
         kind.copy_(kind.masked_fill(torch.zeros_like(kind, dtype=torch.int32).scatter_add(2, target, taken.int()) > 0, MERGED))
     if store.merged is not None:
         positions = store.positions().expand(*source.shape[:2], -1)
-        gone, into = (positions.gather(2, x).masked_fill(~taken, -1) for x in (source, target))
+        gone, into = positions.gather(2, source), positions.gather(2, target).masked_fill(~taken, -1)
         store.merged.append(Merger(gone, into, (weights if similarity is None else similarity).float(), weights.float()))
     store.evict(source)
 

@@ -48,7 +48,7 @@ class CacheBooks:
     def _enter(self, where: str, change: CacheChange, n: int) -> None:
         listed = self._evictions(where, change, n)
         if change.merged is not None and self._followed:
-            self._mergers(where, change.merged)
+            self._mergers(where, change.merged, n)
         if self._held is None:
             return
         if listed is None:  # evictions were counted, not listed: from here on nothing can be told
@@ -89,11 +89,13 @@ class CacheBooks:
             self._follow(where, [tuple(row) for some in rows for row in some.tolist()], n)
         return total
 
-    def _mergers(self, where: str, merged: np.ndarray) -> None:
+    def _mergers(self, where: str, merged: np.ndarray, n: int) -> None:
         """What was merged has left, and what it went into is there."""
         for layer, head, source, target in merged.tolist():
             left, lost = ((layer, head, x) in self._gone or (-1, -1, x) in self._gone for x in (source, target))
-            if not left:
+            if not -1 <= target < n:
+                self._report(where, f"its cache merged position {source} into {target} of a text of {n} tokens")
+            elif not left:
                 self._report(where, f"its cache merged position {source}, which has not left")
             elif lost:
                 self._report(where, f"its cache merged position {source} into {target}, which is gone")

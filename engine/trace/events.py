@@ -234,8 +234,10 @@ class CacheChange:
     evicted_count: entries that left the KV head that lost most
     evicted_all: int32 [E] positions that left every layer and KV head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
-    merged:      int32 [M, 4] (layer, KV head, position, other position): of those that left, what became part of another
+    merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
+                 where it was too little like any
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
+    notes:       what the cache policy told of the step
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
                  1 + 254 * sqrt(mass / largest of the layer)
@@ -256,6 +258,7 @@ class CacheChange:
     by_head: np.ndarray | None = None
     merged: np.ndarray | None = None
     merged_by: np.ndarray | None = None
+    notes: dict[str, Any] | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

@@ -17,8 +17,8 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     """All that the parts of `method` told in a step, declared or not.
 
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name. A
-    sampler's are what it showed of its state, a depth rule's the step's last exit: `depth`, its `tests` (layer ->
-    confidence), and of the last one `sure` and `threshold`.
+    sampler's are what it showed of its state, a policy's stand with the target's cache, a depth rule's are the step's last
+    exit: `depth`, its `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     by = {
@@ -26,6 +26,7 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
         "strategy": drafter.pop(_name(method.get("strategy")), None),
         "drafter": drafter,
         "sampler": step.sampler,
+        "policy": next((x.notes for x in step.cache if x.lane == "target"), None),
         "depth": _exit(step.exits[-1]) if step.exits else None,
     }
     return {kind: notes for kind, notes in by.items() if isinstance(notes, dict) and notes}

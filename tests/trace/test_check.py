@@ -211,6 +211,8 @@ def test_what_was_merged_has_left_and_what_it_went_into_is_there(toy):
         return str(check(memory(toy, steps)))
 
     assert "agrees with itself" in run([0, 1, 2, 4], [1, 1, 3, 2])
+    assert "agrees with itself" in run([0, 1, 2, -1]), "it was dropped"
+    assert "merged position 2 into 99 of a text of" in run([0, 1, 2, 99])
     assert "merged position 3, which has not left" in run([0, 1, 3, 4])
     assert "merged position 3 into 0, which is gone" in run([1, 1, 3, 0])
     assert "merged_by has the shape [2, 2], not [1, 2]" in run([0, 1, 2, 4], by=2)

@@ -42,11 +42,11 @@ class Scissorhands(Scored):
     share: float = share()
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override] # what is asked depends on a knob
+    def needs(self) -> Needs:
         return Needs(attention="decode", queries=self.window)
 
     @property
-    def columns(self) -> dict[str, Column]:  # type: ignore[override] # as above
+    def columns(self) -> dict[str, Column]:  # type: ignore[override] # a base without the knob has a constant
         """`below`: the verdicts of the last rows."""
         return {"below": Column(0, torch.uint8, width=-(-self.window // 8))}
 

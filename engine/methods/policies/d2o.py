@@ -1,0 +1,156 @@
+"""D2O: what is evicted goes on in the entry that is most like it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, Scored, share
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.attention import widened
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import TOKEN, Column
+from decodescope.engine.model.merge import merge
+from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class D2O(Scored):
+    """H2O with two changes: layers get budgets by how they attend, and what leaves is merged into what stays.
+
+    **Layers.** Where attention is spread evenly much is needed, where it is peaked little. Behind the prompt each query
+    head has the variance over the entries of the attention that they received; the smallest and largest of a layer's heads
+    become 0 and 1, and F is the layer's mean. A layer's part of all L (heavy + recent) entries is its softmax of -F, at
+    least a hundredth of the prompt, divided into heavy and recent as the knobs are.
+
+    **Entries.** A victim of H2O's scores looks for the kept key of its head that has the largest cosine u with its own. If
+    u is at least the layer's threshold it becomes part of that entry, key and value, else it is dropped. The threshold
+    begins as the mean u of the first victims, and is then alpha * threshold + beta * mean u. `merge_norm` says with which
+    weights:
+
+        paper:  e / Z for the target and exp(u_i) / Z for each victim, Z = e + sum of exp(u_i): a convex combination
+        code:   1 / (c + 1) for the target and u_i / (c + 1) for each of its c victims, which shrinks it where u < 1; and in
+                the code a victim is judged by the mean of u over the heads, the i-th of each head in the order of the text
+
+    Both are told from the authors' code and, for the paper's weights, from memory. The code leaves layers 0, 1 and the last
+    whole; here every layer is cut. It repeats keys for each query head; here a KV head has one set, its score summed over
+    its group. The first cut follows the commit of the prompt's last token. The keys that are merged are rotated ones.
+    """
+
+    title = "D2O"
+    source = "Wan et al. 2025, arXiv:2406.13035, section 3; AIoT-MLSys-Lab/D2O, modeling_llama3_7b_13b_d2o.py"
+    needs = Needs(attention="decode", queries=MOST)
+    does = frozenset({"evict", "merge"})
+    columns = {  # noqa: RUF012 # a constant of the class
+        "mass": Column(),
+        "weight": Column(1.0),
+        "kind": Column(TOKEN, torch.uint8),
+    }
+    column, weighs = "mass", "attention"
+    goes = "Over its layer's budget each KV head merges what drew the least attention into the entry most like it, or drops it."
+    tells: ClassVar[dict[str, Note]] = {
+        "spread": Note("grid", "F of a layer", what="how unevenly the layer's heads attend, 0 to 1; more of it, fewer entries"),
+        "budget": Note("grid", "entries of a layer", "entries", what="that each KV head of the layer keeps"),
+        "threshold": Note("grid", "threshold", what="by layer, the similarity from which on a victim is merged"),
+    }
+
+    heavy: int = param(64, low=1, high=MOST, unit="entries", help="entries kept for their attention mass, mean over layers")
+    recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, mean over layers")
+    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, never evicted while the budget has room")
+    merge_norm: str = param("paper", choices=("paper", "code"), help="how target and victims are weighted")
+    alpha: float = param(0.5, low=0.0, high=1.0, step=0.05, help="part of the threshold that stays")
+    beta: float = param(0.5, low=0.0, high=1.0, step=0.05, help="part of the new mean similarity in the threshold")
+    floor: float = param(-1.0, low=-1.0, high=2.0, step=0.05, help="least similarity for a merge; above 1: all are dropped")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return (Zone("sinks", "first", self.sinks),) if self.sinks else ()
+
+    @property
+    def budget(self) -> int | None:
+        """None: layers have budgets of their own, known when the prompt has been read."""
+        return None
+
+    def divide(self, budget: int) -> None:
+        self.heavy = max(1, budget * self.heavy // (self.heavy + self.recent))
+        self.recent = budget - self.heavy
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self._spread: list[float] = []  # F of each layer
+        self._kept: list[tuple[int, int]] = []  # (heavy, recent) of each layer
+        self._threshold: dict[int, Tensor] = {}  # layer -> float32 [B]
+        self._notes: dict[str, Any] = {}
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        for i, store in enumerate(cache.layers):
+            parts = [rows.sum(3) for _, rows in prompt.tiles(i, store)]  # [B, H_kv, g, n] each
+            sums = torch.stack(parts).sum(0)
+            store.column("mass").copy_(sums.sum(2))
+            variance = sums[0].flatten(0, 1).var(-1, correction=0)  # [H]; sequences that are read together have one prompt
+            least, most = variance.aminmax()
+            self._spread.append(float(((variance - least) / (most - least + 1e-6)).mean()))
+        self._kept = self.plan(self._spread, prompt.length)
+        self._notes = {"spread": self._spread, "budget": [sum(x) for x in self._kept]}
+
+    def plan(self, spread: list[float], prompt: int) -> list[tuple[int, int]]:
+        """(heavy, recent) of each layer, for F of each layer and a prompt of so many tokens."""
+        both = self.heavy + self.recent
+        shares = torch.tensor(spread, dtype=torch.float64).neg().softmax(0).tolist()
+        budgets = [max(share * len(spread) * both, prompt / 100) for share in shares]
+        return [
+            (max(self.sinks, int(x * self.heavy / both + 1e-9)), max(1, int(x * self.recent / both + 1e-9))) for x in budgets
+        ]
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        store.column("mass").add_(rows.sum((2, 3)))
+
+    def surplus(self, store: LayerStore) -> int:
+        return store.n - sum(self._kept[store.layer])
+
+    def score(self, store: LayerStore) -> Tensor:
+        at = store.positions()
+        recent = at > at.amax(-1, keepdim=True) - self._kept[store.layer][1]
+        return store.column("mass").masked_fill(recent, torch.inf)
+
+    def discard(self, store: LayerStore, slots: Tensor) -> None:
+        at = store.positions().expand(*slots.shape[:2], -1)
+        slots = slots.gather(2, at.gather(2, slots).argsort(2))
+        keys = F.normalize(widened(store.k), dim=-1)
+        leaving = torch.zeros_like(at, dtype=torch.bool).scatter(2, slots, True)
+        likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT  # [B, H_kv, e, n]
+        u, target = likeness.masked_fill(leaving[:, :, None], -torch.inf).max(-1)  # [B, H_kv, e]
+        threshold = self._raised(store.layer, u.mean((1, 2)))[:, None, None]
+        judged = u if self.merge_norm == "paper" else u.mean(1, keepdim=True)
+        merged = (judged >= threshold) & (u >= self.floor)
+        alone = math.e if self.merge_norm == "paper" else 1.0  # a target's weight, before all are divided by their sum
+        part = merged * (u.exp() if self.merge_norm == "paper" else torch.ones_like(u))
+        total = u.new_full(at.shape, alone).scatter_add(2, target, part)
+        weights = part / total.gather(2, target)
+        merge(store, slots, target, weights if self.merge_norm == "paper" else weights * u, alone / total, similarity=u)
+
+    def _raised(self, layer: int, mean: Tensor) -> Tensor:
+        """The threshold of a layer, once victims of so much mean similarity (float32 [B]) have come."""
+        before = self._threshold.get(layer)
+        self._threshold[layer] = mean if before is None else self.alpha * before + self.beta * mean
+        return self._threshold[layer]
+
+    def notes(self) -> dict[str, Any] | None:
+        notes, self._notes = self._notes, {}
+        if self._threshold:
+            by_layer = [self._threshold.get(i) for i in range(len(self._kept))]
+            notes["threshold"] = [None if x is None else float(x[0]) for x in by_layer]
+        return notes or None
