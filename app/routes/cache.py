@@ -154,6 +154,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "mass": mass,
         "texts": [_text(channel, lives, p) for p in starts],
         "held": lives.held[i],
+        "least": lives.held[i] if lives.untold else int(lives.kept(i).sum(1).min()),
         "kept_bytes": lives.kept_bytes(i),
         "full": lives.full[i],
         "evicted": lives.evicted[i],

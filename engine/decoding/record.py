@@ -43,6 +43,7 @@ class Recorder:
         self._known: set[int] = set()
         self._held: dict[str, list[list[int]]] = {}  # lane -> entries by layer and KV head
         self._read: dict[str, int] = {}
+        self._peak: dict[str, int] = {}
         self._fields: Fields | None = None
 
     @property
@@ -83,6 +84,7 @@ class Recorder:
         lanes = (s.target, *s.lanes.values())
         self._held = {x.name: [store.lengths for store in x.cache.layers] for x in lanes}
         self._read = {x.name: x.cache.length for x in lanes}
+        self._peak = {}
 
     def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
         """Pieces of the ids that the trace has not shown yet."""
@@ -172,6 +174,10 @@ class Recorder:
         change = CacheChange(lane.name, appended, cache.held, cache.nbytes, full)
         if min(map(min, held)) < change.held:
             change.by_head = np.array(held, np.int32)
+        if cache.memory.peak > self._peak.get(lane.name, 0):
+            change.peak_bytes = self._peak[lane.name] = cache.memory.peak
+        if any(store.heads is not None for store in cache.layers):
+            change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         if lane.name == "target":
             lost = appended - np.array(held) if before is None else np.array(before) + appended - held
             change.evicted_count = int(lost.max())

@@ -231,6 +231,8 @@ class CacheChange:
     by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, where they differ
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
+    peak_bytes:  the most that its storages had at once so far, where that has grown: what moves stands twice for a moment
+    head_bytes:  int64 [L, H_kv] bytes of each layer and KV head, its part of what heads share included, where heads differ
     evicted_count: entries that left the KV head that lost most
     evicted_all: int32 [E] positions that left every layer and KV head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
@@ -256,6 +258,8 @@ class CacheChange:
     packed: Packed | None = None
     kept_packed: int | None = None
     by_head: np.ndarray | None = None
+    peak_bytes: int | None = None
+    head_bytes: np.ndarray | None = None
     merged: np.ndarray | None = None
     merged_by: np.ndarray | None = None
     notes: dict[str, Any] | None = None

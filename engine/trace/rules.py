@@ -227,6 +227,11 @@ def _change(change: CacheChange, where: str) -> None:
         _within(change.by_head, 0, change.held, f"{where}.by_head")
         if not change.by_head.size or int(change.by_head.max()) != change.held:
             raise TraceError(f"{where}.by_head has no KV head that holds {change.held} entries, as held says")
+    if change.peak_bytes is not None and change.peak_bytes < change.held_bytes:
+        raise TraceError(f"{where}.peak_bytes is {change.peak_bytes}, below held_bytes, which is {change.held_bytes}")
+    if change.head_bytes is not None:
+        _shape(change.head_bytes, f"{where}.head_bytes", 2, "iu")
+        _within(change.head_bytes, 0, change.held_bytes, f"{where}.head_bytes")
     if change.mass is not None:
         _shape(change.mass, f"{where}.mass", 3, "u")
     if change.merged is not None or change.merged_by is not None:

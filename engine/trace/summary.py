@@ -31,6 +31,7 @@ class Summary:
     wall_s: float
     tokens_per_s: float
     kv_bytes_held: int
+    kv_bytes_peak: int
     kv_bytes_kept: int
     kv_bytes_full: int
     lossless: bool
@@ -47,6 +48,7 @@ def summarise(trace: Trace) -> Summary:
     decode_us = 0.0
     last = trace.prefill.cache if trace.prefill is not None else []
     read = sum(c.appended for c in last if c.lane == "target")
+    peak = max([0, *(c.peak_bytes or c.held_bytes for c in last if c.lane == "target")])
     count = 0
     for step in trace.steps:
         count += 1
@@ -59,6 +61,7 @@ def summarise(trace: Trace) -> Summary:
             tried += len(step.trials.ok)
             passed += sum(step.trials.ok)
         read += sum(c.appended for c in step.cache if c.lane == "target")
+        peak = max([peak, *(c.peak_bytes or c.held_bytes for c in step.cache if c.lane == "target")])
         last = step.cache or last
     target = next((c for c in last if c.lane == "target"), None)
     prefill_us = trace.prefill.wall_us if trace.prefill is not None else 0.0
@@ -75,6 +78,7 @@ def summarise(trace: Trace) -> Summary:
         (prefill_us + decode_us) / 1e6,
         emitted / (decode_us / 1e6) if decode_us else 0.0,
         target.held_bytes if target else 0,
+        peak,
         target.kept_bytes(read) if target else 0,
         target.full_bytes if target else 0,
         trace.header.lossless,

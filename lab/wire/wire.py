@@ -275,13 +275,14 @@ class Wire:
             "appended": change.appended,
             "read": self._read[step].get(change.lane, 0),
             "held": change.held,
-            **({} if change.by_head is None else {"mean": round(float(change.by_head.mean()), 3)}),
             "bytes": change.held_bytes,
             "full": change.full_bytes,
             **({} if change.kept_packed is None else {"kept": change.kept_packed}),
             "evicted": change.evicted_count,
             **self._evicted(change),
         }
+        if change.by_head is not None:
+            row |= {"mean": round(float(change.by_head.mean()), 3), "least": int(change.by_head.min())}
         if step == 0 and self.prefill is not None:
             for before in self.prefill.cache:
                 if before.lane == change.lane and (lost := self._evicted(before)):

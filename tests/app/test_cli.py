@@ -29,7 +29,7 @@ SPECULATIVE = [*RUN, "--draft", "lab-draft", "--drafter", "draft_model"]
 KEYS = re.findall(
     r"\w+",
     """text prompt_tokens tokens steps target_passes tau accepted drafted prefill_s wall_s tokens_per_s kv_bytes_held
-    kv_bytes_kept kv_bytes_full lossless end trace notes""",
+    kv_bytes_peak kv_bytes_kept kv_bytes_full lossless end trace notes""",
 )
 
 

@@ -24,8 +24,10 @@ from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check, frame, open_trace
 from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.summary import summarise
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cost.passes import Passes
+from decodescope.lab.wire.messages import messages
 
 HEAVY = (9, 4, 1)  # entries that layers 0, 1 and 2 keep by their attention, beside the newest RECENT
 RECENT = 3
@@ -196,6 +198,14 @@ def test_the_record_says_what_each_head_holds(tmp_path: Path) -> None:
     assert rows == [heads for layer in held(session.target) for heads in layer]
     due = [[n + RECENT for n in heads] for heads in WIDE]
     assert last.cache[0].by_head.tolist() == due and last.passes[0].held == due and last.cache[0].held == 12
+    sizes = [store.bytes_by_head() for store in session.target.cache.layers]
+    assert last.cache[0].head_bytes.tolist() == sizes and last.cache[0].held_bytes == sum(map(sum, sizes))
+    figures = summarise(trace)
+    assert figures.kv_bytes_peak == session.target.cache.memory.peak > figures.kv_bytes_held
+    whole, read = figures.kv_bytes_full, len(session.tokens) - 1
+    assert figures.kv_bytes_kept == lives.kept_bytes(lives.count - 1) == whole * 44 // (6 * read)
+    (kv,) = [message for message in messages(trace) if message["kind"] == "step"][-1]["kv"]
+    assert (kv["least"], kv["held"], kv["mean"]) == (4, 12, round(44 / 6, 3))
     assert last.passes[0].fullest == 12 and Passes(trace.header).cost(last.passes[0], last.draft).kv_read_bytes == sum(
         2 * (n + last.passes[0].tokens) * 64 for heads in due for n in heads
     )

@@ -52,13 +52,15 @@ def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:
 def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
     session = toys.decode(toys.method(policy=policy, drafter="prompt_lookup"), count=30, level=level)
     changes = [session.sink.prefill.cache[0], *(step.cache[0] for step in session.sink.steps)]
-    held = 0
+    held = np.zeros((3, 2), int)
     for change in changes:
-        held += change.appended - change.evicted_count
-        assert change.held == held and change.held_bytes > 0
+        now = np.full((3, 2), change.held) if change.by_head is None else change.by_head
+        lost = held + change.appended - now
+        assert lost.min() >= 0 and lost.max() == change.evicted_count and change.held_bytes > 0
         if level != "counts" and change.evicted_count:
             listed = 0 if change.evicted_all is None else 6 * len(change.evicted_all)
-            assert listed + (0 if change.evicted is None else len(change.evicted)) == 6 * change.evicted_count
+            assert listed + (0 if change.evicted is None else len(change.evicted)) == lost.sum()
+        held = now
     assert sum(change.appended for change in changes) == len(session.tokens) - 1
     assert changes[-1].full_bytes == session.target.decoder.spec.kv_bytes(len(session.tokens) - 1, 8)
     assert check(session.sink).ok

@@ -1,5 +1,5 @@
 /* map: which positions each layer and head keeps after the step, as a picture to walk in, and as a table. */
-import { grouped, h, plural, size, spoken, toggle } from "../scope.js";
+import { between, grouped, h, plural, size, spoken, toggle } from "../scope.js";
 import { panes } from "../runs.js";
 import { grid, unpacked } from "./grids.js";
 import { lives } from "./lives.js";
@@ -39,7 +39,7 @@ export function mapView(shared, { drawn, enter }) {
     box.hidden = !fits || map.untold || !twin.element.hidden;
     lead.replaceChildren();
     if (!fits) return;
-    lead.append(h("b", null, `${grouped(map.held)} of ${grouped(map.length)}`), ` positions kept per head, `,
+    lead.append(h("b", null, `${between(map.least, map.held)} of ${grouped(map.length)}`), " positions kept per head, ",
       h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
       map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
     legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
@@ -85,7 +85,7 @@ export function mapView(shared, { drawn, enter }) {
     });
     picture.setAttribute("aria-label",
       `cache after step ${map.step}: ${plural(rows, "row")} of layers and heads, ${plural(map.length, "position")}, `
-        + `${plural(map.held, "entry").replace("entrys", "entries")} kept per head; the arrow keys move`);
+        + `${between(map.least, map.held)} ${map.held === 1 ? "entry" : "entries"} kept per head; the arrow keys move`);
     rule.textContent = reading(map, marked);
     say();
   }

@@ -1,6 +1,6 @@
 /* How much of each cache is kept, and the map of the target's as a table. */
 import { figures, grid, h, pool, say } from "./elements.js";
-import { grouped, keptBytes, percent, size } from "./numbers.js";
+import { between, grouped, keptBytes, percent, size } from "./numbers.js";
 
 /** The sums above the map, and a bar for each cache. */
 export function cacheSums() {
@@ -16,7 +16,7 @@ export function cacheSums() {
       ? `${map.layers} layers × ${map.heads} ${map.heads === 1 ? "head" : "heads"}, ${grouped(length)} positions`
       : "");
     const list = target
-      ? [[`${grouped(target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [
+      ? [[`${between(target.least, target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [
         (keptBytes(target) < target.full ? `${size(keptBytes(target))} of ` : "") + size(target.full), " kept",
       ]] : [];
     if (target?.evicted) list.push([grouped(target.evicted), " evicted now"]);

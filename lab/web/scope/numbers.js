@@ -33,6 +33,9 @@ export function apart(a, b) {
 }
 /** The same in a table of many: what is below a thousandth is said to be. */
 export const share = (x) => (x > 0 && x < 0.0005 ? "<0.001" : x < 0.0005 ? "0" : x.toFixed(3));
+/** One number, or the least and the most of several. */
+export const between = (least, most) =>
+  (least < most ? `${grouped(least)} to ${grouped(most)}` : grouped(most));
 /** Bytes of the entries that a lane's cache holds, counted as `full` counts those of all: only the target's evicts.
  *  kept: those bytes where entries are packed;
  *  kv: of a step's record; mean: entries on average, where layers or heads differ. */

@@ -17,7 +17,7 @@ export { button, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";
 export { mount } from "./mount.js";
-export { grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js";
+export { between, grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js";
 export { pair } from "./pair.js";
 export { passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives, tellingOf } from "./judge.js";
