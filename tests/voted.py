@@ -15,11 +15,12 @@ from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 
 
-def sharp(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Decoder:
-    """A toy whose heads look at few entries, so that their votes differ."""
-    made = toys.decoder(toys.shaped(**{"n_layers": 2, **changes}), seed, dtype)
+def sharp(seed: int = 0, by: float = 2, **changes: Any) -> Decoder:
+    """A toy in float64 whose heads look at few entries, so that their votes differ; by: how much longer queries and keys are
+    than a toy's usual ones."""
+    made = toys.decoder(toys.shaped(**{"n_layers": 2, **changes}), seed, torch.float64)
     for layer in made.layers:
-        layer.qkv *= 2
+        layer.qkv *= by
     return made
 
 

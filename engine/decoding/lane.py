@@ -46,7 +46,7 @@ class Lane:
     ):
         self.name, self.decoder, self.policy, self.codec = name, decoder, policy, codec or Codec()
         self.needs = (needs or Needs()) | policy.needs
-        self.prompt: Prompt | None = Prompt(decoder.spec, self.needs)
+        self.prompt: Prompt | None = Prompt(decoder, self.needs)
         self.executor = executor or Executor(decoder.device)
         self.cache = KVCache(
             decoder.spec,

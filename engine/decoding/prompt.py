@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.attention import TILE, weights, widened
 from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.rope import rotate_
 
 
 class Prompt:
@@ -23,8 +24,8 @@ class Prompt:
     length: tokens read so far
     """
 
-    def __init__(self, spec: ModelSpec, needs: Needs):
-        self.spec, self.needs, self.length = spec, needs, 0
+    def __init__(self, decoder: Decoder, needs: Needs):
+        self.decoder, self.spec, self.needs, self.length = decoder, decoder.spec, needs, 0
         self._queries: dict[int, Tensor] = {}  # layer -> [B, H_kv, g, w, D]
         self._at: dict[int, list[int]] = {}  # layer -> the place of each of them
         self._moments: dict[int, Moments] = {}
@@ -71,8 +72,17 @@ class Prompt:
             tile = slice(start, start + size)
             yield at[tile], self._weights(layer, store, tile)
 
-    @property
-    def moments(self) -> Mapping[int, Moments]:
-        """layer -> those of the prompt's queries [B, H, D] before rotation, from position `needs.moments` on; none for a prompt
-        that ends before it."""
-        return self._moments
+    def ahead(self, layer: int, future: int) -> tuple[Tensor, Tensor]:
+        """Mean [B, H, D] and covariance [B, H, D, D], float32, of queries as the prompt's from position `needs.moments` on, had
+        they stood at the next `future` positions: rotated by the mean of the rotations there."""
+        moments = self._moments[layer]
+        mean, covariance = moments.mean.clone(), moments.covariance
+        if layer not in self.spec.no_rope:
+            last = self.length + future - 1
+            both = self.decoder.rope_of(layer).at(torch.arange(self.length, last + 1, device=mean.device), last)
+            cos, sin = (x.float().mean(0) for x in both)  # [1, dim]
+            rotate_(mean, cos, sin)
+            for _ in range(2):  # its rows, then its columns
+                rotate_(covariance, cos, sin)
+                covariance = covariance.mT.contiguous()
+        return mean, covariance

@@ -27,6 +27,7 @@ POLICIES = [*toys.variants("policy"), *SHARES]
 ROOMY: dict[str, dict[str, Any]] = {
     "adakv": dict(chosen=50, window=16),
     "d2o": dict(heavy=100, recent=100),
+    "expected_attention": dict(sinks=4, chosen=60),
     "h2o": dict(heavy=100, recent=100),
     "keep_all": {},
     "key_norm": dict(short=60, recent=40),
@@ -43,6 +44,7 @@ ROOMY: dict[str, dict[str, Any]] = {
 BOUND: dict[str, tuple[str, ...] | None] = {
     "d2o": (),
     "adakv": ("chosen", "window"),
+    "expected_attention": ("sinks", "chosen"),
     "h2o": ("heavy", "recent"),
     "keep_all": None,
     "key_norm": ("short", "recent"),
