@@ -11,10 +11,12 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import Rope
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.rope import RopeTable, rotate_, unrotated
 
 DECODER = toys.pair()[0].decoder
 WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
@@ -89,6 +91,18 @@ def test_in_a_tree_each_path_is_what_the_dense_pass_says() -> None:
         text = [*toys.PROMPT, 8, *(tree.tokens[node] for node in path)]
         wanted = dense(DECODER, text, 2, 6)[len(toys.PROMPT) :]
         assert torch.allclose(logits[[0, *(node + 1 for node in path)]], wanted, atol=1e-10)
+
+
+@torch.inference_mode()
+def test_a_key_comes_back_to_position_0_whatever_the_rotation() -> None:
+    """Some features only, and longer by yarn's factor, which a key at position 0 has too."""
+    table = RopeTable(Rope(dim=4, kind="yarn", factor=4.0, original_positions=8, amplitude=1.3), 16, torch.float64, "cpu")
+    raw = torch.randn(2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    keys, zero = raw.clone(), raw.clone()
+    for x, at in ((keys, torch.arange(5)), (zero, torch.zeros(5, dtype=torch.int64))):
+        rotate_(x, *(y.squeeze(-2) for y in table.at(at, 5)))
+    assert torch.allclose(unrotated(keys, table, torch.arange(5), 5), zero, atol=1e-12)
+    assert (keys - zero).abs().max() > 0.1 and (zero - raw).abs().max() > 0.1, "the guard: both are at work"
 
 
 DRAFTERS = {
