@@ -131,7 +131,8 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
     assert trace.steps[-1].cache[0].kept_bytes(store.n) == 3 * (packed + 2 * 2 * 8 * 8 * (store.n - stop)), "three layers"
     read = [Passes(trace.header).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
     full = [Passes(replace(trace.header, parts={})).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
-    assert read[0] == full[0] and read[1].kv_read_bytes < full[1].kv_read_bytes and read[1].flops == full[1].flops
+    assert read[0] == full[0] and read[1].flops == full[1].flops
+    assert (read[1].kv_read_bytes < full[1].kv_read_bytes) is (words["bits"] < 64), "scales may take more than they save"
     plain = toys.decode(toys.method(drafter=TREE))
     again = Fork(toys.pair()[0], run.header, list(trace.steps), 5)
     later = Fork(toys.pair()[0], plain.header, list(plain.sink.steps), 5, method=toys.method(**parts))
