@@ -51,6 +51,7 @@ class PassOptions(TypedDict, total=False):
     attn_layers: Collection[int] | int | None
     ffn_layers: Collection[int] | int | None
     propagated: Collection[int] | int
+    shared: int
     heads: Sequence[int] | None
     kv_heads: Sequence[int] | None
     weight_bits: float
@@ -73,6 +74,7 @@ def pass_ops(
     attn_layers: Collection[int] | int | None = None,
     ffn_layers: Collection[int] | int | None = None,
     propagated: Collection[int] | int = 0,
+    shared: int = 0,
     heads: Sequence[int] | None = None,
     kv_heads: Sequence[int] | None = None,
     weight_bits: float = 16,
@@ -86,7 +88,7 @@ def pass_ops(
     """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
 
     held:    entries before the pass, one number, one per layer or one per layer and KV head (policies, exits)
-    logits:  rows per sequence that reach the head; 0: no head
+    logits:  rows per sequence that reach the head; 0: no head;  shared: entries that are read once for all sequences
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
              sliding window respected), or all pairs where the model is not causal
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
@@ -102,7 +104,7 @@ def pass_ops(
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
     filled = _chosen(propagated, [i for i in layers if i not in attn]) - attn
-    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits)
+    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, shared)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries = _each_layer("held", held, spec)
@@ -111,8 +113,7 @@ def pass_ops(
     for i in layers:
         if i in attn:
             scored, read = _mean([_seen(spec, i, tokens, n) for n in _heads(entries[i])])
-            scored = scored if mask is None else mask[i]
-            ops += price.attention(i, open_q[i], open_kv[i], scored, read, fused)
+            ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
         elif i in filled:
             ops += price.keys_values(i, open_kv[i])
         if i in ffn:
@@ -189,7 +190,7 @@ def ops_of(
         logits = 0 if record.phase == "score" and record.attn is not None else 1 if record.phase in READS else record.tokens
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
-    options["propagated"] = record.propagated or 0
+    options["propagated"], options["shared"] = record.propagated or 0, record.shared or 0
     entries = record.held if held is None else held
     if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
         each = _each_layer("held", entries, spec)

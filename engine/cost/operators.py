@@ -100,8 +100,9 @@ class Prices:
         kv_bits: float,
         dequant: bool,
         read_bits: float | None = None,
+        shared: int = 0,
     ) -> None:
-        self.spec, self.n, self.batch = spec, n, batch
+        self.spec, self.n, self.batch, self.shared = spec, n, batch, shared
         self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
         self.read = kv_bits if read_bits is None else read_bits
 
@@ -140,12 +141,13 @@ class Prices:
         differ, residual add."""
         h, d, n = self.spec.d_model, self.spec.head_dim, self.n
         norm, key, value = self.keys_values(layer, kv_heads)
+        all_read = read * self.batch - min(self.shared, read) * (self.batch - 1)  # what is shared is read once
         scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
         mixing = Op(
             "attention",
             layer,
             flops=int((4 * d + 5) * heads * pairs * self.batch),
-            kv_read_bytes=size(2 * read * kv_heads * d * self.batch, self.read),
+            kv_read_bytes=size(2 * all_read * kv_heads * d, self.read),
             act_bytes=size((2 * n * heads * d + scores) * self.batch, self.a),
         )
         query = self.linear("q_proj", layer, h, heads * d)

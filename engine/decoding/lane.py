@@ -95,7 +95,7 @@ class Lane:
             record.attn = record.ffn = left.depth
             record.propagated = layers - left.depth
         record.instrumented = True if self.probe is not None else None
-        record.slots = feed.slots or None
+        record.slots, record.shared = feed.slots or None, self.cache.shared or None
         self.passes.append(record)
         return logits
 

@@ -22,6 +22,7 @@ class KVCache:
     """One LayerStore per layer. Layers may hold different entries; all of them hold the same number of sequences.
 
     length: tokens of the text that were committed, whether or not their entries are still held
+    shared: entries of each layer that are held once for all sequences
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class KVCache:
         store: Callable[..., LayerStore] = LayerStore,
     ):
         self.spec = spec
-        self.length = 0
+        self.length = self.shared = 0
         self.memory = Memory()
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .cache import LayerStore
 from .segments import Dense, Part, Segment
+from .tail import TailStore, cut
 
 BLOCK = 512  # entries that a block grows to: so many are unpacked at a time
 
@@ -85,7 +85,7 @@ class Packed(Segment):
         return Dense(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
 
 
-class PackedStore(LayerStore):
+class PackedStore(TailStore):
     """A LayerStore whose first `packed` entries lie in `blocks`, in the order of the text, and those behind them in `kv`.
 
     Nothing may be evicted, and no policy has columns. What is pending stands in `kv`: a draft of any depth is dropped as
@@ -112,6 +112,10 @@ class PackedStore(LayerStore):
         return sum(block.nbytes for block in self.blocks) + whole.numel() * whole.element_size()
 
     @property
+    def before(self) -> int:
+        return self.packed
+
+    @property
     def segmented(self) -> bool:
         """Whether something is packed."""
         return bool(self.blocks)
@@ -120,10 +124,10 @@ class PackedStore(LayerStore):
         """Block by block what is packed, then what is not, pending rows included."""
         packed = self.packed
         parts: list[Segment] = [
-            Packed(block=x, coder=self.coder, mask=_cut(mask, x.first, x.stop), first=x.first) for x in self.blocks
+            Packed(block=x, coder=self.coder, mask=cut(mask, x.first, x.stop), first=x.first) for x in self.blocks
         ]
         k, v = self.kv[:, :, :, : self.n - packed + self.m]
-        return [*parts, Dense(k=k, v=v, mask=_cut(mask, packed, self.n + self.m), first=packed)]
+        return [*parts, Dense(k=k, v=v, mask=cut(mask, packed, self.n + self.m), first=packed)]
 
     @property
     def k(self) -> Tensor:
@@ -172,32 +176,6 @@ class PackedStore(LayerStore):
                 return
         self.blocks.append(block)
 
-    @contextmanager
-    def _tail(self) -> Iterator[None]:
-        """Inside, the store is that of the entries in full precision."""
-        packed = self.packed
-        self.n -= packed
-        try:
-            yield
-        finally:
-            self.n += packed
-
-    def append(self, kv: Tensor, positions: Tensor) -> None:
-        with self._tail():
-            super().append(kv, positions)
-
-    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
-        with self._tail():
-            super().commit(rows, index)
-
-    def prune_pending(self, rows: Tensor) -> None:
-        with self._tail():
-            super().prune_pending(rows)
-
-    def shrink(self) -> None:
-        with self._tail():
-            super().shrink()
-
     def truncate(self, length: int) -> None:
         """Forget every entry at position >= `length`, and what is pending. Where that falls into a block, what is left of it
         stands in full precision again, as it was unpacked."""
@@ -234,11 +212,6 @@ class PackedStore(LayerStore):
             self.blocks[i] = block.rows(order)
             self.memory.take(*self.blocks[i].tensors)
             self.memory.give(*block.tensors)
-
-
-def _cut(mask: Tensor | None, first: int, stop: int) -> Tensor | None:
-    """A mask [..., S] for the entries first to stop - 1."""
-    return None if mask is None else mask[..., first:stop]
 
 
 def _error(y: Tensor, x: Tensor) -> float:

@@ -111,6 +111,7 @@ class Pass:
     attn, ffn: sub-layers that ran; None: all
     propagated: layers whose K/V were filled from an exit state without running
     slots:   the last of the rows, which stand for no token and are never kept (prompt tokens)
+    shared:  of `held` so many that are there once for all sequences, and are read once
     """
 
     lane: str
@@ -124,6 +125,7 @@ class Pass:
     propagated: int | None = None
     instrumented: bool | None = None
     slots: int | None = None
+    shared: int | None = None
 
     @property
     def entries(self) -> float:

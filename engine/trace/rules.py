@@ -209,7 +209,7 @@ def _passes_and_cache(record: Step | Prefill) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    _counts([one.tokens, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0], where)
+    _counts([one.tokens, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0, one.shared or 0], where)
     for layer in one.held if isinstance(one.held, list) else [one.held]:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
 

@@ -65,13 +65,14 @@ class Passes:
         if draft is not None and draft.parents:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
         held, read = fixed(one.held), self.read_bits(one)
-        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, one.attn, one.ffn, one.propagated)
+        ran = one.attn, one.ffn, one.propagated, one.shared
+        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, *ran)
 
     def _priced(
         self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, *run: int | None
     ) -> Cost:
-        attn, ffn, propagated = run
-        one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated)
+        attn, ffn, propagated, shared = run
+        one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated, shared=shared)
         return cost_of(self.specs[lane], one, held=held, bits=self.bits or 0, read_bits=read)
 
     def read_bits(self, one: Pass) -> float | None:

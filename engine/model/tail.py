@@ -1,0 +1,51 @@
+"""TailStore: a layer's cache whose first entries lie elsewhere, in another form, and whose newest lie in its own tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from .cache import LayerStore
+
+
+class TailStore(LayerStore):
+    """Base of stores in which `kv` holds the entries from `before` on, pending ones included; `n` counts all. Nothing may be
+    evicted, and no policy has columns."""
+
+    @property
+    def before(self) -> int:
+        """Entries that lie elsewhere."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _tail(self) -> Iterator[None]:
+        """Inside, the store is that of the entries in `kv`."""
+        before = self.before
+        self.n -= before
+        try:
+            yield
+        finally:
+            self.n += before
+
+    def append(self, kv: Tensor, positions: Tensor) -> None:
+        with self._tail():
+            super().append(kv, positions)
+
+    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
+        with self._tail():
+            super().commit(rows, index)
+
+    def prune_pending(self, rows: Tensor) -> None:
+        with self._tail():
+            super().prune_pending(rows)
+
+    def shrink(self) -> None:
+        with self._tail():
+            super().shrink()
+
+
+def cut(mask: Tensor | None, first: int, stop: int) -> Tensor | None:
+    """A mask [..., S] for the entries first to stop - 1."""
+    return None if mask is None else mask[..., first:stop]
