@@ -185,6 +185,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "specdec_pp": [dict(h=0.7, most=6), dict(h=0.4)],
     "goodput": [dict(probe=1), dict(batch=64, most=4, probe=2)],
     "adakv": [dict(chosen=5, window=3, reach=1)],
+    "fastgen": [dict(recover=0.6, sinks=2, frequent=0.2, near=0.1), dict(recover=0.3, sinks=1, frequent=0.1, near=0.1)],
     "d2o": [dict(heavy=5, recent=4, sinks=2), dict(heavy=5, recent=4, sinks=0, merge_norm="code", floor=0.2)],
     "expected_attention": [dict(sinks=2, chosen=6, future=8)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],

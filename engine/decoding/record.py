@@ -171,7 +171,7 @@ class Recorder:
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
         appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
-        change = CacheChange(lane.name, appended, cache.held, cache.nbytes, full)
+        change = CacheChange(lane.name, appended, max(map(max, held)), cache.nbytes, full)
         if min(map(min, held)) < change.held:
             change.by_head = np.array(held, np.int32)
         if cache.memory.peak > self._peak.get(lane.name, 0):
@@ -180,12 +180,14 @@ class Recorder:
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         if lane.name == "target":
             lost = appended - np.array(held) if before is None else np.array(before) + appended - held
-            change.evicted_count = int(lost.max())
+            change.evicted_count = max(0, int(lost.max()))  # a hypothesis may follow one that held less
         if any(store.evicted for store in cache.layers):
             logs, merged = [taken(store) for store in cache.layers], mergers(cache)
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
                 change.merged, change.merged_by = merged
+            elif lane.name == "target":
+                change.evicted_count = max(1, change.evicted_count)  # of some, which cannot be followed
         change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
         if lane.name == "target" and self.decisions:
             change.notes = lane.policy.notes()

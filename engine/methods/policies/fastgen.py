@@ -1,0 +1,152 @@
+"""FastGen: each head is profiled once, and keeps what it was seen to need."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable, Container
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, CachePolicy
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import Column
+from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.parts import Zone
+
+CANDIDATES = ("special", "punctuation", "frequent", "local", "full")
+TEXT, SPECIAL, PUNCTUATION = range(3)
+
+
+def _recovered(candidate: str) -> Note:
+    return Note("grid", f"recovered: {candidate}", what="share of the prompt's attention, by layer and KV head")
+
+
+@component
+class FastGen(CachePolicy):
+    """Cut each KV head by the cheapest of five candidates that recovers a share of at least `recover` of its attention.
+
+    The candidates keep, each what the one before it keeps and more: special tokens (and the first `sinks` entries);
+    punctuation; the most attended entries, a share `frequent` of the prompt's length; the newest entries, a share `near` of
+    it; everything. When the prompt has been read each of its rows says which part of its weights falls on what a candidate
+    keeps for that row; the mean over rows and over the query heads of the group is what the candidate recovers, and the
+    first to reach `recover` is the head's for the whole run. `recover = 1` is the full cache.
+
+    An entry's score is the attention that it received, over the number of rows that saw it. No map of the prompt is ever
+    held: rows are worked out by tiles, and two sums of each entry, over all rows and over those for which it was near, give
+    all five shares. While text is written each head evicts by its own candidate, so heads hold different numbers of entries,
+    each in pages of its own.
+
+    The paper's special tokens are the model's marks; `sinks = 0` is that. The reproduction that the authors point to,
+    AnswerDotAI/cold-compress, counts weights that change by less than 1e-4 in the place of the mass, and masks buffers of
+    full length. The paper's `recover` is about 0.95, told from memory, as is its order of candidates.
+    """
+
+    title = "FastGen"
+    source = "Ge et al. 2024, arXiv:2310.01801, algorithm 1; AnswerDotAI/cold-compress, cache.py"
+    needs = Needs(attention="decode", queries=MOST)
+    reads = True
+    columns = {"mass": Column(), "sort": Column(TEXT, torch.uint8)}  # noqa: RUF012 # a constant of the class
+    column, weighs = "mass", "attention"
+    goes = "Each KV head keeps what its profile chose: marks, punctuation, what is attended most, what is near, or all."
+    tells: ClassVar[dict[str, Note]] = {
+        **{f"recovered.{x}": _recovered(x) for x in CANDIDATES[:-1]},
+        "chosen": Note("grid", "candidate", what="the candidate of each layer and KV head: 0 special tokens to 4 all"),
+    }
+
+    recover: float = param(0.95, low=0.0, high=1.0, step=0.01, help="share of the attention that a head's candidate recovers")
+    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, kept as special tokens are")
+    frequent: float = param(0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="most attended entries")
+    near: float = param(0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="newest entries")
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return (Zone("sinks", "first", self.sinks),) if self.sinks else ()
+
+    @property
+    def budget(self) -> int | None:
+        """None: a head may keep all."""
+        return None
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        self._pieces, self._marks, self._sorts = pieces, marks, dict[int, int]()
+        self._chosen: list[Tensor] = []  # for each layer int64 [B, H_kv]: its heads' candidates
+        self._counts = math.ceil(self.frequent * prompt), math.ceil(self.near * prompt)
+        self._profile: list[Tensor] = []  # for each layer float32 [5, B, H_kv], until it has been told
+
+    def read(self, cache: KVCache, tokens: Tensor) -> None:
+        sorts = torch.tensor([[self._sort(x) for x in row] for row in tokens.tolist()], dtype=torch.uint8, device=tokens.device)
+        for store in cache.layers:
+            at, sort = store.positions() - (cache.length - tokens.shape[1]), store.column("sort")  # new ones from 0 on
+            of_new = sorts[:, None].expand(-1, at.shape[1], -1).gather(2, at.clamp(min=0))
+            sort.copy_(torch.where(at >= 0, of_new, sort))
+
+    def _sort(self, token: int) -> int:
+        if token not in self._sorts:
+            piece = "" if self._pieces is None else self._pieces(token)
+            text = piece.strip() if isinstance(piece, str) else ""
+            punctuation = text and all(unicodedata.category(x)[0] in "PS" for x in text)
+            self._sorts[token] = SPECIAL if token in self._marks else PUNCTUATION if punctuation else TEXT
+        return self._sorts[token]
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        for i, store in enumerate(cache.layers):
+            near, rows = self._sums(i, store, prompt)
+            kept = self._kept(store, cache.length)  # bool [5, B, H_kv, n]
+            mass = store.column("mass")
+            parts = [(mass * x).sum(-1) for x in kept[:3]]
+            parts += [torch.where(kept[2], mass, near).sum(-1), mass.new_full(parts[0].shape, rows)]
+            self._profile.append(torch.stack(parts) / rows)
+            reached = self._profile[-1] >= self.recover
+            reached[:4] &= self.recover < 1
+            self._chosen.append(reached.int().argmax(0))
+
+    def _sums(self, layer: int, store: LayerStore, prompt: Prompt) -> tuple[Tensor, int]:
+        """Sum each entry's weights over the prompt's rows into `mass`. Returns float32 [B, H_kv, n], the same over those rows
+        for which it was near, and the number of rows."""
+        at, mass = store.positions()[:, :, None], store.column("mass").zero_()
+        near, count = torch.zeros_like(mass), 0
+        for places, rows in prompt.tiles(layer, store):
+            rows, count = rows.mean(2), count + len(places)  # [B, H_kv, t, n]
+            own = torch.tensor(places, device=at.device)[:, None]
+            mass += rows.sum(2)
+            near += (rows * (own - at < self._counts[1])).sum(2)
+        return near, count
+
+    def _kept(self, store: LayerStore, length: int) -> Tensor:
+        """bool [5, B, H_kv, n]: what each candidate keeps of a layer's entries behind a text of `length` tokens."""
+        at, mass, sort = store.positions(), store.column("mass"), store.column("sort")
+        special = (sort == SPECIAL) | (at < self.sinks)
+        punctuation = special | (sort == PUNCTUATION)
+        order = at.expand(mass.shape).argsort(-1)  # of equal scores the lower position
+        scores = (mass / (length - at)).masked_fill(at < 0, -1)  # a head with fewer entries has none there
+        best = scores.gather(-1, order).argsort(dim=-1, descending=True, stable=True)
+        frequent = punctuation.scatter(-1, order.gather(-1, best[..., : self._counts[0]]), True)
+        near = frequent | (at >= length - self._counts[1])
+        return torch.stack([special, punctuation, frequent, near, torch.ones_like(near)])
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        store.column("mass").add_(rows.mean(2).sum(2))
+
+    def compress(self, cache: KVCache) -> None:
+        for store, chosen in zip(cache.layers, self._chosen, strict=True):
+            kept = self._kept(store, cache.length)
+            keep = kept.gather(0, chosen.expand(kept.shape[1:3])[None, ..., None].expand(1, *kept.shape[1:]))[0]
+            if not bool((keep | (store.positions() < 0)).all()):
+                store.keep_where(keep)
+
+    def notes(self) -> dict[str, Any] | None:
+        if not self._profile:
+            return None
+        profile, self._profile = torch.stack([x[:, 0] for x in self._profile]), []  # [L, 5, H_kv]
+        recovered = {x: profile[:, i].flatten().tolist() for i, x in enumerate(CANDIDATES[:-1])}
+        return {"recovered": recovered, "chosen": torch.cat([x[0] for x in self._chosen]).tolist()}
