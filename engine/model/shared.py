@@ -9,8 +9,10 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .cache import KVCache, LayerStore
+from .cache import KVCache
+from .memory import Memory
 from .segments import Dense, Part, Segment
+from .store import LayerStore
 from .tail import TailStore, cut
 
 
@@ -43,9 +45,9 @@ class SharedStore(TailStore):
     """A layer of `batch` sequences that go on behind the entries of `prefix`, a store of one sequence, which is only read from
     here on: it is held once, however many sequences there are, and reordering them copies none of it."""
 
-    def __init__(self, prefix: LayerStore, spec: ModelSpec, batch: int):
+    def __init__(self, prefix: LayerStore, spec: ModelSpec, batch: int, memory: Memory):
         assert prefix.in_order and not prefix.segmented and not prefix.m, "a prefix holds all of its text, and nothing pending"
-        super().__init__(spec, prefix.layer, batch=batch, dtype=prefix.kv.dtype, device=prefix.kv.device)
+        super().__init__(spec, prefix.layer, batch=batch, dtype=prefix.kv.dtype, device=prefix.kv.device, memory=memory)
         self.prefix, self.n = prefix, prefix.n
 
     @property
@@ -90,5 +92,5 @@ class SharedStore(TailStore):
 
 def share(cache: KVCache, batch: int) -> None:
     """Let `batch` sequences go on behind what `cache`, of one sequence, holds; that is kept once."""
-    cache.layers = [SharedStore(store, cache.spec, batch) for store in cache.layers]
+    cache.layers = [SharedStore(store, cache.spec, batch, cache.memory) for store in cache.layers]
     cache.shared = cache.layers[0].n

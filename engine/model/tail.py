@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from .cache import LayerStore
+from .store import LayerStore
 
 
 class TailStore(LayerStore):
