@@ -13,8 +13,11 @@ from decodescope.engine import Session
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.model.cache import PAGE
 from decodescope.engine.model.column import beside
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.ragged import HEAD_PAGE
 from decodescope.engine.trace.parts import held_at
 
 SHARES = [
@@ -61,9 +64,9 @@ BOUND: dict[str, tuple[str, ...] | None] = {
 READ = toys.PROMPT * 3
 
 
-def lane(name: str, settings: dict, **more) -> Lane:
-    made = Lane("target", toys.pair()[0].decoder, build("policy", name, settings), **more)
-    made.policy.begin(toys.SPEC, len(READ))
+def lane(name: str, settings: dict, decoder: Decoder | None = None, read: int = len(READ), **more) -> Lane:
+    made = Lane("target", decoder or toys.pair()[0].decoder, build("policy", name, settings), **more)
+    made.policy.begin(made.decoder.spec, read)
     return made
 
 
@@ -81,7 +84,7 @@ def bound(policy: CachePolicy) -> int | None:
 
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
     store = made.cache.layers[layer]
-    rows = store.positions().expand(-1, toys.SPEC.n_kv_heads, -1).tolist()
+    rows = store.positions().expand(-1, made.decoder.spec.n_kv_heads, -1).tolist()
     return [[sorted(p for p in row if p >= 0) for row in heads] for heads in rows]  # -1: another head holds more
 
 
@@ -160,6 +163,73 @@ def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict
         kept.append(([positions(made, layer) for layer in range(3)], logits))
     assert kept[0][0] == kept[1][0]
     assert torch.allclose(kept[0][1], kept[1][1], atol=1e-9)
+
+
+SHARING = {"one head a group": dict(n_heads=2, n_kv_heads=2), "one KV head": dict(n_heads=4, n_kv_heads=1)}
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+@pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
+def test_any_sharing_of_keys_among_heads_will_do(
+    name: str, settings: dict, sharing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in chunks or at once, then token by token: the same entries, and the same logits."""
+    decoder = toys.decoder(toys.shaped(**SHARING[sharing]), toys.LIVELY, torch.float64)
+    lanes = []
+    for chunk in (512, 7):
+        monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", chunk)
+        lanes.append(lane(name, settings, decoder))
+        lanes[-1].read(READ)
+    for token in toys.prompts(1, 12, seed=9)[0]:
+        logits = [fed(one, token) for one in lanes]
+        assert torch.allclose(*logits, atol=1e-9)
+        assert all(positions(lanes[0], layer) == positions(lanes[1], layer) for layer in range(3))
+    assert (min(len(x) for layer in range(3) for x in positions(lanes[0], layer)[0]) < len(READ)) is bool(lanes[0].policy.does)
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
+    """Behind a long prompt and after every token: what the storages take is what the entries need and some free pages, and what
+    left gave its memory back."""
+    made, prompt = lane(name, settings, read=300), toys.prompts(1, 300, seed=3)[0]
+    made.read(prompt)
+    spec, read = made.decoder.spec, made.cache.nbytes
+    widest = max(x.n for x in made.cache.layers)
+    for token in toys.prompts(1, 12, seed=4)[0]:
+        fed(made, token)
+        due = 0
+        for layer, store in enumerate(made.cache.layers):
+            rows = [len(row) for row in positions(made, layer)[0]]
+            note = sum(x[0, 0, 0].nbytes for x in store.columns.values()) + (0 if store.in_order else 4)
+            wide = max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE  # a page, and room to grow or a pass ahead
+            own = rows if store.heads is None else [n + 2 * HEAD_PAGE for n in rows]
+            slots = wide * len(rows) if store.heads is None else sum(own)
+            due += 2 * spec.head_dim * 8 * slots + note * wide * len(rows)
+        held = [y for x in made.cache.layers for y in (x.kv, *x.columns.values(), x._pos, x.heads and x.heads.kv)]
+        assert made.cache.nbytes == sum(x.untyped_storage().nbytes() for x in held if x is not None) <= due
+    assert made.cache.memory.peak >= read
+    assert made.cache.held > widest / 2 or made.cache.nbytes < made.cache.memory.peak / 2, "memory was given back"
+
+
+HALF = 0.95  # of the entries that the first cut keeps
+
+
+@pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
+def test_half_types_decide_alike(name: str, settings: dict) -> None:
+    """In bfloat16 the first cut keeps nearly what it keeps with the same weights in float32, and what a policy counts is in no
+    half type. No token comes twice: rounding alone would tell apart what is worth as much."""
+    half = toys.decoder(toys.shaped(vocab=997), toys.LIVELY, torch.bfloat16)
+    same = of = 0
+    for seed in range(4):
+        lanes = [lane(name, settings, x) for x in (half, half.to(torch.float32))]
+        for one in lanes:
+            one.read(list(dict.fromkeys(toys.prompts(1, 60, seed=seed, vocab=997)[0]))[:45])
+            columns = [x for store in one.cache.layers for x in store.columns.values()]
+            assert not any(x.dtype in (torch.bfloat16, torch.float16) for x in columns)
+        for layer in range(3):
+            for mine, theirs in zip(*(positions(one, layer)[0] for one in lanes), strict=True):
+                same, of = same + len({*mine} & {*theirs}), of + len(theirs)
+    assert same / of >= HALF
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
