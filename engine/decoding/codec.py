@@ -8,6 +8,7 @@ from torch import Tensor
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.packed import PackedStore, Parts, Side
@@ -61,6 +62,11 @@ class Packing(Codec):
     """
 
     does = frozenset({"pack"})
+    tells: ClassVar[dict[str, Note]] = {
+        "range": Note("span", "packed now", "positions", "the first and the last position that went into fewer bits"),
+        "key_error": Note("series", "largest key error", what="of a number of a key, against what it is unpacked to"),
+        "value_error": Note("series", "largest value error", what="of a number of a value, against what it is unpacked to"),
+    }
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if not method.policy.does:

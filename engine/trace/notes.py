@@ -7,7 +7,7 @@ from typing import Any
 
 from decodescope.engine.core.note import Note
 
-from .events import Exit, Header, Step
+from .events import Exit, Header, Packed, Step
 from .forks import method_at
 
 Told = dict[str, dict[str, Any]]  # kind of part -> name -> value
@@ -17,16 +17,19 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     """All that the parts of `method` told in a step, declared or not.
 
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name. A
-    sampler's are what it showed of its state, a policy's stand with the target's cache, a depth rule's are the step's last
-    exit: `depth`, its `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
+    sampler's are what it showed of its state, a policy's stand with the target's cache, a codec's are what that says of
+    what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit: `depth`, its `tests`
+    (layer -> confidence), and of the last one `sure` and `threshold`.
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
+    change = next((x for x in step.cache if x.lane == "target"), None)
     by = {
         "schedule": drafter.pop("schedule", None),
         "strategy": drafter.pop(_name(method.get("strategy")), None),
         "drafter": drafter,
         "sampler": step.sampler,
-        "policy": next((x.notes for x in step.cache if x.lane == "target"), None),
+        "policy": None if change is None else change.notes,
+        "codec": None if change is None or change.packed is None else _packed(change.packed),
         "depth": _exit(step.exits[-1]) if step.exits else None,
     }
     return {kind: notes for kind, notes in by.items() if isinstance(notes, dict) and notes}
@@ -72,6 +75,10 @@ def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
 def _name(part: Any) -> str:
     name = part.get("name") if isinstance(part, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def _packed(packed: Packed) -> dict[str, Any]:
+    return {"range": [packed.first, packed.stop - 1], "key_error": packed.key_error, "value_error": packed.value_error}
 
 
 def _exit(left: Exit) -> dict[str, Any]:
