@@ -49,7 +49,8 @@ class Lives:
         kept = zones(header)
         self.sinks, self.heavy, self.near = (held_at(kept, place) for place in PLACES)
         self.once = bool(said(header, "policy").get("once"))
-        self.budget = sum(zone.entries for zone in kept) if kept and not self.once else None
+        whole = any(zone.place != "first" for zone in kept)  # else it says what it never gives up, and not how much it keeps
+        self.budget = sum(zone.entries for zone in kept) if whole and not self.once else None
         self.tokens: list[int] = header.prompt.tolist()
         self.length: list[int] = []
         self.held: list[int] = []

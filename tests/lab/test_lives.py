@@ -28,13 +28,15 @@ def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None
     session = toys.decode(toys.method(policy=policy, drafter=drafter), count=20)
     made, last = Lives.of(session.sink), len(session.sink.steps) - 1
     for i, step in enumerate(session.sink.steps):
-        assert made.kept(i).sum(1).tolist() == [step.cache[0].held] * made.rows and made.held[i] == step.cache[0].held
+        change = step.cache[0]
+        each = [change.held] * made.rows if change.by_head is None else change.by_head.flatten().tolist()
+        assert made.kept(i).sum(1).tolist() == each and made.held[i] == change.held
         assert not made.untold and made.length[i] == session.sink.prefill.n + sum(
             x.cache[0].appended for x in session.sink.steps[: i + 1]
         )
     for layer, store in enumerate(session.target.cache.layers):
         for head, due in enumerate(store.positions()[0].expand(2, -1).sort(1).values.tolist()):
-            assert np.flatnonzero(made.kept(last)[layer * 2 + head]).tolist() == due
+            assert np.flatnonzero(made.kept(last)[layer * 2 + head]).tolist() == [p for p in due if p >= 0]
     assert made.tokens == session.tokens
 
 
@@ -48,6 +50,13 @@ def test_each_state_has_its_reason() -> None:
     letters = "".join(made.letters(0, 19, 0, made.length[19]))
     assert made.by_score and letters.count("H") == letters.count("W") == 4 and letters.endswith("WWWW") and "O" not in letters
     assert set(Lives.of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
+
+
+def test_a_policy_that_speaks_of_its_first_entries_alone_has_no_budget() -> None:
+    """Its layers or heads have budgets of their own: a line at the number of the sinks would be wrong."""
+    made = Lives.of(decoded(("d2o", {"heavy": 3, "recent": 3, "sinks": 2})).sink)
+    assert made.budget is None and made.sinks == 2 and max(made.held[1:]) > 2
+    assert Lives.of(decoded(H2O).sink).budget == 8
 
 
 def test_what_goes_by_worth_is_told_from_what_goes_by_age_without_a_knob_s_help() -> None:
