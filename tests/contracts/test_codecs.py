@@ -158,5 +158,5 @@ def test_codec_says_what_it_does(name: str, settings: dict) -> None:
     assert method.said()["codec"]["does"] == sorted(method.codec.does)
     older = {kind: part for kind, part in method.record().items() if kind != "codec"}
     assert Method.from_record(older).codec == Method().codec, "a record that is too old to name one had none"
-    for strategy in registry("strategy"):
-        assert "codec" in registry("strategy")[strategy].uses
+    for strategy in registry("strategy").values():
+        assert ("codec" in strategy.uses) is ("policy" in strategy.uses), "both are of the target's own cache"
