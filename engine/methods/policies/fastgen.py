@@ -26,7 +26,7 @@ TEXT, SPECIAL, PUNCTUATION = range(3)
 
 
 def _recovered(candidate: str) -> Note:
-    return Note("grid", f"recovered: {candidate}", what="share of the prompt's attention, by layer and KV head")
+    return Note("grid", f"recovered: {candidate}", what="share of the prompt's attention, by layer.KV head")
 
 
 @component
@@ -58,7 +58,7 @@ class FastGen(CachePolicy):
     goes = "Each KV head keeps what its profile chose: marks, punctuation, what is attended most, what is near, or all."
     tells: ClassVar[dict[str, Note]] = {
         **{f"recovered.{x}": _recovered(x) for x in CANDIDATES[:-1]},
-        "chosen": Note("grid", "candidate", what="the candidate of each layer and KV head: 0 special tokens to 4 all"),
+        "chosen": Note("grid", "candidate", what="of each layer.KV head: 0 special tokens to 4 all"),
     }
 
     recover: float = param(0.95, low=0.0, high=1.0, step=0.01, help="share of the attention that a head's candidate recovers")
@@ -148,5 +148,10 @@ class FastGen(CachePolicy):
         if not self._profile:
             return None
         profile, self._profile = torch.stack([x[:, 0] for x in self._profile]), []  # [L, 5, H_kv]
-        recovered = {x: profile[:, i].flatten().tolist() for i, x in enumerate(CANDIDATES[:-1])}
-        return {"recovered": recovered, "chosen": torch.cat([x[0] for x in self._chosen]).tolist()}
+        recovered = {x: _by_head(profile[:, i]) for i, x in enumerate(CANDIDATES[:-1])}
+        return {"recovered": recovered, "chosen": _by_head(torch.stack([x[0] for x in self._chosen]))}
+
+
+def _by_head(values: Tensor) -> dict[str, float]:
+    """Of [L, H_kv] by "layer.head"."""
+    return {f"{i}.{h}": x for i, row in enumerate(values.tolist()) for h, x in enumerate(row)}
