@@ -16,7 +16,7 @@ from .memory import Memory
 from .ragged import HeadStore
 from .segments import Dense, Segment
 
-PAGE = 64  # entries; capacities are multiples of it
+PAGE = 16  # entries; capacities are multiples of it
 
 
 class LayerStore:

@@ -132,7 +132,7 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
         assert made.cache.held == made.cache.length and not any(gone)
     else:
         assert most < len(READ) and any(gone), f"the settings of {name} in tests/toys.py leave room for everything"
-        assert made.policy.budget is None or widest == made.cache.nbytes, "one page is enough"
+        assert made.policy.budget is None or widest < 2 * made.cache.nbytes, "that of the bound, and room that growth makes"
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)

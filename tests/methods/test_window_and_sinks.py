@@ -121,7 +121,7 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, mo
     made.watch = watch
     logits = made.read(prompt)
     assert torch.allclose(logits, read(Masked(decoder, streaming(2, 20), in_cache=True), prompt), atol=1e-10)
-    assert widest <= {64, 128} and made.cache.layers[0].capacity <= 128 and made.cache.held == 22
+    assert widest <= {64, 96} and made.cache.layers[0].capacity <= 96 and made.cache.held == 22
     assert len(decoder.rope._table) == 32 and [count for count, _ in columns] == [64] * 4 + [44]
     for count, seen in columns:  # each query head gives one unit
         assert all(torch.allclose(x.sum(2), torch.full((1, 2), 2.0 * count)) for x in seen.values())
@@ -151,7 +151,7 @@ def test_bytes_follow_the_formula_and_do_not_grow(name: str, settings: dict[str,
         fed(made, [token])
         store = made.cache.layers[0]
         entry = 2 * spec.head_dim * 8 + (0 if store.in_order else 4)
-        assert made.cache.nbytes == spec.n_layers * spec.n_kv_heads * store.capacity * entry and store.capacity == 64
+        assert made.cache.nbytes == spec.n_layers * spec.n_kv_heads * store.capacity * entry and store.capacity <= 48
     assert made.cache.held == 30 and not made.cache.layers[0].in_order
 
 
