@@ -23,6 +23,12 @@ RECORDS = [
     '{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.',
 ]
 ENOUGH = 12
+RENAMED = (
+    "Write this again with Rufus instead of Kurt.\n"
+    'Kurt went to the beach with a pink wheel. "Yes," said Kurt. '
+    "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
+)
+RENAME: dict[str, Any] = {"prompts": [RENAMED], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -119,6 +125,27 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "new": 64,
         "seed": 4,
         "level": "decisions",
+    },
+    "snapkv": {
+        "title": "The last tokens vote",
+        "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",
+        "names": {"policy": "snapkv"},
+        "settings": {"policy": {"chosen": 20, "window": 4}},
+        **RENAME,
+    },
+    "kivi": {
+        "title": "Two bits a number",
+        "about": "KIVI: keys and values are packed into integers of two bits, and the newest entries wait until there are 16.",
+        "names": {"codec": "kivi"},
+        "settings": {"codec": {"bits": "2", "group": 16, "residual": 16}},
+        **RENAME,
+    },
+    "gemfilter": {
+        "title": "A shorter prompt",
+        "about": "GemFilter: an early layer points at the tokens that matter, and the model reads only those.",
+        "names": {"context": "gemfilter"},
+        "settings": {"context": {"keep": 48, "layer": 5}},
+        **RENAME,
     },
 }
 DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it

@@ -15,6 +15,7 @@ from browser import Lab
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.tours import Stop, tours
 from decodescope.engine.trace import Step, Trace, open_trace
+from decodescope.lab.cache.needle import fate_of
 from decodescope.lab.wire.messages import messages
 
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
@@ -213,6 +214,48 @@ def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
     assert origins(steps[11]) == ["accept"] * 14 + ["resample"]
     lengths = [x["drafted"] for x in steps]
     assert (sum(len(x["made"]) for x in steps), len(steps), min(lengths), max(lengths)) == (40, 14, 1, 18)
+
+
+def cache_of(name: str) -> list[Any]:
+    """What an example records of the target's cache, step by step."""
+    return [next(x for x in step.cache if x.lane == "target") for step in steps_of(name)]
+
+
+def test_what_is_said_of_the_tokens_that_vote() -> None:
+    cache, steps = cache_of("snapkv"), told("snapkv")
+    with opened("snapkv") as trace:
+        assert len(trace.header.prompt) == 74 and {k: trace.header.method["policy"][k] for k in ("chosen", "window")} == {
+            "chosen": 20, "window": 4,
+        }  # fmt: skip
+        kept = [row["kept"] for row in fate_of(trace, "Rufus")["rows"]]
+        assert "beach" in trace.text([int(x) for x in trace.header.prompt])
+    assert sorted(kept)[-3:] == [0, 3, 3] and len(kept) == 16
+    assert (cache[0].evicted_count, cache[0].held, cache[39].held) == (50, 24, 63)
+    assert not any(x.evicted_count for x in cache[1:])
+    assert text_of(steps).startswith("Rufus went to the island") and 74 + 39 == 113
+
+
+def test_what_is_said_of_two_bits_a_number() -> None:
+    cache, steps = cache_of("kivi"), told("kivi")
+    packed = {i: (x.packed.first, x.packed.stop) for i, x in enumerate(cache) if x.packed is not None}
+    assert (packed[0], packed[6]) == ((0, 64), (64, 80)) and list(packed)[:2] == [0, 6]
+    assert (cache[13].held, cache[13].held_bytes, cache[13].full_bytes) == (87, 253_952, 712_704)
+    assert (cache[39].held, cache[39].held_bytes) == (113, 303_104) and not any(x.evicted_count for x in cache)
+    assert text_of(steps).startswith('Rufus went to the beach with a pink wheel. "Yes," said Kurt')
+    assert steps[22]["made"][0][1] == " K"
+
+
+def test_what_is_said_of_the_shorter_prompt() -> None:
+    steps = told("gemfilter")
+    with opened("gemfilter") as trace:
+        assert trace.prefill is not None and trace.prefill.cut is not None
+        cut, passes = trace.prefill.cut, trace.prefill.passes
+        prompt = [trace.text([int(x)]) for x in trace.header.prompt]
+        left = "".join(prompt[i] for i in cut.kept)
+    assert (len(prompt), len(cut.kept), cut.layers) == (74, 48, [5]) and (passes[0].tokens, passes[0].attn) == (74, 5)
+    assert "Ruf instead" in left and "ach with a pink" in left and "beach" not in left and "wheel" not in left
+    assert text_of(steps).startswith("Rufus went to the island with a pink book") and steps[14]["made"][0][1] == " book"
+    assert (cache_of("gemfilter")[39].held, 74 + 39) == (87, 113)
 
 
 def test_what_is_said_of_two_drafts() -> None:
