@@ -115,7 +115,9 @@ export function beamsView(choose) {
       }));
       const which = best?.ended ? `the hypothesis that ended in step ${best.ended.step}`
         : `hypothesis ${best?.rank + 1}`;
-      say(won, best ? `Won: ${which}, ${nats((best.ended ?? best).score)} over ${plural(text.length, "token")}.` : "");
+      const drawn = store.head.parts?.strategy?.uses?.includes("sampler"), word = drawn ? "The text" : "Won";
+      const sum = best && nats((best.ended ?? best).score);
+      say(won, best ? `${word}: ${which}, ${sum} over ${plural(text.length, "token")}.` : "");
       see(won, best);
     },
   };

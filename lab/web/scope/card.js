@@ -152,7 +152,8 @@ function beamsCard(store, i, step, at) {
       ["together", "score, nats", scores[k]?.toFixed(3)],
     ]),
     h("p", { class: "line" },
-      "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."),
+      store.head.parts?.strategy?.uses?.includes("sampler") ? "Each text is drawn by itself; the first is the run's."
+        : "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."),
   ];
 }
 
