@@ -50,6 +50,11 @@ class Pair:
     more: dict[str, Any] = field(default_factory=dict)
     wrapper: tuple[str, dict[str, Any]] | None = None
 
+    @property
+    def name(self) -> str:
+        """What the other side is called."""
+        return self.press if self.wrapper is None else self.wrapper[0]
+
     def theirs(self, budget: int, prompt: int) -> list[Any]:
         """The press with that budget, for the other side."""
         ratio = 1 - (budget + 0.5) / prompt  # they round down
@@ -62,6 +67,15 @@ PAIRS = (
     Pair("key_norm", lambda b: {"short": b, "recent": 0}, "KnormPress"),
     Pair("tova", lambda b: {"size": b}, "TOVAPress"),
     Pair("snapkv", lambda b: {"chosen": b - 64, "window": 64}, "SnapKVPress", {"window_size": 64, "kernel_size": 5}),
+    Pair("pyramidkv", lambda b: {"chosen": b - 64, "window": 64}, "PyramidKVPress", {"window_size": 64, "kernel_size": 5}),
+    Pair(
+        "adakv",
+        lambda b: {"chosen": b - 64, "window": 64, "reach": 2, "pool": "mean", "floor": 0.5},
+        "SnapKVPress",
+        {"window_size": 64, "kernel_size": 5},
+        ("AdaKVPress", {"alpha_safeguard": 0.5}),
+    ),
+    Pair("expected_attention", lambda b: {"sinks": 4, "chosen": b - 4, "future": 512}, "ExpectedAttentionPress"),
 )
 
 
@@ -86,8 +100,10 @@ def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
     read = time.perf_counter() - begun
     kept = np.zeros((model.spec.n_layers, model.spec.n_kv_heads, len(prompt)), bool)
     for store, heads in zip(session.target.cache.layers, kept, strict=True):
-        for h, places in enumerate(store.positions()[0].expand(len(heads), -1).tolist()):
-            heads[h, [x for x in places if x >= 0]] = True
+        places = store.positions()[0].expand(len(heads), -1)
+        here = torch.ones_like(places, dtype=torch.bool) if store.present is None else store.present[0, :, : store.n]
+        for h, row in enumerate(heads):
+            row[places[h][here[h]].numpy()] = True
     nbytes, seconds = session.target.cache.nbytes, []
     for _ in range(NEW):
         begun = time.perf_counter()
@@ -148,7 +164,7 @@ def compare(args: argparse.Namespace) -> None:
         sizes = [sum(x.nbytes for x in found), sum(int(other[f"bytes.{p}.{i}"]) for i in range(len(found)))]
         full = 2 * len(found) * model.spec.n_layers * model.spec.n_kv_heads * model.spec.head_dim * PROMPT * 4
         rows.append(
-            [f"{pair.policy} / {pair.press}", str(budget), str(heads), str(same), str(tied), str(moved)]
+            [f"{pair.policy} / {pair.name}", str(budget), str(heads), str(same), str(tied), str(moved)]
             + [f"{100 * x / full:.1f} %" for x in sizes]
             + [f"{x:.2f}" for x in ratios]
         )
