@@ -185,7 +185,7 @@ def test_a_header_of_no_model_leaves_a_share_as_it_is_recorded() -> None:
 
 
 def test_presets_that_evict_hold_less_than_a_cache_that_keeps_all_on_the_page_s_own_run() -> None:
-    """In whole pages: a budget of as many entries as a page has would need a second one for the row that is pending."""
+    """In whole pages, with room that growth by half has made."""
     begin, model, bounded = opening(), load("lab"), 0
     whole = run(model, None, begin.prompt, max_new_tokens=begin.max_new).trace.steps[-1].cache[0]
     for preset in PRESETS.values():
@@ -193,6 +193,6 @@ def test_presets_that_evict_hold_less_than_a_cache_that_keeps_all_on_the_page_s_
         if method.policy.budget is None or method.policy.share or method.lanes:
             continue
         last = run(model, method, begin.prompt, max_new_tokens=begin.max_new).trace.steps[-1].cache[0]
-        assert last.held_bytes < 0.6 * whole.held_bytes and last.held < whole.held / 2, preset.title
+        assert last.held_bytes < 0.7 * whole.held_bytes and last.held < whole.held / 2, preset.title
         bounded += 1
     assert bounded >= 2

@@ -130,15 +130,15 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
     specs = {x.name: x.spec for x in play.offers() if x.name in play.names.values()}
     before = play.estimate(play.names, 100)
     assert before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
-    assert before.cache == sum(x.kv_bytes(128, 4) for x in specs.values()) and before.needed > before.cache
+    assert before.cache == sum(x.kv_bytes(112, 4) for x in specs.values()) and before.needed > before.cache
     assert play.estimate(play.names, 10**9).cache == sum(x.kv_bytes(x.max_positions, 4) for x in specs.values())
     play.bring(play.names)
     after = play.estimate(play.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
-    # what is told is what the engine then holds
+    # what is told is what the engine then holds, but for the room that growth by half makes
     channel = finished(play, prompt="Once", max_new=90)
     held = [x.cache for x in channel.steps(0, channel.count)][-1]
-    assert {x.lane: x.held_bytes for x in held}["target"] == specs["lab"].kv_bytes(128, 4)
+    assert {x.lane: x.held_bytes for x in held}["target"] == specs["lab"].kv_bytes(128, 4) < 1.5 * specs["lab"].kv_bytes(112, 4)
     play.close()
 
 

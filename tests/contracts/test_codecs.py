@@ -48,6 +48,7 @@ def alike(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "settings"), CODECS)
+@torch.inference_mode()
 def test_prompt_is_read_exactly_and_then_the_cache_is_what_was_unpacked(name: str, settings: dict) -> None:
     """Passes over packed entries equal those of a cache that holds the same numbers in full precision."""
     packed, plain = lane(name, settings), lane("unpacked", {})

@@ -106,8 +106,8 @@ def test_the_first_pass_is_gone_before_the_second_reads(monkeypatch: pytest.Monk
     assert len(stores) == 3 and alive == [0]
     store = session.target.cache.layers[0]
     an_entry = store.kv.untyped_storage().nbytes() // store.capacity
-    assert session.sink.prefill.cut.held_bytes == (2 * 256 + 64) * an_entry, "two layers of the prompt in pages, one untouched"
-    assert session.target.cache.nbytes == 3 * 64 * an_entry
+    assert session.sink.prefill.cut.held_bytes == (2 * 208 + 16) * an_entry, "two layers of the prompt in pages, one untouched"
+    assert session.target.cache.nbytes == 3 * 32 * an_entry
 
 
 def test_a_long_prompt_is_looked_at_in_chunks_and_its_passes_are_recorded() -> None:

@@ -26,7 +26,7 @@ export function seriesView(shared) {
     const i = shared.now(), kv = shared.store().steps[i]?.kv.find((x) => x.lane === "target");
     said.replaceChildren(...(kv
       ? [h("b", null, size(keptBytes(kv))), ` of entries kept, ${share(keptBytes(kv) / Math.max(1, kv.full))} of the `
-        + `${size(kv.full)} of all; ${size(kv.bytes)} of memory, in whole pages of 64 entries and with what a policy `
+        + `${size(kv.full)} of all; ${size(kv.bytes)} of memory, in whole pages of 16 entries and with what a policy `
         + "notes"] : []));
     const wide = Math.max(240, Math.min(900, (charts.clientWidth || 600) / (charts.clientWidth > 760 ? 2 : 1) - 16));
     charts.append(

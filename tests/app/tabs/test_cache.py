@@ -256,7 +256,7 @@ class TestTheTab:
         page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         kept, rest = page.inner_text(f"{PAGE} .bytes .lead").split(" of entries kept, ")
-        assert rest.startswith(f"100 % of the {kept} of all;") and "in whole pages of 64 entries" in rest
+        assert rest.startswith(f"100 % of the {kept} of all;") and "in whole pages of 16 entries" in rest
         page = self.opened(lab, ran(lab.play, replace(SINKS, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         assert 0 < int(page.inner_text(f"{PAGE} .bytes .lead").split("kept, ")[1].split(" %")[0]) < 100
