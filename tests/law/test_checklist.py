@@ -127,7 +127,7 @@ POINTS: dict[int, list[Bug]] = {
             partial(law, Taught(length=1), whole=True)),
     ],
     9: [Bug("rows of refused nodes stay visible", Lane, "commit", "self.cache.commit(rows)",
-            "self.cache.commit(range(first.m))", in_layers)],
+            "self.cache.commit(range(self._feed.length))", in_layers)],
     10: [
         Bug("Medusa's heads are one block", MedusaHeads, "__init__", MEDUSA, "[Linear(d, d)] * heads * layers",
             partial(tied, partial(MedusaHeads, d=8, heads=3))),
