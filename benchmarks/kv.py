@@ -7,13 +7,11 @@ python benchmarks/kv.py found.json [--figure found.html]
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labbench import table
+from labbench import read, table
 
 from decodescope.app.commands.bench_kv import COLUMNS, rows
 from decodescope.engine.bench.kv import VERSION
@@ -30,24 +28,13 @@ def page(found: Mapping[str, Any]) -> str:
     return f"{about}\n\n{table(('method', *COLUMNS), rows(found))}"
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The result in a file; ends the program with one sentence if it holds none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        sys.exit(f"{path} cannot be read ({str(error)[:80]}): give the file of decodescope bench kv --out.")
-    if not isinstance(found, dict) or found.get("kv") != VERSION or not found["rows"]:
-        sys.exit(f"{path} holds no result of bench kv in version {VERSION}: give the file of decodescope bench kv --out.")
-    return found
-
-
 def main() -> None:
     """Read, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="what decodescope bench kv --out wrote")
     parser.add_argument("--figure", type=Path, metavar="OUT", help="draw the curves into this HTML file too")
     args = parser.parse_args()
-    found = read(args.file)
+    found = read(args.file, "kv", VERSION)
     if args.figure is not None:
         from decodescope.lab.figures.kv_price import figure
 

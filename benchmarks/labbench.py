@@ -53,16 +53,17 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The result in a file; ends the program with one sentence if it holds none."""
+def read(path: Path, name: str = "labbench", version: int = VERSION) -> dict[str, Any]:
+    """The result of `bench NAME` in a file; ends the program with one sentence if it holds none."""
+    way = f"give the file of decodescope bench {name} --out"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        sys.exit(f"{path} cannot be read ({str(error)[:80]}): give the file of decodescope bench labbench --out.")
-    if not isinstance(found, dict) or found.get("labbench") != VERSION:
-        sys.exit(f"{path} holds no result of LabBench in version {VERSION}: give the file of decodescope bench labbench --out.")
+        sys.exit(f"{path} cannot be read ({str(error)[:80]}): {way}.")
+    if not isinstance(found, dict) or found.get(name) != version:
+        sys.exit(f"{path} holds no result of bench {name} in version {version}: {way}.")
     if not found["rows"]:
-        sys.exit(f"{path} holds no questions that were asked.")
+        sys.exit(f"{path} holds nothing that was measured.")
     return found
 
 
