@@ -33,6 +33,7 @@ SETTINGS = {
     "skip": dict(drafter=("layer_skip", {"length": 7, "stop": 0.0})),
     "skip-siblings": dict(drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
+    "samples": dict(strategy=("samples", {"samples": 2})),
     "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 4})),
     "llma": dict(drafter="llma"),
     "anpd": dict(drafter="anpd"),

@@ -87,6 +87,7 @@ def test_what_stays_has_the_logits_that_the_whole_tree_would_give_it() -> None:
     assert compared > 20 and less > 20
 
 
+@torch.inference_mode()
 def test_only_the_first_layers_read_what_is_pruned_and_no_cache_keeps_it() -> None:
     session = opened(RECYCLED)
     for _ in range(12):

@@ -68,6 +68,7 @@ def matched(paths: set[tuple[int, ...]], answer: list[int]) -> int:
     return max((n for n in range(len(answer) + 1) if tuple(answer[:n]) in paths), default=0)
 
 
+@torch.inference_mode()
 def test_the_draft_is_the_union_of_both_trees_and_accepted_as_far_as_the_better_one() -> None:
     session = opened(KNOBS)
     answer = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 200)
@@ -88,6 +89,7 @@ def test_the_draft_is_the_union_of_both_trees_and_accepted_as_far_as_the_better_
     assert min(seen[x] for x in ("model", "retrieval", "both", "retrieval was better", "model was better")) > 1, seen
 
 
+@torch.inference_mode()
 def test_what_begins_as_the_draft_model_would_not_is_pruned() -> None:
     session, pruned = opened({**KNOBS, "first": 1}), 0
     for _ in range(15):
