@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -223,7 +222,7 @@ def kv(
 ) -> KVResult:
     """Read every text under everything. `questions`: from `texts`; `asked`: what to remember of where they came from; the rest
     as for `gather`, which may be interrupted: what there is until then is returned."""
-    result = KVResult({**json.loads(json.dumps(bench.settings())), "questions": about(questions, asked)})
+    result = KVResult({**bench.settings(), "questions": about(questions, asked)})
 
     def work(i: int, text: Question) -> tuple[list[KVRow], str]:
         why = bench.short(text)

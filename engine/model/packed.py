@@ -129,20 +129,8 @@ class PackedStore(TailStore):
         k, v = self.kv[:, :, :, : self.n - packed + self.m]
         return [*parts, Dense(k=k, v=v, mask=cut(mask, packed, self.n + self.m), first=packed)]
 
-    @property
-    def k(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: all keys, those that are packed unpacked for this call."""
-        return self._read(0)
-
-    @property
-    def v(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: all values, those that are packed unpacked for this call."""
-        return self._read(1)
-
-    def _read(self, which: int) -> Tensor:
-        side, tail = SIDES[which], self.kv[which, :, :, : self.n - self.packed + self.m]
-        older = [self.coder.decode(block.parts[side], side) for block in self.blocks]
-        return torch.cat([*older, tail], 2) if older else tail
+    def older(self, which: int) -> list[Tensor]:
+        return [self.coder.decode(block.parts[SIDES[which]], SIDES[which]) for block in self.blocks]
 
     def pack(self) -> None:
         """Pack what the coder wants packed, and let the rest move up in `kv`. Nothing may be pending."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
@@ -66,20 +65,9 @@ class SharedStore(TailStore):
         first = Prefix(k=self.prefix.k, v=self.prefix.v, mask=cut(mask, 0, before))
         return [first, Dense(k=k, v=v, mask=cut(mask, before, end), first=before)]
 
-    @property
-    def k(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: all keys, the prefix repeated for this call."""
-        return self._read(0)
-
-    @property
-    def v(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: all values, the prefix repeated for this call."""
-        return self._read(1)
-
-    def _read(self, which: int) -> Tensor:
-        tail = self.kv[which, :, :, : self.n - self.before + self.m]
+    def older(self, which: int) -> list[Tensor]:
         prefix = self.prefix.kv[which, :, :, : self.before]
-        return torch.cat([prefix.expand(len(tail), -1, -1, -1), tail], 2)
+        return [prefix.expand(self.kv.shape[1], -1, -1, -1)]
 
     def truncate(self, length: int) -> None:
         """Forget every entry at position >= `length`, which is no position of the prefix, and what is pending."""

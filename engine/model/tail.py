@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 from .store import LayerStore
@@ -18,6 +19,24 @@ class TailStore(LayerStore):
     def before(self) -> int:
         """Entries that lie elsewhere."""
         raise NotImplementedError
+
+    def older(self, which: int) -> list[Tensor]:
+        """float [B, H_kv, ., D]: the keys (which = 0) or values (1) that lie elsewhere, piece by piece, made by this call."""
+        raise NotImplementedError
+
+    @property
+    def k(self) -> Tensor:
+        """float [B, H_kv, n + m, D]: all keys, those that lie elsewhere copied for this call."""
+        return self._read(0)
+
+    @property
+    def v(self) -> Tensor:
+        """float [B, H_kv, n + m, D]: all values, those that lie elsewhere copied for this call."""
+        return self._read(1)
+
+    def _read(self, which: int) -> Tensor:
+        older, tail = self.older(which), self.kv[which, :, :, : self.n - self.before + self.m]
+        return torch.cat([*older, tail], 2) if older else tail
 
     @contextmanager
     def _tail(self) -> Iterator[None]:

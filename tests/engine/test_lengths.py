@@ -103,10 +103,8 @@ def session() -> Session:
     return toys.decode(method, count=40, level="fields")
 
 
-@torch.inference_mode()
-def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
-    """Token by token and in blocks with refused nodes."""
-    lane, reference = Lane("target", toys.pair()[0].decoder, policy()), masked()
+def read_alike(lane: Lane, reference: Masked) -> None:
+    """Both read a prompt, then blocks with refused nodes: the same logits, the same entries."""
     text = toys.prompts(1, 60, seed=4)[0]
     assert torch.allclose(lane.read(text[:20]), reference.read(text[:20])[-1], atol=1e-10)
     at = 20
@@ -118,6 +116,13 @@ def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
         assert torch.allclose(logits[0, rows], reference.read(block), atol=1e-10)
         assert held(lane) == reference.kept
         at += len(block)
+
+
+@torch.inference_mode()
+def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
+    """Token by token and in blocks with refused nodes."""
+    lane, reference = Lane("target", toys.pair()[0].decoder, policy()), masked()
+    read_alike(lane, reference)
     assert lane.cache.lengths() == [12, 7, 4] and lane.cache.held == 12
 
 
@@ -130,17 +135,7 @@ def test_heads_of_different_lengths_equal_an_explicit_mask(kind: type[ByHead], s
     decoder = toys.decoder(toys.shaped(**shape), toys.LIVELY, torch.float64)
     keep = [[hitters(n, RECENT) for n in heads] for heads in WIDE] if kind is ByHead else [[third(3), third(2)]] * 3
     lane, reference = Lane("target", decoder, kind(heavy=9, recent=RECENT)), Masked(decoder, keep)
-    text = toys.prompts(1, 60, seed=4)[0]
-    assert torch.allclose(lane.read(text[:20]), reference.read(text[:20])[-1], atol=1e-10)
-    at = 20
-    while at < 50:
-        block = text[at : at + 1 + at % 3]
-        rows = [2 * i for i in range(len(block))]
-        logits = lane.forward(tree(block, at))
-        lane.commit(rows)
-        assert torch.allclose(logits[0, rows], reference.read(block), atol=1e-10)
-        assert held(lane) == reference.kept
-        at += len(block)
+    read_alike(lane, reference)
     assert all(store.heads is not None for store in lane.cache.layers[::2])
     assert lane.cache.nbytes == lane.cache.memory.held < lane.cache.memory.peak
 
