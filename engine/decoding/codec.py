@@ -85,8 +85,13 @@ class Packing(Codec):
         """Bits of a packed number on average, all that belongs to it included, where a number in full precision has `bits`."""
         raise NotImplementedError
 
+    def read(self, spec: ModelSpec, bits: int) -> float:
+        """Bits that a pass reads of a packed number on average: more than are stored where layers share some."""
+        return self.stored(spec, bits)
+
     def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
-        return {"bits": float(self.stored(spec, bits)), "whole": self.whole}
+        stored, read = self.stored(spec, bits), self.read(spec, bits)
+        return {"bits": float(stored), "whole": self.whole, **({} if read == stored else {"reads": float(read)})}
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         return PackedStore(self, spec, layer, **options)
@@ -99,11 +104,16 @@ class Packing(Codec):
         packings = [x for store in _stores(cache) for x in store.packings]
         if not packings:
             return None
+        notes = self.tell(cache)
         for store in _stores(cache):
             store.packings = []
         first, stop = min(x.first for x in packings), max(x.stop for x in packings)
         keys, values = (max(x.errors[side] for x in packings) for side in (0, 1))
-        return Packed(first, stop, sum(x.nbytes for x in packings), keys, values)
+        return Packed(first, stop, sum(x.nbytes for x in packings), keys, values, notes)
+
+    def tell(self, cache: KVCache) -> dict[str, Any] | None:
+        """What is told of the stores' `packings`, besides the notes of every codec that packs."""
+        return None
 
     def kept(self, cache: KVCache) -> int | None:
         return sum(store.kept for store in _stores(cache))

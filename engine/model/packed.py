@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -40,11 +40,15 @@ class Coder(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """The entries at positions first to stop - 1 as a coder packed them."""
+    """The entries at positions first to stop - 1 as a coder packed them.
+
+    lent: names of parts that the block of another layer holds, and counts
+    """
 
     first: int
     stop: int
     parts: dict[Side, Parts]
+    lent: frozenset[str] = frozenset()
 
     @property
     def nbytes(self) -> int:
@@ -53,23 +57,25 @@ class Block:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that it is made of."""
-        return [x for parts in self.parts.values() for x in parts.values()]
+        """All that it is made of, but for what is lent."""
+        return [x for parts in self.parts.values() for name, x in parts.items() if name not in self.lent]
 
     def rows(self, order: Tensor) -> Block:
         """The same of the sequences `order` (int64 [B'])."""
         chosen = {side: {name: x.index_select(0, order) for name, x in parts.items()} for side, parts in self.parts.items()}
-        return Block(self.first, self.stop, chosen)
+        return replace(self, parts=chosen)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Positions first to stop - 1 were packed into `nbytes` bytes; errors: the largest of a key, and of a value."""
+    """Positions first to stop - 1 were packed into `nbytes` bytes; errors: the largest of a key, and of a value; distance:
+    how far apart the directions of two layers were on average, where they share what is stored."""
 
     first: int
     stop: int
     nbytes: int
     errors: tuple[float, float]
+    distance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,23 +141,37 @@ class PackedStore(TailStore):
     def pack(self) -> None:
         """Pack what the coder wants packed, and let the rest move up in `kv`. Nothing may be pending."""
         assert self.m == 0, "only committed entries are packed"
-        first = self.packed
-        dense = self.n - first
-        count = self.coder.due(dense)
-        if not count:
-            return
-        for at in range(0, count, BLOCK):
-            self._add(first + at, self.kv[:, :, :, at : min(at + BLOCK, count)])
-        self.kv[:, :, :, : dense - count] = self.kv[:, :, :, count:dense].clone()
-        self._freed = True
+        count = self.due
+        for first, kv in self.pieces(count):
+            parts = {side: self.coder.encode(x, side) for side, x in zip(SIDES, kv, strict=True)}
+            self.add(Block(first, first + kv.shape[3], parts), kv)
+        self.drop(count)
 
-    def _add(self, first: int, kv: Tensor) -> None:
-        """Pack kv (float [2, B, H_kv, T, D]), the entries from `first` on, as a block or at the end of the last one."""
-        parts = {side: self.coder.encode(x, side) for side, x in zip(SIDES, kv, strict=True)}
-        block = Block(first, first + kv.shape[3], parts)
+    @property
+    def due(self) -> int:
+        """How many entries of those in full precision, the oldest, are to be packed now."""
+        return self.coder.due(self.n - self.packed)
+
+    def pieces(self, count: int) -> Iterator[tuple[int, Tensor]]:
+        """The first `count` entries in full precision, as many at a time as a block holds: the position of the first, and
+        all as float [2, B, H_kv, T, D], a view."""
+        first = self.packed
+        for at in range(0, count, BLOCK):
+            yield first + at, self.kv[:, :, :, at : min(at + BLOCK, count)]
+
+    def drop(self, count: int) -> None:
+        """The first `count` entries in full precision were packed: those behind them move up."""
+        dense = self.n - self.packed
+        if count:
+            self.kv[:, :, :, :dense] = self.kv[:, :, :, count : count + dense].clone()
+            self._freed = True
+
+    def add(self, block: Block, kv: Tensor, distance: float | None = None) -> None:
+        """Keep a block behind the others, or at the end of the last one; kv: float [2, B, H_kv, T, D], what was packed."""
+        parts = block.parts
         if self.evicted is not None:
             k, v = (_error(self.coder.decode(parts[side], side), x) for side, x in zip(SIDES, kv, strict=True))
-            self.packings.append(Packing(first, block.stop, block.nbytes, (k, v)))
+            self.packings.append(Packing(block.first, block.stop, block.nbytes, (k, v), distance))
         self.memory.take(*block.tensors)
         last = self.blocks[-1] if self.blocks else None
         if last is not None and block.stop - last.first <= BLOCK:

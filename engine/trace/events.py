@@ -212,10 +212,11 @@ class Tops:
 
 @dataclass
 class Packed:
-    """Entries that a codec packed: those at positions first to stop - 1, in every layer and KV head.
+    """Entries that a codec packed: those at positions first to stop - 1, in every KV head of the layers that it packs.
 
     bytes: that they take in all layers, scales and whatever else included
     key_error, value_error: the largest absolute difference between a number of a key, or value, and what it is unpacked to
+    notes: what the codec told of it besides
     """
 
     first: int
@@ -223,6 +224,7 @@ class Packed:
     bytes: int
     key_error: float
     value_error: float
+    notes: dict[str, Any] | None = None
 
 
 @dataclass

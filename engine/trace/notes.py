@@ -78,7 +78,8 @@ def _name(part: Any) -> str:
 
 
 def _packed(packed: Packed) -> dict[str, Any]:
-    return {"range": [packed.first, packed.stop - 1], "key_error": packed.key_error, "value_error": packed.value_error}
+    own = {"range": [packed.first, packed.stop - 1], "key_error": packed.key_error, "value_error": packed.value_error}
+    return {**(packed.notes or {}), **own}
 
 
 def _exit(left: Exit) -> dict[str, Any]:

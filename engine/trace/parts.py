@@ -39,7 +39,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
     bits, whole: of a codec that packs: bits of a number once it is packed, scales and all that belongs to it included; and how
-            many entries are packed at a time, which are whole until then
+            many entries are packed at a time, which are whole until then;  reads: bits that a pass reads of a packed
+            number, where that is another: two layers read what is stored once
     changes: of a strategy, rule or context: why the text may differ from the target's
     """
     older = _older(header, kind)
@@ -102,7 +103,7 @@ def _is_zone(row: Any) -> bool:
 
 _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once"), _is_switch),
-    **dict.fromkeys(("heat", "bits"), _is_heat),
+    **dict.fromkeys(("heat", "bits", "reads"), _is_heat),
     "whole": _is_count,
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column", "changes"), _is_word),

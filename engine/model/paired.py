@@ -1,0 +1,59 @@
+"""PairedStore: a layer's packed cache that shares a part of its blocks with the layer below it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, cast
+
+from torch import Tensor
+
+from .packed import SIDES, Block, Coder, PackedStore, Parts, Side
+
+
+class Merged(NamedTuple):
+    """What two layers hold of the same entries. lower, upper: the parts of each, from which it is decoded; shared: the names
+    of those that are one tensor for both; distance: how far apart their directions are on average, 0 to 1."""
+
+    lower: Parts
+    upper: Parts
+    shared: frozenset[str]
+    distance: float
+
+
+class PairCoder(Coder, Protocol):
+    """What packs the entries of two layers together, and unpacks those of each."""
+
+    def merge(self, lower: Tensor, upper: Tensor, side: Side) -> Merged:
+        """lower, upper: float [B, H_kv, T, D], keys or values of the same T entries in two layers."""
+
+
+class PairedStore(PackedStore):
+    """A PackedStore that is packed with the one of the layer below, once both hold an entry: behind a commit, when the pass
+    that wrote it has gone through all layers. What both read is stored once, in the blocks of the lower, which counts its
+    bytes.
+
+    below: the store of the lower layer; None: it is the lower one of its pair, or has none
+    """
+
+    below: PairedStore | None = None
+
+    def pack_with(self, below: PairedStore) -> None:
+        """Pack what the coder wants packed, here and in the store of the layer below. Nothing may be pending."""
+        assert self.m == below.m == 0 and self.n == below.n, "only committed entries are packed"
+        self.below, count = below, self.due
+        coder = cast(PairCoder, self.coder)
+        for (first, low), (_, high) in zip(below.pieces(count), self.pieces(count), strict=True):
+            merged = {side: coder.merge(low[i], high[i], side) for i, side in enumerate(SIDES)}
+            stop, distance = first + low.shape[3], sum(x.distance for x in merged.values()) / len(SIDES)
+            below.add(Block(first, stop, {side: x.lower for side, x in merged.items()}), low)
+            own = Block(first, stop, {side: x.upper for side, x in merged.items()}, merged["keys"].shared)
+            self.add(own, high, distance)
+        below.drop(count)
+        self.drop(count)
+
+    def rows(self, order: Tensor) -> None:
+        super().rows(order)
+        if self.below is None:
+            return
+        for block, lower in zip(self.blocks, self.below.blocks, strict=True):  # the lower layer was reordered before
+            for side, parts in block.parts.items():
+                parts |= {name: lower.parts[side][name] for name in block.lent}
