@@ -192,6 +192,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "key_norm": [dict(short=5, recent=3)],
     "pyramidkv": [dict(chosen=5, window=3)],
     "snapkv": [dict(chosen=4, window=3), dict(chosen=3, window=5, reach=0, pool="max")],
+    "quest": [dict(entries=48, dense=1)],
     "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
     "lm_infinite": [dict(start=2, window=6), dict(start=0, window=4)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],

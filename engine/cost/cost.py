@@ -61,6 +61,7 @@ class PassOptions(TypedDict, total=False):
     read_bits: float | None
     dequant: bool
     fused: bool
+    bounds: Sequence[int] | None
 
 
 def pass_ops(
@@ -84,6 +85,7 @@ def pass_ops(
     read_bits: float | None = None,
     dequant: bool = False,
     fused: bool = True,
+    bounds: Sequence[int] | None = None,
 ) -> list[Op]:
     """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
 
@@ -98,6 +100,7 @@ def pass_ops(
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average, where older ones are
              packed; None: the same
     dequant: charge two operations per weight for unpacking
+    bounds:  by layer, pages whose bounds are read before the layer's entries
     """
     if tokens < 1 or batch < 1:
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
@@ -114,6 +117,7 @@ def pass_ops(
         if i in attn:
             scored, read = _mean([_seen(spec, i, tokens, n) for n in _heads(entries[i])])
             ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
+            ops += [price.bounds(i, open_q[i], open_kv[i], bounds[i])] if bounds is not None and bounds[i] else []
         elif i in filled:
             ops += price.keys_values(i, open_kv[i])
         if i in ffn:
@@ -183,6 +187,7 @@ def ops_of(
     logits: rows that reached the head; None: the last one where a prompt is read, all otherwise
     bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ;
             read_bits: those of entries that are read, on average
+    Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
     """
     options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits, "read_bits": read_bits}
     options["weight_bits"] = bits if weight_bits is None else weight_bits
@@ -191,7 +196,8 @@ def ops_of(
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
     options["propagated"], options["shared"] = record.propagated or 0, record.shared or 0
-    entries = record.held if held is None else held
+    options["bounds"] = record.bounds
+    entries = held if held is not None else record.held if record.read is None else record.read
     if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
         each = _each_layer("held", entries, spec)
         options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]

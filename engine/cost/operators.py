@@ -154,6 +154,12 @@ class Prices:
         out = self.linear("o_proj", layer, heads * d, h)
         return [norm, query, key, value, mixing, out, self.pointwise("attn_add", layer, h, flops=1, tensors=3)]
 
+    def bounds(self, layer: int, heads: int, kv_heads: int, pages: int) -> Op:
+        """Two products of each query with the bounds of so many pages, which are read: the smallest and the largest keys."""
+        d = self.spec.head_dim
+        read = size(2 * pages * kv_heads * d * self.batch, self.read)
+        return Op("page_bounds", layer, flops=4 * d * heads * pages * self.n * self.batch, kv_read_bytes=read)
+
     def keys_values(self, layer: int, kv_heads: int) -> list[Op]:
         """What fills a layer's cache: norm, K and V projections."""
         h, o = self.spec.d_model, kv_heads * self.spec.head_dim

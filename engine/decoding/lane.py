@@ -13,6 +13,7 @@ from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder, Skip
 from decodescope.engine.model.executor import EngineFault, Executor, guarded
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.reading import Board
 from decodescope.engine.trace.events import Pass
 
 from .codec import Codec
@@ -28,7 +29,7 @@ class Lane:
     needs:  what its passes are asked for; what concerns the prompt alone falls away when that has ended
     prompt: what is known of the prompt while it is read; None: it has ended, and the policy has acted
     probe:  what the last pass left behind, or None;  best: argmax of each of its logit rows (sequence 0)
-    passes: records of the passes since they were last taken
+    passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
     """
@@ -62,6 +63,7 @@ class Lane:
         self.passes: list[Pass] = []
         self.policy_us = 0.0
         self.watch: Callable[[Lane, list[int], list[int]], None] | None = None
+        self.board: Board | None = None
         self._feed: Feed | None = None
 
     def log_evictions(self) -> None:
@@ -75,7 +77,7 @@ class Lane:
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
         self.probe = Probe(self.needs) if self.needs else None
-        feed.sinks = self.policy.sink_places
+        feed.sinks, feed.board = self.policy.sink_places, self._board(feed)
         held = self.cache.lengths()
         start = self.executor.mark()
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth)
@@ -96,6 +98,7 @@ class Lane:
             record.propagated = layers - left.depth
         record.instrumented = True if self.probe is not None else None
         record.slots, record.shared = feed.slots or None, self.cache.shared or None
+        self._note_read(record, feed)
         self.passes.append(record)
         return logits
 
@@ -103,13 +106,31 @@ class Lane:
     def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
         """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
         enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
-        feed.sinks = self.policy.sink_places
+        feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
         cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
         states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
-        self.passes.append(Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until))
+        record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until)
+        self._note_read(record, feed)
+        self.passes.append(record)
         return states
+
+    def _board(self, feed: Feed) -> Board | None:
+        """Where the layers of a pass leave what they read, if the policy selects; a prompt is read as a whole."""
+        if not self.policy.selects or feed.logits == "last":
+            return None
+        whole = 0 if self.prompt is None else len(self.tokens) + 1  # it ends with the next token
+        if feed.highest < whole:
+            return None
+        return Board(self.policy.select, feed.positions, feed.highest, whole)
+
+    def _note_read(self, record: Pass, feed: Feed) -> None:
+        """What a pass has read of the cache, where it did not read all."""
+        self.board = feed.board
+        if feed.board is not None and feed.board.chosen:
+            record.read = feed.board.read(self.cache.layers)
+            record.bounds = [feed.board.bounds.get(i, 0) for i in range(len(self.cache.layers))] if feed.board.bounds else None
 
     @torch.inference_mode()
     def skim(self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score") -> Tensor:

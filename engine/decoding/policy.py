@@ -14,6 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.column import Column
 from decodescope.engine.model.feed import Band, Sinks
+from decodescope.engine.model.reading import Board, Choice
 from decodescope.engine.model.segments import RopeMode
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone, held_at
@@ -81,6 +82,11 @@ class CachePolicy(Component):
         return Sinks(first, newest + 1 if self.rope == "capped" else None)
 
     @property
+    def selects(self) -> bool:
+        """Whether it is asked what a pass reads (`select`)."""
+        return "select" in self.does
+
+    @property
     def lossless(self) -> bool:
         """Whether the target's law is unchanged."""
         return not self.does
@@ -112,6 +118,12 @@ class CachePolicy(Component):
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
         """Called behind each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
+
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+        """What the rows of a pass read of a layer, where the policy selects; None: everything. Asked in each pass behind the
+        prompt, layer by layer in their order, once the keys of the rows are pending in `store`; not for a layer that has a
+        window of its own. q: float [B, H_kv, g, T, D], rotated as the keys are. What is not chosen is not read."""
+        raise NotImplementedError
 
     def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
         """columns: float32 [B, H_kv, n], attention of the committed prompt rows summed over queries and group."""

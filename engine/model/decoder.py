@@ -320,12 +320,21 @@ class _Pass:
             self._rotate_far(i, far, store)
             segments = self.sight.segments(i, store, self.decoder.rope_of(i))
             y = self._in_segments(i, segments, {"original": q, self.sight.rope: self._grouped(far)}, store)
+        elif store is not None and (chosen := self._chosen(i, q, store)) is not None:
+            y = self._in_segments(i, chosen, {"original": q}, store)
         elif store is not None and store.segmented:
             y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store)
         else:
             y = self._at_once(i, q, qkv, store)
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
         return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
+
+    def _chosen(self, i: int, q: Tensor, store: LayerStore) -> list[Segment] | None:
+        """What layer i reads of its store; None: all that its rows may see, as a layer with a window of its own does."""
+        board = self.feed.board
+        if board is None or self.spec.window(i) is not None:
+            return None
+        return board.segments(i, store, q, self.sight.mask(i, store))
 
     def _grouped(self, qkv: Tensor) -> Tensor:
         """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""

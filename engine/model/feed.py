@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .reading import Board
+
 
 class Band(NamedTuple):
     """Of the text before it a row sees the `first` positions and the `newest`, and itself. Places in the cache are then those
@@ -44,6 +46,7 @@ class Feed:
     slots:     the last rows that stand for no token
     band:      what a row sees of the text before it; None: all that is held
     sinks:     the entries whose distance is not that of the text; None: all stand where they stood
+    board:     what its layers share while they choose what they read; None: they read all that is held
     highest:   the largest of `positions`, known without asking the device; -1: look it up
     """
 
@@ -58,6 +61,7 @@ class Feed:
     slots: int = 0
     band: Band | None = None
     sinks: Sinks | None = None
+    board: Board | None = None
     highest: int = -1
 
     def __post_init__(self) -> None:

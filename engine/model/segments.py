@@ -57,15 +57,18 @@ class Part(NamedTuple):
 class Segment:
     """A piece of what the rows of a pass attend to, in one layer. Made anew for each pass, or kept with the cache.
 
-    mask:  bool [B or 1, H_kv or 1, T, S]: what each row sees of its S entries; None: everything
+    mask:  bool [B or 1, H_kv or 1, T, S]: what each row sees of its S entries; [B or 1, H_kv or 1, g or 1, T, S] where the
+           query heads of a group see different ones; None: everything
     rope:  the rotation of the queries that `attend` is given
     first: slot of the store at which its entries begin: weights are put there. Two segments may share slots, whose weights
            are then added; a row sees each entry in one of them
+    slots: int64 [B, H_kv, S]: the slots of its entries, where they do not follow each other
     """
 
     mask: Tensor | None = None
     rope: RopeMode = "original"
     first: int = 0
+    slots: Tensor | None = None
 
     def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
         """The part of queries q (float [B, H_kv, g, T, D], rotated as `rope` says), which are all rows of a pass or some;
@@ -100,6 +103,11 @@ def fusible(q: Tensor, k: Tensor) -> bool:
     return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and rows and not grad
 
 
+def grouped(mask: Tensor) -> Tensor:
+    """A segment's mask, bool [B or 1, H_kv or 1, g or 1, T, S]."""
+    return mask if mask.dim() == 5 else mask[:, :, None]
+
+
 def plain(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
 ) -> Part:
@@ -108,7 +116,7 @@ def plain(
     q, k, v = widened(q), widened(k), widened(v)
     scores = capped((q.reshape(B, H, g * T, D) @ k.mT).view(B, H, g, T, k.shape[2]).mul_(scale), cap)
     if mask is not None:
-        scores = scores.masked_fill(~mask[:, :, None], -torch.inf)
+        scores = scores.masked_fill(~grouped(mask), -torch.inf)
     maximum = scores.detach().amax(-1) if k.shape[2] else scores.new_full((B, H, g, T), -torch.inf)
     terms = (scores - maximum.masked_fill(maximum == -torch.inf, 0)[..., None]).exp()  # never -inf - -inf
     numerator = (terms.flatten(2, 3) @ v).view(B, H, g, T, v.shape[3])
@@ -120,14 +128,14 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
     B, H, g, T, D = q.shape
     bias = None
     if mask is not None:
-        rows = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
+        rows = grouped(mask).expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
         bias = torch.zeros_like(rows, dtype=q.dtype).masked_fill_(~rows, -torch.inf)
     assert _FLASH is not None
     y, total = _FLASH(q.reshape(B, H, g * T, D), k, v, attn_mask=bias, scale=scale)
     total = total.view(B, H, g, T)
     sees = torch.ones_like(total)
     if mask is not None:  # the kernel gives a row that sees nothing the logarithm 0
-        some = mask.any(-1)[:, :, None].expand_as(total)
+        some = grouped(mask).any(-1).expand_as(total)
         total, sees = total.masked_fill(~some, -torch.inf), some.to(total.dtype)
     return Part(widened(y).view(B, H, g, T, D), sees, total)
 
@@ -167,7 +175,7 @@ def attended(
     sums = q.new_zeros(*q.shape[:2], slots, dtype=torch.float32) if columns else None
     for at in range(0, T, size):
         tiles = {rope: x[:, :, :, at : at + size] for rope, x in queries.items()}
-        masks = [None if s.mask is None else s.mask[:, :, at : at + size] for s in segments]
+        masks = [None if s.mask is None else s.mask[..., at : at + size, :] for s in segments]
         parts = [
             s.attend(tiles[s.rope], mask, scale, cap, weights=probe is not None)
             for s, mask in zip(segments, masks, strict=True)
@@ -192,5 +200,9 @@ def _by_slot(segments: Sequence[Segment], parts: Sequence[Part], total: Part, sl
     for segment, part in zip(segments, parts, strict=True):
         assert part.weights is not None
         share = (part.maximum - ground).exp() / total.denominator.masked_fill(total.denominator == 0, 1)
-        rows[..., segment.first : segment.first + part.weights.shape[-1]] += part.weights * share[..., None]
+        weights = part.weights * share[..., None]
+        if segment.slots is None:
+            rows[..., segment.first : segment.first + weights.shape[-1]] += weights
+        else:
+            rows.scatter_add_(4, segment.slots[:, :, None, None].expand(weights.shape), weights.to(rows.dtype))
     return rows

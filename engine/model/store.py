@@ -13,6 +13,7 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .column import Column, beside
 from .memory import Memory
+from .pages import PageBounds
 from .ragged import HeadStore
 from .segments import Dense, Segment
 
@@ -52,6 +53,7 @@ class LayerStore:
         self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
         self._widest = 0  # most rows that were pending since the last `shrink`
         self._freed = False  # entries were dropped whose memory has not all been returned
+        self._bounds: PageBounds | None = None  # once they were asked for
         self.n = self.m = 0
         self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
         self.merged: list[Any] | None = None  # a list: what `merge` does is added
@@ -78,6 +80,21 @@ class LayerStore:
             self.kv[which, :, :, : self.n] = x
         else:
             self.heads.write(which, x)
+
+    def taken(self, slots: Tensor) -> Tensor:
+        """float [2, B, H_kv, U, D]: keys and values of the entries `slots` (int64 [B, H_kv, U]); no other one is read."""
+        assert self.heads is None and not self.segmented, "entries are read apart where all heads hold as many, in one tensor"
+        rows, capacity = self.kv.shape[1] * self.kv.shape[2], self.kv.shape[3]
+        at = slots.flatten(0, 1) + capacity * torch.arange(rows, device=slots.device)[:, None]
+        return self.kv.flatten(1, 3).index_select(1, at.flatten()).view(2, *slots.shape, self.kv.shape[4])
+
+    def bounds(self) -> Tensor:
+        """float [2, B, H_kv, U, D]: of each channel of the keys in the U pages that are full of committed entries, the smallest
+        and the largest number. Kept from the first call on. Nothing was evicted (`in_order`)."""
+        assert self.in_order, "a page is one of the text"
+        if self._bounds is None:
+            self._bounds = PageBounds(self.k, PAGE, self.memory)
+        return self._bounds.upto(self.k[:, :, : self.n])
 
     @property
     def segmented(self) -> bool:
@@ -222,6 +239,8 @@ class LayerStore:
         finally:
             self.rollback()
             self.n = n
+            if self._bounds is not None:
+                self._bounds.truncate(start)
             for (table, axis), old in zip(self._tables(), before, strict=True):
                 table.narrow(axis, start, over).copy_(old)
 
@@ -324,6 +343,8 @@ class LayerStore:
     def truncate(self, length: int) -> None:
         """Forget every entry at position >= `length`, and what is pending."""
         self.rollback()
+        if self._bounds is not None:
+            self._bounds.truncate(length)
         if self._pos is None:
             self._freed |= length < self.n
             self.n = min(self.n, length)
@@ -359,6 +380,8 @@ class LayerStore:
         self.memory.give(*before)
         if self.heads is not None:
             self.heads.rows(order, self.m)
+        if self._bounds is not None:
+            self._bounds.rows(order)
 
     def nbytes(self) -> int:
         """Bytes of the storages that this layer really holds."""

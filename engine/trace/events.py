@@ -112,6 +112,8 @@ class Pass:
     propagated: layers whose K/V were filled from an exit state without running
     slots:   the last of the rows, which stand for no token and are never kept (prompt tokens)
     shared:  of `held` so many that are there once for all sequences, and are read once
+    read:    of `held` so many that were read, by layer and KV head; of several sequences the most; None: all
+    bounds:  by layer, the pages of which the bounds of the keys were read, to choose what is read
     """
 
     lane: str
@@ -126,6 +128,8 @@ class Pass:
     instrumented: bool | None = None
     slots: int | None = None
     shared: int | None = None
+    read: list[list[int]] | None = None
+    bounds: list[int] | None = None
 
     @property
     def entries(self) -> float:

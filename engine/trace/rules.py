@@ -212,6 +212,20 @@ def _pass(one: Pass, where: str) -> None:
     _counts([one.tokens, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0, one.shared or 0], where)
     for layer in one.held if isinstance(one.held, list) else [one.held]:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
+    if one.read is not None:
+        _read(one.read, one.held, f"{where}.read")
+    _counts(one.bounds or [], f"{where}.bounds")
+
+
+def _read(read: list[list[int]], held: int | list[int] | list[list[int]], where: str) -> None:
+    each = held if isinstance(held, list) else [held] * len(read)
+    if len(each) != len(read):
+        raise TraceError(f"{where} has {len(read)} layers, and held {len(each)}")
+    for layer, most in zip(read, each, strict=True):
+        _counts(layer, where)
+        by_head = most if isinstance(most, list) else [most] * len(layer)
+        if len(by_head) != len(layer) or any(x > y for x, y in zip(layer, by_head, strict=True)):
+            raise TraceError(f"{where} reads more entries of a layer than are held")
 
 
 def _change(change: CacheChange, where: str) -> None:

@@ -64,15 +64,15 @@ class Passes:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
         if draft is not None and draft.parents:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
-        held, read = fixed(one.held), self.read_bits(one)
+        held, read = fixed(one.held if one.read is None else one.read), self.read_bits(one)
         ran = one.attn, one.ffn, one.propagated, one.shared
-        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, *ran)
+        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, fixed(one.bounds), *ran)
 
     def _priced(
-        self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, *run: int | None
+        self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, bounds: Any, *run: int | None
     ) -> Cost:
         attn, ffn, propagated, shared = run
-        one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated, shared=shared)
+        one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated, shared=shared, bounds=bounds)
         return cost_of(self.specs[lane], one, held=held, bits=self.bits or 0, read_bits=read)
 
     def read_bits(self, one: Pass) -> float | None:
@@ -86,7 +86,7 @@ class Passes:
 
 
 def fixed(held: Any) -> Any:
-    """What a pass says that was held, as tuples instead of lists, so that equal passes are priced once."""
+    """What a pass says that was held or read, as tuples instead of lists, so that equal passes are priced once."""
     return tuple(fixed(x) for x in held) if isinstance(held, list) else held
 
 

@@ -36,6 +36,7 @@ ROOMY: dict[str, dict[str, Any]] = {
     "keep_all": {},
     "key_norm": dict(short=60, recent=40),
     "lm_infinite": dict(start=4, window=100),
+    "quest": dict(entries=64, dense=0),
     "scissorhands": dict(pivotal=80, recent=20, window=16),
     "pyramidkv": dict(chosen=50, window=16),
     "snapkv": dict(chosen=50, window=16),
@@ -54,6 +55,7 @@ BOUND: dict[str, tuple[str, ...] | None] = {
     "keep_all": None,
     "key_norm": ("short", "recent"),
     "lm_infinite": ("start", "window"),
+    "quest": None,
     "scissorhands": ("pivotal", "recent"),
     "pyramidkv": ("chosen", "window"),
     "snapkv": ("chosen", "window"),
@@ -184,7 +186,8 @@ def test_any_sharing_of_keys_among_heads_will_do(
         logits = [fed(one, token) for one in lanes]
         assert torch.allclose(*logits, atol=1e-9)
         assert all(positions(lanes[0], layer) == positions(lanes[1], layer) for layer in range(3))
-    assert (min(len(x) for layer in range(3) for x in positions(lanes[0], layer)[0]) < len(READ)) is bool(lanes[0].policy.does)
+    left = min(len(x) for layer in range(3) for x in positions(lanes[0], layer)[0]) < len(READ)
+    assert left is ("evict" in lanes[0].policy.does)
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
@@ -204,8 +207,10 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
             wide = max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE  # a page, and room to grow or a pass ahead
             own = rows if store.heads is None else [n + 2 * HEAD_PAGE for n in rows]
             slots = wide * len(rows) if store.heads is None else sum(own)
-            due += 2 * spec.head_dim * 8 * slots + note * wide * len(rows)
+            bounds = 0 if store._bounds is None else slots // PAGE
+            due += 2 * spec.head_dim * 8 * (slots + bounds) + note * wide * len(rows)
         held = [y for x in made.cache.layers for y in (x.kv, *x.columns.values(), x._pos, x.heads and x.heads.kv)]
+        held += [x._bounds and x._bounds.table for x in made.cache.layers]
         assert made.cache.nbytes == sum(x.untyped_storage().nbytes() for x in held if x is not None) <= due
     assert made.cache.memory.peak >= read
     assert made.cache.held > widest / 2 or made.cache.nbytes < made.cache.memory.peak / 2, "memory was given back"

@@ -1,0 +1,79 @@
+"""Quest: read the pages whose keys may answer the query, by bounds on each channel."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.policy import MOST, CachePolicy
+from decodescope.engine.model.attention import widened
+from decodescope.engine.model.cache import PAGE, LayerStore
+from decodescope.engine.model.pages import bound
+from decodescope.engine.model.reading import Board, Choice, best
+
+LEAST = 3  # pages that are read, however small the budget
+
+
+@component
+class Quest(CachePolicy):
+    """Each query head reads `entries` of a layer, in whole pages of 16: the page in which its token stands, and those whose
+    bounds are largest. The first `dense` layers read everything, and so do the tokens of the prompt.
+
+    Of each channel of the keys in a full page the smallest and the largest number are kept. They say how large the product of
+    a query with a key of the page can be at most, and no key is looked at for that: the bounds are an eighth of the keys. What
+    a KV head reads is what its query heads have chosen together; each attends to its own pages. All entries stay in memory.
+
+    A row of a draft chooses as it would one by one, the pages that its own ancestors fill among the others: drafts change no
+    text. Of equal bounds the first pages are read.
+
+    The newest page counts in the budget and is always read, as in the authors' kernels (quest/utils/controller.py); in their
+    evaluation script it competes with the others. That script reads three pages at least, and so it is here.
+    """
+
+    title = "Quest (query-aware pages)"
+    source = "Tang et al. 2024, arXiv:2406.10774, section 3; mit-han-lab/Quest, evaluation/quest_attention.py"
+    does = frozenset({"select"})
+    goes = "Nothing leaves: each query head reads the newest page and those whose keys may give the largest products."
+
+    entries: int = param(256, low=1, high=MOST, unit="entries", help="that a query head reads, in pages of 16, 3 at least")
+    dense: int = param(2, low=0, high=256, unit="layers", help="the first ones, which read everything")
+
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+        count = max(LEAST, self.entries // PAGE)
+        if layer < self.dense or board.highest // PAGE < count:
+            return None
+        least, most = store.bounds()
+        full, own, q = least.shape[2], board.positions // PAGE, widened(q)  # own: int64 [B, T], the page of each row
+        begun = board.highest // PAGE - full  # pages that are full once the draft is read, and the last, are `begun` + 1
+        at, board.bounds[layer] = _pages(store, full), full
+        tops = bound(q, least[:, :, None].to(q.dtype), most[:, :, None].to(q.dtype))  # [B, H_kv, g, T, full]
+        if begun:
+            tops = torch.cat([tops, *(_ahead(store, q, board.seen, at == full + page, full) for page in range(begun))], 4)
+        older = torch.arange(full + begun, device=q.device) < own[:, None, None, :, None]
+        chosen = best(tops.masked_fill(~older, -torch.inf), count - 1)
+        rest = F.pad(board.seen, (store.n - full * PAGE, 0), value=True)
+        if begun:
+            mine = torch.arange(begun + 1, device=q.device) == (own - full)[:, None, None, :, None]
+            pages = F.pad(chosen[..., full:], (0, 1)) | mine  # [B, H_kv, g, T, begun + 1]
+            rest = rest & pages.gather(4, (at - full)[:, None, None, None].expand(*pages.shape[:4], -1))
+        return Choice(chosen[..., :full], rest, PAGE)
+
+
+def _pages(store: LayerStore, full: int) -> Tensor:
+    """int64 [B, R]: the page of each entry behind the `full` first pages, pending ones included."""
+    pending = store.pending_positions()
+    assert pending is not None, "the rows that choose are pending"
+    tail = torch.arange(full * PAGE, store.n, device=pending.device).expand(len(pending), -1)
+    return torch.cat([tail, pending], 1) // PAGE
+
+
+def _ahead(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int) -> Tensor:
+    """float [B, H_kv, g, T, 1]: the bound of a page that a draft has filled, for each row by the entries that it sees of it.
+    inside: bool [B, R], the entries behind the `full` first pages that are in this one."""
+    keys = store.k[:, :, None, full * PAGE :].to(q.dtype)  # [B, H_kv, 1, R, D]
+    sees = F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]  # [B, 1, T, R]
+    least = keys.masked_fill(~sees[..., None], torch.inf).amin(3)  # [B, H_kv, T, D]
+    most = keys.masked_fill(~sees[..., None], -torch.inf).amax(3)
+    return bound(q[..., None, :], least[:, :, None, :, None], most[:, :, None, :, None])[..., 0]

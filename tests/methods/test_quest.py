@@ -1,0 +1,170 @@
+"""Quest: bounds dominate, pages that are not chosen are not read, and drafts change no text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import toys
+from masked import rotated
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.cache import PAGE
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.pages import bound
+
+SETTINGS: dict[str, Any] = dict(entries=3 * PAGE, dense=1)
+TEXT = toys.prompts(1, 150, seed=5)[0]
+AHEAD: dict[str, dict[str, Any]] = {
+    "chain": dict(drafter=("draft_model", {"length": 4})),
+    "tree": dict(drafter=("token_recycling", {"nodes": "16"})),
+    "own layers": dict(drafter=("early_exit", {"length": 4, "layers": 2})),
+}
+
+
+@torch.inference_mode()
+def reading(settings: dict[str, Any] = SETTINGS, decoder: Decoder | None = None, text: list[int] = TEXT, **more: Any) -> Lane:
+    """A lane that has read a prompt, its last token with the pass in which it may choose for the first time."""
+    lane = Lane("target", decoder or toys.pair()[0].decoder, build("policy", "quest", settings), **more)
+    lane.read(text[:-1], compress=False)
+    fed(lane, text[-1])
+    return lane
+
+
+@torch.inference_mode()
+def fed(lane: Lane, *tokens: int) -> torch.Tensor:
+    """Logits [T, V] of a chain of tokens, which is committed."""
+    logits = lane.forward(Feed.causal(list(tokens), len(lane.tokens)))
+    lane.commit(list(range(len(tokens))))
+    return logits[0]
+
+
+@torch.inference_mode()
+def by_hand(lane: Lane, token: int, count: int, dense: int) -> torch.Tensor:
+    """Logits [V] of a token that reads `count` pages a query head of what a lane holds; its first layers read everything."""
+    decoder, s, at = lane.decoder, lane.decoder.spec, len(lane.tokens)
+    x = decoder.embed[token]
+    for i, w in enumerate(decoder.layers):
+        qkv = (w.qkv @ F.rms_norm(x, (s.d_model,), w.attn_norm, s.norm_eps)).view(-1, s.head_dim)
+        places = torch.tensor([at])
+        queries, new, values = qkv.split([s.n_heads, s.n_kv_heads, s.n_kv_heads])
+        outputs = []
+        for h in range(s.n_heads):
+            g = h // s.group
+            q = rotated(queries[h, None], places, decoder)[0]
+            k = torch.cat([lane.cache.layers[i].k[0, g], rotated(new[g, None], places, decoder)])
+            v = torch.cat([lane.cache.layers[i].v[0, g], values[g, None]])
+            if i >= dense:
+                *older, _ = k.split(PAGE)
+                tops = [float((q * torch.where(q > 0, page.amax(0), page.amin(0))).sum()) for page in older]
+                order = sorted(range(len(tops)), key=lambda p: (-tops[p], p))
+                keep = torch.isin(torch.arange(len(k)) // PAGE, torch.tensor([*order[: count - 1], len(older)]))
+                k, v = k[keep], v[keep]
+            outputs.append((k @ q * s.score_scale).softmax(0) @ v)
+        x = x + w.out @ torch.cat(outputs)
+        gate, up = (w.gate_up @ F.rms_norm(x, (s.d_model,), w.mlp_norm, s.norm_eps)).chunk(2)
+        x = x + w.down @ (F.silu(gate) * up)
+    return decoder.unembed(decoder.normed(x[None]))[0]
+
+
+def test_no_key_of_a_page_has_a_larger_product_than_its_bound() -> None:
+    keys, q = torch.randn(2, 6, PAGE, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64) * 3
+    tops = bound(q, *keys.aminmax(dim=2))  # [2, 5, 6]
+    true = torch.einsum("btd,bpkd->btpk", q, keys)
+    assert bool((true <= tops[..., None] + 1e-12).all()) and bool((true.amax(-1) < tops - 0.1).any())
+    alone = torch.randn(1, 4, 1, 8, dtype=torch.float64)
+    assert torch.allclose(bound(q[:1], *alone.aminmax(dim=2)), q[:1] @ alone[:, :, 0].mT), "of one key it is the product"
+
+
+def test_a_query_head_reads_its_newest_page_and_those_of_the_largest_bounds() -> None:
+    lane = reading()
+    for extra in (7, 2, 11, 5):
+        due = by_hand(lane, extra, 3, dense=1)
+        assert torch.allclose(fed(lane, extra)[0], due, atol=1e-9)
+
+
+@torch.inference_mode()
+def test_what_is_not_chosen_is_not_read() -> None:
+    """The pages that a pass has not read are made nonsense: the same pass gives the same logits."""
+    lane = reading()
+    logits = fed(lane, 7)
+    lane.truncate(len(TEXT))
+    read = lane.passes[-1].read
+    feed = Feed.causal([7], len(TEXT))
+    first = lane.forward(feed)[0]
+    assert torch.equal(first, logits) and feed.board is not None and set(feed.board.chosen) == {1, 2}
+    lane.rollback()
+    spoilt = 0
+    for layer, (some, size) in feed.board.chosen.items():
+        slots = some[0].repeat_interleave(size, 1)  # [H_kv, n]
+        lane.cache.layers[layer].kv[:, 0, :, : slots.shape[1]].masked_fill_(~slots[None, :, :, None], torch.nan)
+        spoilt += int((~slots).sum())
+        assert read is not None and read[layer] == (slots.sum(1) + len(TEXT) % PAGE).tolist() and read[0] == [len(TEXT)] * 2
+    assert spoilt > 50 and torch.equal(fed(lane, 7), logits)
+
+
+def test_with_entries_for_everything_it_is_the_full_cache() -> None:
+    plain = Lane("plain", toys.pair()[0].decoder, build("policy", "keep_all"))
+    lane = reading(dict(entries=400, dense=0))
+    plain.read(TEXT[:-1])
+    fed(plain, TEXT[-1])
+    assert torch.equal(fed(lane, 7), fed(plain, 7)) and lane.passes[-1].read is None
+
+
+def test_the_bounds_follow_what_is_forgotten_and_written_anew() -> None:
+    lane, other = reading(), reading(text=[*TEXT[:100], *TEXT[:50]])
+    lane.truncate(100)
+    for token in TEXT[:50]:
+        fed(lane, token)
+    for a, b in zip(lane.cache.layers[1:], other.cache.layers[1:], strict=True):
+        pages = a.k[:, :, : len(TEXT) // PAGE * PAGE].unflatten(2, (-1, PAGE))
+        assert torch.equal(a.bounds(), torch.stack(pages.aminmax(dim=3))) and a.bounds().shape == b.bounds().shape
+
+
+@pytest.mark.parametrize("rows", ["chain", "tree"])
+@torch.inference_mode()
+def test_each_row_of_a_draft_reads_what_it_would_one_by_one(rows: str) -> None:
+    """Also behind a page that the draft itself fills: 24 rows over 150 entries fill one and begin another."""
+    tokens = toys.prompts(1, 24, seed=8)[0]
+    lane = reading()
+    if rows == "chain":
+        logits, paths = fed(lane, *tokens), [list(range(24))]
+    else:  # a root, then two branches
+        branches = [[0, *range(1, 12)], [0, *range(12, 24)]]
+        visible = torch.zeros(1, 24, 24, dtype=torch.bool)
+        depth = [0] * 24
+        for branch in branches:
+            for at, row in enumerate(branch):
+                visible[0, row, branch[: at + 1]], depth[row] = True, at
+        places = torch.tensor([depth]) + len(TEXT)
+        logits, paths = lane.forward(Feed(torch.tensor([tokens]), places, visible))[0], branches
+    for path in paths:
+        one = reading()
+        for row in path:
+            assert torch.allclose(fed(one, tokens[row])[0], logits[row], atol=1e-9)
+    assert any(min(x) < len(TEXT) for x in one.passes[-1].read or []), "the test needs pages that are not read"
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_drafts_change_no_text(ahead: str) -> None:
+    prompt, policy = TEXT[:90], ("quest", dict(entries=16, dense=0))
+    fast = toys.decode(toys.method(policy=policy, **AHEAD[ahead]), prompt, count=40)
+    plain = toys.decode(toys.method(policy=policy), prompt, count=40)
+    assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
+    assert plain.tokens != toys.decode(prompt=prompt, count=40).tokens, "the test needs reading that shows"
+
+
+@torch.inference_mode()
+def test_a_batch_of_two_texts_is_each_of_them_alone() -> None:
+    texts = toys.prompts(2, 100, seed=11)
+    both = Lane("both", toys.pair()[0].decoder, build("policy", "quest", SETTINGS), batch=2)
+    both.forward(Feed(torch.tensor(texts), torch.arange(100).expand(2, -1), logits="last"))
+    both.commit(list(range(100)))
+    logits = both.forward(Feed(torch.tensor([[3], [4]]), torch.full((2, 1), 100)))
+    for i, text in enumerate(texts):
+        alone = reading(text=text)
+        assert torch.allclose(fed(alone, 3 + i), logits[i], atol=1e-9) and alone.passes[-1].read is not None
