@@ -99,15 +99,14 @@ def pass_ops(
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average, where older ones are
              packed; None: the same
-    dequant: charge two operations per weight for unpacking
-    bounds:  by layer, pages whose bounds are read before the layer's entries
+    dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
     """
     if tokens < 1 or batch < 1:
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
     filled = _chosen(propagated, [i for i in layers if i not in attn]) - attn
-    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, shared)
+    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, shared, bounds)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries = _each_layer("held", held, spec)
@@ -117,7 +116,6 @@ def pass_ops(
         if i in attn:
             scored, read = _mean([_seen(spec, i, tokens, n) for n in _heads(entries[i])])
             ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
-            ops += [price.bounds(i, open_q[i], open_kv[i], bounds[i])] if bounds is not None and bounds[i] else []
         elif i in filled:
             ops += price.keys_values(i, open_kv[i])
         if i in ffn:

@@ -21,7 +21,7 @@ final norm, biases, query-key norms, the norms after a block and the soft caps o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
 from typing import Any
@@ -101,8 +101,9 @@ class Prices:
         dequant: bool,
         read_bits: float | None = None,
         shared: int = 0,
+        bounds: Sequence[int] | None = None,
     ) -> None:
-        self.spec, self.n, self.batch, self.shared = spec, n, batch, shared
+        self.spec, self.n, self.batch, self.shared, self.pages = spec, n, batch, shared, bounds
         self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
         self.read = kv_bits if read_bits is None else read_bits
 
@@ -152,7 +153,8 @@ class Prices:
         )
         query = self.linear("q_proj", layer, h, heads * d)
         out = self.linear("o_proj", layer, heads * d, h)
-        return [norm, query, key, value, mixing, out, self.pointwise("attn_add", layer, h, flops=1, tensors=3)]
+        chosen = [self.bounds(layer, heads, kv_heads, self.pages[layer])] if self.pages and self.pages[layer] else []
+        return [norm, query, key, value, *chosen, mixing, out, self.pointwise("attn_add", layer, h, flops=1, tensors=3)]
 
     def bounds(self, layer: int, heads: int, kv_heads: int, pages: int) -> Op:
         """Two products of each query with the bounds of so many pages, which are read: the smallest and the largest keys."""

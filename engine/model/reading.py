@@ -52,8 +52,8 @@ class Board:
     def segments(self, i: int, store: LayerStore, q: Tensor, mask: Tensor | None) -> list[Segment] | None:
         """The entries of layer i that are read, copied together, and those behind the last run; None: all are read. mask: what
         each row may see, as `Sight.mask` has it, in a layer whose rows see all that is committed."""
-        seen = torch.ones(1, 1, q.shape[3], store.m, dtype=torch.bool, device=q.device) if mask is None else mask[..., store.n :]
-        self.seen = seen[:, :, None]
+        every = torch.ones(1, 1, q.shape[3], store.n + store.m, dtype=torch.bool, device=q.device)
+        self.seen = (every if mask is None else mask)[:, :, None, :, store.n :]
         choice = self.select(i, store, q, self)
         if choice is None:
             return None
