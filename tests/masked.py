@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Sinks
 
 # (positions still kept, their mass by position float32 [n], tokens read) -> positions kept from now on
 Keep = Callable[[list[int], Tensor, int], list[int]]
@@ -26,8 +27,95 @@ def hitters(heavy: int, recent: int) -> Keep:
     return keep
 
 
-class Masked:
-    """Reads blocks of tokens. kept[layer][head] are the positions a query may still see; what left never returns.
+class Whole:
+    """Reads B texts at once and drops nothing. `seen[i]`, bool [B, H_kv, n], says which positions of layer i a query may see.
+
+    Keys are kept as they were before rotation: a score is the query, turned by the distance to an entry, times its key.
+    sinks: None: distances are those of the text. Without a cap: those between places in a cache that holds what is seen,
+           side by side. With one: the first entries are never further away than it, and of the others a row sees those nearer
+    n:     tokens read
+    kv:    per layer float [2, B, H_kv, n, D], keys before rotation and values
+    given: per layer float [B, H_kv, g, T, n + T], what the rows of the last pass gave to all positions, and to one another
+    asked: per layer float [B, H_kv, g, T, D], their queries before rotation
+    """
+
+    def __init__(self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None):
+        self.decoder, self.spec, self.sinks = decoder, decoder.spec, sinks
+        L, H = self.spec.n_layers, self.spec.n_kv_heads
+        self.n = 0
+        self.kv = [torch.zeros(2, batch, H, 0, self.spec.head_dim, dtype=decoder.dtype) for _ in range(L)]
+        self.seen = [torch.zeros(batch, H, 0, dtype=torch.bool) for _ in range(L)]
+        self.given: list[Tensor] = [torch.empty(0)] * L
+        self.asked: list[Tensor] = [torch.empty(0)] * L
+
+    def fed(self, tokens: Tensor, visible: Tensor | None = None) -> Tensor:
+        """Logits [B, T, V] of `tokens` int64 [B, T], which wait for a commit. visible: bool [T, T], the rows that a row sees,
+        itself among them; None: all before it."""
+        s, (B, T) = self.spec, tokens.shape
+        self._visible = torch.ones(T, T, dtype=torch.bool).tril() if visible is None else visible
+        self._depth = self._visible.sum(1) - 1  # of a row behind the first
+        self._pending = []
+        x = F.embedding(tokens, self.decoder.embed)
+        for i, w in enumerate(self.decoder.layers):
+            y = F.rms_norm(x, (s.d_model,), w.attn_norm, s.norm_eps)
+            qkv = (y @ w.qkv.T).view(B, T, -1, s.head_dim).transpose(1, 2)  # [B, H + 2 H_kv, T, D]
+            self.asked[i] = qkv[:, : s.n_heads].unflatten(1, (s.n_kv_heads, s.group))
+            self._pending.append(qkv[:, s.n_heads :].unflatten(1, (2, s.n_kv_heads)).transpose(0, 1))
+            k, v = torch.cat([self.kv[i], self._pending[i]], 3)
+            distance, inside = self._sight(i)
+            turned = self.turned(self.asked[i][:, :, :, :, None], distance[:, :, None])  # [B, H_kv, g, T, n + T, D]
+            scores = (turned * k[:, :, None, None]).sum(-1) / s.head_dim**0.5
+            self.given[i] = scores.masked_fill(~inside[:, :, None], -torch.inf).softmax(-1)
+            out = self.given[i] @ v[:, :, None]  # [B, H_kv, g, T, D]
+            x = x + out.flatten(1, 2).transpose(1, 2).flatten(2) @ w.out.T
+            y = F.rms_norm(x, (s.d_model,), w.mlp_norm, s.norm_eps)
+            gate, up = (y @ w.gate_up.T).chunk(2, -1)
+            x = x + (F.silu(gate) * up) @ w.down.T
+        return self.decoder.unembed(self.decoder.normed(x))
+
+    def _sight(self, i: int) -> tuple[Tensor, Tensor]:
+        """Of layer i the distance of each row to each position and row, int64, and whether it sees it, bool, both
+        [B, H_kv, T, n + T] (1 where all are alike)."""
+        seen, T, sinks = self.seen[i], len(self._depth), self.sinks
+        inside = torch.cat([seen[:, :, None].expand(-1, -1, T, -1), self._visible.expand(*seen.shape[:2], T, T)], 3)
+        rows = (self.n + self._depth)[None, None]
+        if sinks is not None and sinks.cap is None:  # side by side: the rank among what is seen
+            rows = seen.sum(2, keepdim=True) + self._depth
+            at = torch.cat([seen.cumsum(2) - 1, rows], 2)
+        else:
+            at = torch.cat([torch.arange(self.n)[None, None], rows], 2)
+        distance = rows[..., None] - at[:, :, None]
+        if sinks is not None and sinks.cap is not None:
+            first = torch.arange(distance.shape[3]) < sinks.first
+            inside = inside & (first | (distance < sinks.cap))
+            distance = torch.where(first, distance.clamp(max=sinks.cap), distance)
+        window = self.spec.window(i)
+        if window is not None:  # counted where distances are
+            inside = inside & (distance < window)
+        return distance, inside
+
+    def turned(self, x: Tensor, by: Tensor) -> Tensor:
+        """x [..., D] rotated by so many places, int64 [...]."""
+        return rotated(x, by, self.decoder)
+
+    def commit(self, rows: list[int] | None = None) -> None:
+        """Keep the pending rows `rows` (None: all), which continue the texts, and see them from now on."""
+        rows = list(range(len(self._depth))) if rows is None else rows
+        self.n += len(rows)
+        self.kv = [torch.cat([kv, new[:, :, :, rows]], 3) for kv, new in zip(self.kv, self._pending, strict=True)]
+        self.seen = [F.pad(x, (0, len(rows)), value=True) for x in self.seen]
+
+    def keys(self, i: int) -> Tensor:
+        """float [B, H_kv, n, D]: the keys of layer i as a store has them, each rotated to its position in the text."""
+        return self.turned(self.kv[i][0], torch.arange(self.n))
+
+    def hold(self, i: int, k: Tensor, v: Tensor) -> None:
+        """Have these keys and values in layer i from now on, [B, H_kv, n, D], as a store has them."""
+        self.kv[i] = torch.stack([self.turned(k, -torch.arange(self.n)), v])
+
+
+class Masked(Whole):
+    """Reads blocks of one text. kept[layer][head] are the positions a query may still see; what left never returns.
 
     in_cache: keys are rotated anew at each reading, by their rank among the kept ones (all heads keep the same)
     mass:     float32 [L, H_kv, n], attention received so far, summed over queries and group
@@ -35,61 +123,35 @@ class Masked:
     """
 
     def __init__(self, decoder: Decoder, keep: Keep | list[list[Keep]], in_cache: bool = False):
-        self.decoder, self.spec, self.in_cache = decoder, decoder.spec, in_cache
+        super().__init__(decoder, sinks=Sinks(0) if in_cache else None)
         s = self.spec
         self.keep = keep if isinstance(keep, list) else [[keep] * s.n_kv_heads] * s.n_layers
-        self.n = 0
         self.kept = [[[] for _ in range(s.n_kv_heads)] for _ in range(s.n_layers)]
-        self.kv = [torch.zeros(2, s.n_kv_heads, 0, s.head_dim, dtype=decoder.dtype) for _ in range(s.n_layers)]
         self.mass = torch.zeros(s.n_layers, s.n_kv_heads, 0)
 
     def read(self, tokens: list[int], cut: bool = True) -> Tensor:
         """Logits [T, V] of a block; then its attention counts, then entries may leave, unless it is a prompt that goes on."""
-        s, T = self.spec, len(tokens)
-        x = F.embedding(torch.tensor(tokens), self.decoder.embed)
-        self.mass = F.pad(self.mass, (0, T))
-        for i, w in enumerate(self.decoder.layers):
-            y = F.rms_norm(x, (s.d_model,), w.attn_norm, s.norm_eps)
-            qkv = (y @ w.qkv.T).view(T, -1, s.head_dim).transpose(0, 1)  # [H + 2 H_kv, T, D]
-            new = qkv[s.n_heads :].unflatten(0, (2, s.n_kv_heads))
-            self.kv[i] = torch.cat([self.kv[i], new], 2)
-            out = torch.stack([self._head(i, h, qkv[h], T) for h in range(s.n_heads)], 1)  # [T, H, D]
-            x = x + out.flatten(1) @ w.out.T
-            y = F.rms_norm(x, (s.d_model,), w.mlp_norm, s.norm_eps)
-            gate, up = (y @ w.gate_up.T).chunk(2, -1)
-            x = x + (F.silu(gate) * up) @ w.down.T
-        block = list(range(self.n, self.n + T))
-        self.n += T
+        for i, heads in enumerate(self.kept):
+            for h, held in enumerate(heads):
+                self.seen[i][0, h] = torch.zeros(self.n, dtype=torch.bool).index_fill(
+                    0, torch.tensor(held, dtype=torch.long), True
+                )
+        logits, block = self.fed(torch.tensor([tokens])), list(range(self.n, self.n + len(tokens)))
+        self.mass = F.pad(self.mass, (0, len(tokens)))
+        for i, given in enumerate(self.given):
+            self.mass[i] += given[0].float().sum(2).sum(1)
+        self.commit()
         for i, heads in enumerate(self.kept):
             for h, old in enumerate(heads):
                 heads[h] = sorted(self.keep[i][h](old + block, self.mass[i, h], self.n)) if cut else old + block
-        return self.decoder.unembed(self.decoder.normed(x))
-
-    def _head(self, i: int, h: int, q: Tensor, T: int) -> Tensor:
-        g = h // self.spec.group
-        seen = self.kept[i][g]
-        visible = torch.zeros(T, self.n + T, dtype=torch.bool)
-        visible[:, seen] = True
-        visible[:, self.n :] = torch.ones(T, T, dtype=torch.bool).tril()
-        at = torch.arange(self.n + T)
-        if self.in_cache:
-            at[seen] = torch.arange(len(seen))
-            at[self.n :] = torch.arange(T) + len(seen)
-        window = self.spec.window(i)
-        if window is not None:  # counted where positions are
-            visible &= at[self.n :, None] - at < window
-        k, v = rotated(self.kv[i][0, g], at, self.decoder), self.kv[i][1, g]
-        scores = rotated(q, at[self.n :], self.decoder) @ k.T / self.spec.head_dim**0.5
-        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)  # [T, n + T]
-        self.mass[i, g] += weights.float().sum(0)
-        return weights @ v
+        return logits[0]
 
 
 def rotated(x: Tensor, at: Tensor, decoder: Decoder) -> Tensor:
-    """x [T, D] rotated to the positions `at`; angles in float32, or in float64 as x, as the decoder's table has them."""
+    """x [..., D] rotated to the positions `at` [...]; angles in float32, or in float64 as x, as the decoder's table has."""
     half = x.shape[-1] // 2
     inv = decoder.spec.rope.theta ** -(torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.outer(at.double(), inv)
+    angle = at[..., None].double() * inv
     angle = angle if x.dtype == torch.float64 else angle.float()
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x[..., :half], x[..., half:]

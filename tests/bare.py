@@ -1,0 +1,189 @@
+"""What a policy does to a cache that drops nothing: the reference of its grid.
+
+`Beside` reads texts as `Whole` does, under an explicit mask per layer and head, and lets a policy act on `Bare` stores: what
+is held of each head, in the order of the text, gathered anew whenever something leaves. No slot is filled by another entry,
+no page is returned and no kernel is asked. A policy with a rule of its own (`Rule`) is not asked at all: the rule says what is
+held, from every weight that any row ever gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from masked import Whole
+from torch import Tensor
+
+from decodescope.engine.core.moments import Moments
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.column import Column, beside
+from decodescope.engine.model.decoder import Decoder
+
+
+class Bare:
+    """One layer as a policy sees it: the words of a LayerStore that policies use. Heads may hold different numbers; positions
+    are then -1 behind the last."""
+
+    heads = present = None
+    m = 0
+
+    def __init__(self, whole: Whole, layer: int, batch: int, columns: dict[str, Column]):
+        self.whole, self.layer, self._columns = whole, layer, columns
+        self.at = torch.zeros(batch, whole.spec.n_kv_heads, 0, dtype=torch.int64)
+        self.columns = {name: x.table(*self.at.shape, "cpu") for name, x in columns.items()}
+        self.evicted = self.merged = None
+
+    @property
+    def n(self) -> int:
+        return self.at.shape[2]
+
+    @property
+    def lengths(self) -> list[int]:
+        return (self.at[0] >= 0).sum(1).tolist()
+
+    @property
+    def kv(self) -> Tensor:
+        return torch.stack([self.k, self.v])
+
+    @property
+    def k(self) -> Tensor:
+        return self._of(self.whole.keys(self.layer))
+
+    @property
+    def v(self) -> Tensor:
+        return self._of(self.whole.kv[self.layer][1])
+
+    def _of(self, table: Tensor) -> Tensor:
+        """[B, H_kv, n, D]: the rows of a table by position that are held."""
+        return table.gather(2, beside(self.at.clamp(min=0), table, 2))
+
+    def positions(self) -> Tensor:
+        return self.at
+
+    def column(self, name: str) -> Tensor:
+        return self.columns[name]
+
+    def write(self, which: int, x: Tensor) -> None:
+        """As that of a LayerStore; keys go back to where they were before their rotation."""
+        x = self.whole.turned(x, -self.at) if which == 0 else x
+        for b, h, slot in (self.at >= 0).nonzero().tolist():
+            self.whole.kv[self.layer][which, b, h, self.at[b, h, slot]] = x[b, h, slot]
+
+    def add(self, count: int) -> None:
+        """The whole has read `count` more tokens: they are held, behind all others."""
+        new = torch.arange(self.whole.n - count, self.whole.n).expand(*self.at.shape[:2], count)
+        fresh = {name: x.table(*new.shape, "cpu") for name, x in self._columns.items()}
+        self.at = torch.cat([self.at, new], 2)
+        self.columns = {name: torch.cat([x, fresh[name]], 2) for name, x in self.columns.items()}
+        self.keep_where(self.at >= 0)
+
+    def evict(self, index: Tensor) -> None:
+        self.keep_where(torch.ones_like(self.at, dtype=torch.bool).scatter(2, index, False))
+
+    def evict_same(self, slots: Sequence[int]) -> None:
+        self.evict(torch.tensor(slots).expand(*self.at.shape[:2], -1))
+
+    def keep_where(self, keep: Tensor) -> None:
+        keep = keep & (self.at >= 0)
+        order = (~keep).to(torch.int8).argsort(dim=2, stable=True)[..., : int(keep.sum(2).max())]
+        self.columns = {name: x.gather(2, beside(order, x, 2)) for name, x in self.columns.items()}
+        self.at = self.at.gather(2, order).masked_fill(~keep.gather(2, order), -1)
+        seen = torch.zeros(*self.at.shape[:2], self.whole.n + 1, dtype=torch.bool)
+        self.whole.seen[self.layer] = seen.scatter(2, self.at % (self.whole.n + 1), True)[..., :-1]
+
+
+class Evidence:
+    """What rules decide by.
+
+    maps:   per layer float [B, H_kv, g, R, n], what each token's row gave to each position (0: not seen)
+    prompt: its tokens where it has just ended, else 0;  text: tokens so far
+    """
+
+    def __init__(self, whole: Whole):
+        self.whole, self.prompt, self.text = whole, 0, 0
+        self.maps: list[Tensor] = []
+
+    def add(self, given: list[Tensor], rows: list[int], before: int) -> None:
+        """The committed `rows` of a pass over `before` tokens."""
+        at = [*range(before), *(before + row for row in rows)]
+        new = [x[..., rows, :][..., at] for x in given]
+        if not self.maps:
+            self.maps = [x.new_zeros(*x.shape[:3], 0, 0) for x in new]
+        grown = [torch.nn.functional.pad(x, (0, len(rows))) for x in self.maps]
+        self.maps = [torch.cat([old, x], 3) for old, x in zip(grown, new, strict=True)]
+        self.text = before + len(rows)
+
+
+# (policy, evidence, layer, held bool [B, H_kv, n]) -> what stays, bool [B, H_kv, n]
+Rule = Callable[[Any, Evidence, int, Tensor], Tensor]
+
+
+class Beside:
+    """B texts under a policy. With a rule the policy only says its knobs; without one it acts itself, on bare stores."""
+
+    def __init__(self, decoder: Decoder, policy: CachePolicy, batch: int, rule: Rule | None = None):
+        self.policy, self.rule = policy, rule
+        self.whole = Whole(decoder, batch, policy.sink_places)
+        self.layers = [Bare(self.whole, i, batch, policy.columns) for i in range(decoder.spec.n_layers)]
+        self.prompt: Prompt | None = Prompt(decoder, Needs(queries=10**6) | policy.needs)
+        self.evidence = Evidence(self.whole)
+        self.spec = decoder.spec
+
+    @property
+    def length(self) -> int:
+        return self.whole.n
+
+    @property
+    def memory(self) -> Any:
+        raise AssertionError("what a policy does depends on no bytes")
+
+    def read(self, tokens: Tensor, visible: Tensor | None = None, rows: list[int] | None = None, cut: bool = True) -> Tensor:
+        """Logits [B, T, V] of a pass over tokens int64 [B, T], of which `rows` (None: all) are committed."""
+        logits, before = self.whole.fed(tokens, visible), self.whole.n
+        rows = list(range(tokens.shape[1])) if rows is None else rows
+        self.whole.commit(rows)
+        if self.rule is not None:
+            self._ruled(before, rows, cut)
+            return logits
+        for store in self.layers:
+            store.add(len(rows))
+        if self.policy.reads:
+            self.policy.read(self, tokens[:, rows])
+        self._observed(before, rows, prefill=not cut)
+        if cut:
+            if self.prompt is not None:
+                self.policy.prompt_end(self, self.prompt)
+                self.prompt = None
+            self.policy.compress(self)
+        return logits
+
+    def _observed(self, before: int, rows: list[int], prefill: bool) -> None:
+        """Hand the policy what it asks for of the committed rows of a pass over `before` tokens."""
+        places, needs = [before + i for i in range(len(rows))], self.policy.needs
+        if self.prompt is not None:
+            queries = {i: self.whole.turned(x[:, :, :, rows], torch.tensor(places)) for i, x in enumerate(self.whole.asked)}
+            first = max(0, (needs.moments or 0) - before)
+            plain = {i: x.flatten(1, 2)[:, :, rows[first:]] for i, x in enumerate(self.whole.asked) if rows[first:]}
+            moments = {} if needs.moments is None else {i: Moments.of(x) for i, x in plain.items()}
+            self.prompt.add(Probe(needs, queries=queries, moments=moments), list(range(len(rows))), len(rows))
+        if needs.attention == "none" or (prefill and needs.attention == "decode"):
+            return
+        at = [*range(before), *(before + row for row in rows)]
+        for i, store in enumerate(self.layers):
+            given = self.whole.given[i][:, :, :, rows][..., at]  # [B, H_kv, g, R, n]
+            slots = store.at[:, :, None, None].expand(*given.shape[:4], -1)
+            self.policy.observe(i, store, given.gather(4, slots.clamp(min=0)).masked_fill(slots < 0, 0).float())
+
+    def _ruled(self, before: int, rows: list[int], cut: bool) -> None:
+        self.evidence.add(self.whole.given, rows, before)
+        if cut:
+            self.evidence.prompt, self.prompt = (before + len(rows) if self.prompt is not None else 0), None
+            for i, seen in enumerate(self.whole.seen):
+                self.whole.seen[i] = seen & self.rule(self.policy, self.evidence, i, seen)
+
+    def kept(self) -> list[list[list[list[int]]]]:
+        """By layer, text and KV head the positions that are held."""
+        return [[[row.nonzero()[:, 0].tolist() for row in heads] for heads in seen] for seen in self.whole.seen]

@@ -1,0 +1,295 @@
+"""The grid of cache policies: what is kept, at each step, in each layer and head, and every logit, against an explicit mask.
+
+A run is one text: a prompt of 2 to 24 tokens and a dozen more, some of them in drafts with rejected nodes. Budgets of 1 to 12
+entries and of more than there is, 4, 2 and 1 KV heads for 4 query heads, 20 texts each: 780 runs a policy. A commit takes
+every tenth of these cells, `make nightly` all of them. Codecs read the same texts, against the numbers that they unpack to.
+A policy or a codec is in the grid as soon as it is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import toys
+from bare import Beside, Evidence, Rule
+from masked import Whole
+from sizes import sizes
+from torch import Tensor
+from voted import sharp
+
+from decodescope.engine.core.component import build, registry
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
+
+TEXTS = 20
+BUDGETS = (*range(1, 13), 60)
+HEADS = (4, 2, 1)
+VOCAB = 61
+EVERY = 10  # of the cells of the grid, one is for each commit
+BLOCKS = (
+    (0, 0),
+    (0, 1),
+    (1, 1),
+    (0, 0),
+    (2, 2),
+    (0, 0),
+    (1, 0),
+    (3, 2),
+)  # (accepted, rejected nodes) of each pass behind a prompt
+
+
+class Cell(NamedTuple):
+    """One cell of the grid: as many runs as there are texts."""
+
+    number: int
+    budget: int
+    heads: int
+
+    @property
+    def prompt(self) -> int:
+        """Its tokens: every length from 2 to 24 comes."""
+        return 2 + self.number * 5 % 23
+
+
+CELLS = [Cell(i, *x) for i, x in enumerate(product(BUDGETS, HEADS))]
+
+
+def cells(kind: str, name: str, every: int) -> list[Cell]:
+    """Those of a policy or a codec; another one takes others."""
+    shift = list(registry(kind)).index(name)
+    return [cell for cell in CELLS if (cell.number + 7 * shift) % every == 0]
+
+
+def sized(name: str, budget: int, variant: int) -> CachePolicy:
+    """A policy in one of its toys' settings, brought to about `budget` entries: those knobs that say how many entries it
+    keeps get an even part each, the last one the rest."""
+    several = toys.settings_of("policy", name)
+    settings = dict(several[variant % len(several)])
+    policy = build("policy", name, settings)
+    entries = [p for p in type(policy).params() if p.unit == "entries"]
+
+    def keeps(knob: str, more: int) -> int:
+        with_more = build("policy", name, settings | {knob: getattr(policy, knob) + more})
+        return sum(zone.entries for zone in with_more.zones if zone.entries)
+
+    counted = [p for p in entries if keeps(p.name, 1) != keeps(p.name, 0)]
+    whole = any(zone.place != "first" for zone in policy.zones)
+    parts = counted if whole else entries
+    for i, p in enumerate(parts):
+        part = budget // len(parts) if i + 1 < len(parts) else budget - budget // len(parts) * (len(parts) - 1)
+        settings[p.name] = int(min(max(part, p.low), p.high))
+    return build("policy", name, settings)
+
+
+# --- rules: what a policy keeps, from the rows alone ---
+
+
+def best(worth: Tensor, held: Tensor, count: int) -> Tensor:
+    """bool [B, H_kv, n]: of the entries that are `held` the `count` of most worth, of equal ones the lower position."""
+    order = worth.masked_fill(~held, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    return torch.zeros_like(held).scatter(-1, order[..., :count], True) & held
+
+
+def places(held: Tensor) -> Tensor:
+    return torch.arange(held.shape[2]).expand(held.shape)
+
+
+def all_stays(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    return held
+
+
+def newest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    return places(held) >= seen.text - policy.size
+
+
+def first_and_newest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    first, last = (zone.entries for zone in policy.zones)
+    return (places(held) < first) | (places(held) >= seen.text - last)
+
+
+def heaviest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    recent, mass = places(held) >= seen.text - policy.recent, seen.maps[layer].sum((2, 3))
+    return recent | best(mass, held & ~recent, policy.heavy)
+
+
+def looked_at(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    given = seen.maps[layer][:, :, :, -1].mean((1, 2))[:, None].expand(held.shape)
+    return best(given, held, policy.size)
+
+
+def shortest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    recent, length = places(held) >= seen.text - policy.recent, seen.whole.kv[layer][0].norm(dim=-1)
+    return recent | best(-length, held & ~recent, policy.short)
+
+
+def above_uniform(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """Bursts of entries that most of the last rows found below 1 / (entries that the row saw)."""
+    rows = seen.maps[layer][:, :, :, -policy.window :]
+    below = (rows.mean(2) < 1 / (rows[:, :, :1] > 0).sum(-1)[:, :, 0, :, None]) & (rows[:, :, 0] > 0)
+    budget = policy.pivotal + policy.recent
+    burst = max(1, min(int(policy.drop * budget), policy.pivotal))
+    gone = -(-max(0, int(held[0, 0].sum()) - budget) // burst) * burst
+    recent = places(held) >= seen.text - policy.recent
+    return recent | best(-below.sum(2).double(), held & ~recent, int((held & ~recent)[0, 0].sum()) - gone)
+
+
+def voted(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """Cut once, by what the prompt's last tokens give, summed over them and pooled over neighbours."""
+    if not seen.prompt or seen.prompt <= policy.chosen + policy.window:
+        return held
+    before, reach = seen.prompt - policy.window, policy.reach
+    votes = seen.maps[layer][:, :, :, before:, :before].sum(3)  # [B, H_kv, g, n - w]
+    padded = torch.nn.functional.pad(votes, (reach, reach))
+    near = [padded[..., i : i + before] for i in range(2 * reach + 1)]
+    pooled = reduce(torch.maximum, near) if policy.pool == "max" else sum(near)  # in order: equal sums stay equal
+    worth = torch.nn.functional.pad(pooled.mean(2), (0, policy.window), value=torch.inf)
+    return best(worth, held, policy.chosen + policy.window)
+
+
+# these are held against the rows alone; any other policy acts itself, on a cache that drops nothing
+RULES: dict[str, Rule] = {
+    "h2o": heaviest,
+    "keep_all": all_stays,
+    "key_norm": shortest,
+    "lm_infinite": first_and_newest,
+    "scissorhands": above_uniform,
+    "snapkv": voted,
+    "streaming_llm": first_and_newest,
+    "tova": looked_at,
+    "window": newest,
+}
+
+
+# --- the runs ---
+
+
+def passes(cell: Cell, once: bool) -> Iterator[tuple[list[int], Tensor, list[int]]]:
+    """The passes behind a prompt: (which token of the text each row reads, -1 a wrong one; what a row sees; rows accepted)."""
+    at = 0
+    for accepted, rejected in BLOCKS[:1] * once + BLOCKS[cell.number % 2 :]:
+        rows, sees, path = [at], [[0]], [0]
+        for i in range(max(accepted, rejected)):
+            stem = list(path)
+            for wrong in (True, False):  # a wrong node before the right one, so that what is accepted has to move
+                if i < (rejected if wrong else accepted):
+                    rows.append(-1 if wrong else at + i + 1)
+                    sees.append([*stem, len(rows) - 1])
+                    path += [] if wrong else [len(rows) - 1]
+        visible = torch.zeros(len(rows), len(rows), dtype=torch.bool)
+        for row, seen in enumerate(sees):
+            visible[row, seen] = True
+        yield rows, visible, path
+        at += 1 + accepted
+
+
+def kept(lane: Lane) -> list[list[list[list[int]]]]:
+    """By layer, text and KV head the positions that a lane holds."""
+    heads = lane.decoder.spec.n_kv_heads
+    found = [store.positions().expand(-1, heads, -1).sort(2).values.tolist() for store in lane.cache.layers]
+    return [[[[p for p in row if p >= 0] for row in rows] for rows in layer] for layer in found]
+
+
+def decoder_of(cell: Cell) -> Decoder:
+    return sharp(cell.number, by=0.8, n_kv_heads=cell.heads, vocab=VOCAB)  # sharper, and weights would be 1 or 0 in float32
+
+
+def text_of(cell: Cell) -> Tensor:
+    """int64 [B, VOCAB]. No token comes twice in a text: its key would be as long both times, but for rounding."""
+    chance = torch.Generator().manual_seed(cell.number)
+    return torch.stack([torch.randperm(VOCAB, generator=chance) for _ in range(TEXTS)])
+
+
+def begin(lane: Lane, prompt: Tensor) -> Tensor:
+    """Read all of a prompt int64 [B, n] but its last token, which enters with the first step; logits [B, V] of the last row."""
+    at = torch.arange(prompt.shape[1]).expand(TEXTS, -1)
+    logits = lane.forward(Feed(prompt, at, logits="last", band=lane.policy.band))
+    lane.commit(list(range(prompt.shape[1])), compress=False)
+    if lane.policy.banded:
+        lane.policy.compress(lane.cache)  # as behind each chunk
+    return logits[:, -1]
+
+
+def steps(lane: Lane, cell: Cell, text: Tensor) -> Iterator[tuple[Tensor, Tensor, list[int], Tensor]]:
+    """Let a lane verify and commit the passes behind a prompt: (tokens, what a row sees, rows accepted, logits [B, T, V])."""
+    wrong, last = (text + 5) % VOCAB, cell.prompt - 1
+    for rows, visible, path in passes(cell, lane.policy.once):
+        tokens = torch.stack([wrong[:, last + i] if row < 0 else text[:, last + row] for i, row in enumerate(rows)], 1)
+        places = lane.cache.length + visible.sum(1) - 1
+        logits = lane.forward(Feed(tokens, places.expand(TEXTS, -1), visible[None]))
+        lane.commit(path)
+        yield tokens, visible, path, logits
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=0, atol=1e-10)
+
+
+@torch.inference_mode()
+def run(name: str, cell: Cell, rule: Rule | None) -> int:
+    """Read a cell's texts both ways; how many passes left fewer entries than tokens."""
+    decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
+    policies = [sized(name, cell.budget, cell.number) for _ in range(2)]
+    for policy in policies:
+        policy.begin(decoder.spec, cell.prompt)
+    lane, reference = Lane("target", decoder, policies[0], batch=TEXTS), Beside(decoder, policies[1], TEXTS, rule)
+    pieces = text[:, :last].split(1 if lane.policy.banded else last, 1)  # token by token, where a band stands for that
+    logits = [reference.read(piece, cut=lane.policy.banded)[:, -1] for piece in pieces]
+    assert same(begin(lane, text[:, :last]), logits[-1])
+    cuts = 0
+    for tokens, visible, path, read in steps(lane, cell, text):
+        assert same(read, reference.read(tokens, visible, path))
+        assert kept(lane) == reference.kept()
+        cuts += lane.cache.held < lane.cache.length
+    return cuts
+
+
+@torch.inference_mode()
+def run_packed(name: str, cell: Cell) -> float:
+    """Read a cell's texts under a codec, and beside it as if all numbers were what they are unpacked to; the largest change."""
+    decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
+    several = toys.settings_of("codec", name)
+    lane = Lane("target", decoder, KeepAll(), codec=build("codec", name, several[cell.number % len(several)]), batch=TEXTS)
+    whole, change = Whole(decoder, TEXTS), 0.0
+    assert same(begin(lane, text[:, :last]), whole.fed(text[:, :last])[:, -1])
+    whole.commit()
+    for tokens, visible, path, read in steps(lane, cell, text):
+        assert same(read, whole.fed(tokens, visible))
+        whole.commit(path)
+        for i, store in enumerate(lane.cache.layers):
+            change = max(change, float((store.k - whole.keys(i)).abs().max()))
+            whole.hold(i, store.k, store.v)
+    return change
+
+
+@pytest.mark.parametrize("name", registry("policy"))
+@sizes("every", usual=EVERY, full=1)
+def test_kept_sets_and_logits_are_those_of_an_explicit_mask(name: str, every: int) -> None:
+    rules = dict.fromkeys(registry("policy")) | RULES
+    ran = [run(name, cell, rules[name]) for cell in cells("policy", name, every)]
+    assert len(ran) * TEXTS >= (60 if every == EVERY else 780)
+    assert (sum(ran) > 0) is ("evict" in registry("policy")[name].does), "the test needs cuts"
+
+
+@pytest.mark.parametrize("name", registry("codec"))
+@sizes("every", usual=EVERY, full=1)
+def test_logits_of_packed_entries_are_those_of_the_numbers_that_they_unpack_to(name: str, every: int) -> None:
+    changes = [run_packed(name, cell) for cell in cells("codec", name, every)]
+    assert len(changes) * TEXTS >= (60 if every == EVERY else 780)
+    assert (max(changes) > 1e-6) is bool(registry("codec")[name].does), "the test needs numbers that change"
+
+
+def test_the_grid_has_its_size() -> None:
+    """Runs of a night, and of a commit."""
+    parts = [(kind, name) for kind in ("policy", "codec") for name in registry(kind)]
+    due = 7 * 13 * 3 * 20
+    assert len(CELLS) * TEXTS * len(parts) > 2 * due
+    assert sum(len(cells(*part, EVERY)) for part in parts) * TEXTS > 2 * due / EVERY
+    assert {cell.prompt for cell in CELLS} == set(range(2, 25)) and len(RULES) > 7 and {*RULES} <= {*registry("policy")}
