@@ -126,6 +126,7 @@ class Session(State):
         self.recorder.attach(self.target)
         count = len(prompt) if asked is None else asked
         marks = getattr(model.tokenizer, "marks", frozenset[int]())
+        m.policy.equip(model.decoder.heads)
         m.policy.begin(model.spec, count, getattr(model.tokenizer, "piece", None), marks)
         m.context.begin(count)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn

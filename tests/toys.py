@@ -52,7 +52,9 @@ def decoder(spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.fl
     ]
     embed = w(spec.vocab, d) * d**0.5
     made = Decoder(spec, embed, layers, torch.ones(d, dtype=dtype), w(spec.vocab, d) * sharp)
-    made.heads = {kind: heads(kind, d, seed).moved(dtype=dtype) for kind in spec.heads}
+    fits = {"depth": spec.n_layers, "kv_heads": spec.n_kv_heads}
+    sizes = {kind: {name: fits[name] for name in SHAPES[kind] if name in fits} for kind in spec.heads}
+    made.heads = {kind: heads(kind, d, seed, **sizes[kind]).moved(dtype=dtype) for kind in spec.heads}
     return made
 
 
@@ -69,6 +71,7 @@ SHAPES = {
     "ppd": dict(heads=3, ensemble=2),
     "judge": dict(),
     "specdec": dict(blocks=3),
+    "duo_attention": dict(depth=3, kv_heads=2),
 }
 
 
@@ -187,6 +190,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "adakv": [dict(chosen=5, window=3, reach=1)],
     "fastgen": [dict(recover=0.6, sinks=2, frequent=0.2, near=0.1), dict(recover=0.3, sinks=1, frequent=0.1, near=0.1)],
     "d2o": [dict(heavy=5, recent=4, sinks=2), dict(heavy=5, recent=4, sinks=0, merge_norm="code", floor=0.2)],
+    "duo_attention": [dict(streaming=0.5, sinks=2, recent=6), dict(retrieval="0.0 2.0", sinks=0, recent=4)],
     "expected_attention": [dict(sinks=2, chosen=6, future=8)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
     "key_norm": [dict(short=5, recent=3)],

@@ -77,7 +77,7 @@ class Lane:
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
         self.probe = Probe(self.needs) if self.needs else None
-        feed.sinks, feed.board = self.policy.sink_places, self._board(feed)
+        self._sighted(feed)
         held = self.cache.lengths()
         start = self.executor.mark()
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth)
@@ -102,11 +102,17 @@ class Lane:
         self.passes.append(record)
         return logits
 
+    def _sighted(self, feed: Feed, alone: bool = False) -> None:
+        """Tell a pass what the policy says of its sight. A row that comes alone sees what is held. alone: as for `shallow`."""
+        feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
+        if self.policy.strict and (feed.length > 1 or self.cache.layers[0].m):
+            feed.band = self.policy.band
+
     @torch.inference_mode()
     def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
         """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
         enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
-        feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
+        self._sighted(feed, alone)
         cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
         states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)

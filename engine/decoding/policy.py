@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,6 +16,7 @@ from decodescope.engine.model.column import Column
 from decodescope.engine.model.feed import Band, Sinks
 from decodescope.engine.model.reading import Board, Choice
 from decodescope.engine.model.segments import RopeMode
+from decodescope.engine.model.vocabulary import Companion
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone, held_at
 
@@ -39,6 +40,7 @@ class CachePolicy(Component):
               before those that are held ("in_cache"), or just beyond the newest ("capped")
     bounded:  positions stay below a bound however long the text: the context limit does not apply
     banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
+    strict:   its band holds for drafts too: each row sees what it would see one by one, and drafts change no text
     once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
               The prompt's last token is then read alone, without a draft behind it
     reads:    it is told the tokens of new entries (`read`)
@@ -54,6 +56,7 @@ class CachePolicy(Component):
     rope: ClassVar[RopeMode] = "original"
     bounded: ClassVar[bool] = False
     banded: ClassVar[bool] = False
+    strict: ClassVar[bool] = False
     once: ClassVar[bool] = False
     reads: ClassVar[bool] = False
     share: float = 0.0
@@ -103,6 +106,9 @@ class CachePolicy(Component):
         goes = {"goes": self.goes} if self.goes else {}
         once = {"once": True} if self.once else {}
         return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else "", **goes, **once}
+
+    def equip(self, heads: Mapping[str, Companion]) -> None:
+        """Called once before `begin`, with what was trained on this model, by name."""
 
     def begin(
         self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()

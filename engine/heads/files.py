@@ -18,6 +18,7 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .base import Head
 from .blockwise import BlockwiseHeads
+from .duo_attention import HeadGates
 from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
 from .hydra import HydraHeads
@@ -35,7 +36,7 @@ DRAFTING: tuple[type[Head], ...] = (
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
-OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead)}  # trained by scripts of their own
+OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead, HeadGates)}  # trained by scripts of their own
 NETS = HEADS | OTHERS | GATES
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
@@ -121,6 +122,9 @@ def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str
         raise LoadError(f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew.")
     if said.get("vocab", 0) not in (0, spec.vocab):
         raise LoadError(f"{folder} writes {said['vocab']} ids, {spec.name} knows {spec.vocab}; train it anew.")
+    if said.get("depth", spec.n_layers) != spec.n_layers or said.get("kv_heads", spec.n_kv_heads) != spec.n_kv_heads:
+        layers = f"{said['depth']} layers of {said['kv_heads']} KV heads"
+        raise LoadError(f"{folder} is for {layers}, {spec.name} has {spec.n_layers} of {spec.n_kv_heads}; train it anew.")
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew.")
     if said.get("n_heads", 1) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:

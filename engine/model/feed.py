@@ -13,10 +13,14 @@ from .reading import Board
 
 class Band(NamedTuple):
     """Of the text before it a row sees the `first` positions and the `newest`, and itself. Places in the cache are then those
-    in a cache which holds no more than these when the row comes."""
+    in a cache which holds no more than these when the row comes.
+
+    heads: by layer and KV head, whether it holds for them; the others see everything. None: for all
+    """
 
     first: int
     newest: int
+    heads: tuple[tuple[bool, ...], ...] | None = None
 
 
 class Sinks(NamedTuple):

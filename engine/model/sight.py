@@ -35,7 +35,7 @@ class Sight:
             return False
         alone = store is None or (store.n == 0 and store.m == self.feed.length)
         window = self.spec.window(i)
-        whole = self.feed.visible is None and self.band is None and not self._reaches(self.feed.length)
+        whole = self.feed.visible is None and not self._banded(i) and not self._reaches(self.feed.length)
         return whole and alone and (window is None or window >= self.feed.length)
 
     def mask(self, i: int, store: LayerStore | None, padded: bool = True) -> Tensor | None:
@@ -49,21 +49,31 @@ class Sight:
         key = (n, m)
         if key not in self.masks:
             self.masks[key] = self._visible(n, m)
-        base, reaches = self.masks[key], self._reaches(n + m)
-        if present is None and window is None and self.band is None and not reaches:
+        base, reaches, banded = self.masks[key], self._reaches(n + m), self._banded(i)
+        if present is None and window is None and not banded and not reaches:
             return base
         mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
         if present is not None:
             mask = mask & F.pad(present, (0, m), value=True)[:, :, None]
-        if self.band is not None:
-            keys = self.positions(store)[:, :, None]
-            mask = mask & ((keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest))
+        if banded:
+            mask = mask & self._in_band(i, store)
         if reaches:
             assert self.sinks is not None and self.sinks.cap is not None
             mask = mask & ((self.positions(store)[:, :, None] < self.sinks.first) | (self._behind(store) < self.sinks.cap))
         if window is not None:
             mask = mask & (self._distances(store) < window)
         return mask
+
+    def _banded(self, i: int) -> bool:
+        """Whether a band holds for some head of layer i."""
+        return self.band is not None and (self.band.heads is None or any(self.band.heads[i]))
+
+    def _in_band(self, i: int, store: LayerStore | None) -> Tensor:
+        """bool [B, H_kv or 1, T, S]: the entries of layer i that the band leaves to each fed row."""
+        assert self.band is not None
+        keys, heads = self.positions(store)[:, :, None], self.band.heads
+        inside = (keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest)
+        return inside if heads is None else inside | ~torch.tensor(heads[i], device=keys.device)[:, None, None]
 
     def positions(self, store: LayerStore | None) -> Tensor:
         """int64 [B, H_kv or 1, S]: the place in the text of each entry, committed and pending."""

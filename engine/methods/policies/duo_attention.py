@@ -1,0 +1,146 @@
+"""DuoAttention: retrieval heads keep everything, streaming heads the start and what is near."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Container, Mapping
+from typing import Any, ClassVar, cast
+
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, CachePolicy, entries, share
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.heads.duo_attention import HeadGates
+from decodescope.engine.heads.files import missing
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.feed import Band
+from decodescope.engine.model.vocabulary import Companion
+from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.parts import Zone
+
+NAMED = re.compile(r"(\d+)\.(\d+)")
+
+
+@component
+class DuoAttention(CachePolicy):
+    """Split the KV heads once and for all: a retrieval head keeps every entry, a streaming head the first `sinks` and the last
+    `recent`, all at their places in the text.
+
+    Each KV head has a gate alpha, trained while the model is frozen (assets/training): its output is alpha * full + (1 - alpha)
+    * streaming attention, and what is lost is the squared distance from the full model's states where something from far
+    back is said again, plus a price on every open gate. The `streaming` share of all KV heads, those with the lowest gates,
+    stream. With none of them the cache is full, bit for bit.
+
+    What a streaming head sees is said by distance alone. So a prompt is read as a band in these heads, their entries leave
+    behind each chunk, and each row of a draft sees what it would see one by one: drafts change no text. The authors read a
+    prompt densely and cut behind it; they put the retrieval heads of a layer first, by permuting its weights, to hold two
+    tensors. Here heads stay where they are, each with pages of its own.
+
+    `retrieval` names heads by hand instead, for models without gates. With a `share` as many heads stream as it takes to hold
+    that share of the prompt's entries; where even that is too much, all do, with fewer recent entries.
+    """
+
+    title = "DuoAttention"
+    source = "Xiao et al. 2025, arXiv:2410.10819, sections 2.2, 2.3; mit-han-lab/duo-attention, duo_attn/train.py"
+    goes = "In streaming heads the oldest behind the sinks leave, once they hold more than those and a window; others keep all."
+    banded = True
+    strict = True
+    tells: ClassVar[dict[str, Note]] = {
+        "alpha": Note("grid", "gate", what="alpha of each layer.KV head: how much is lost where it streams"),
+        "retrieval": Note("grid", "retrieval heads", what="1: the layer.KV head keeps everything, 0: it streams"),
+    }
+
+    streaming: float = param(0.5, low=0.0, high=1.0, step=0.05, unit="of the KV heads", help="share that streams; 0: exact")
+    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries that a streaming head keeps for good")
+    recent: int = param(60, low=1, high=MOST, unit="entries", help="newest entries that a streaming head keeps")
+    retrieval: str = param("", most=2000, help="retrieval heads by hand, as layer.head: 0.1 3.0; empty: by their gates")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return Zone("sinks", "first", self.sinks), Zone("window", "newest", self.recent)
+
+    @property
+    def budget(self) -> int | None:
+        """None: a retrieval head keeps all."""
+        return None
+
+    @property
+    def gated(self) -> bool:
+        """Whether the gates say which heads stream: some do, some do not, and nobody named them."""
+        return not self.retrieval and (self.share > 0 or 0 < self.streaming < 1)
+
+    @property
+    def band(self) -> Band | None:
+        """What a row sees of the text before it, in the heads that stream; None: nothing streams."""
+        return Band(self.sinks, self.recent, self._streams) if any(map(any, self._streams)) else None
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.gated:
+            return missing("duo_attention", spec, "its retrieval heads by hand (policy.retrieval), or the policy streaming_llm")
+        heads = NAMED.findall(self.retrieval)
+        odd = next((f"{i}.{h}" for i, h in heads if int(i) >= spec.n_layers or int(h) >= spec.n_kv_heads), None)
+        if odd is None and NAMED.sub("", self.retrieval).strip(" ,"):
+            odd = self.retrieval
+        if odd is None:
+            return None
+        return (
+            f"duo_attention.retrieval names {odd[:40]!r}: give heads as layer.head, such as 0.1 3.0; {spec.name} has layers "
+            f"0 to {spec.n_layers - 1} and KV heads 0 to {spec.n_kv_heads - 1}."
+        )
+
+    def equip(self, heads: Mapping[str, Companion]) -> None:
+        self._gates = heads.get("duo_attention")
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        count = spec.n_layers * spec.n_kv_heads
+        named = {int(i) * spec.n_kv_heads + int(h) for i, h in NAMED.findall(self.retrieval)}
+        if self.share:
+            self._divide(entries(self, self.share, prompt), prompt, len(named) / count if named else None)
+        gates = torch.ones(count)
+        if self.gated:
+            gates = cast(HeadGates, self._gates).alpha.detach().float().flatten().cpu()
+        lowest = gates.argsort(stable=True)[: math.ceil(self.streaming * count - 1e-9)].tolist()
+        streams = [i not in named if self.retrieval else i in lowest for i in range(count)]
+        rows = [streams[i : i + spec.n_kv_heads] for i in range(0, count, spec.n_kv_heads)]
+        self._streams = tuple(map(tuple, rows))
+        self._retrieves = [~torch.tensor(row) for row in rows]  # bool [H_kv] each
+        names = [f"{i}.{h}" for i in range(spec.n_layers) for h in range(spec.n_kv_heads)]
+        kinds = {name: float(not x) for name, x in zip(names, streams, strict=True)}
+        alpha = dict(zip(names, gates.tolist(), strict=True)) if self.gated else None
+        self._map = {"alpha": alpha, "retrieval": kinds}
+        self._unsaid: dict[str, Any] | None = None
+
+    def _divide(self, budget: int, prompt: int, retrieval: float | None) -> None:
+        """Set the knobs so that a head holds `budget` entries of a prompt in the mean; retrieval: the share of the heads that
+        were named as such."""
+        window = self.sinks + self.recent
+        if retrieval is not None:
+            left = (budget - retrieval * prompt) / (1 - retrieval) if retrieval < 1 else window
+            self.recent = max(1, int(left) - self.sinks)
+        elif budget <= window:
+            self.streaming, self.recent = 1.0, max(1, budget - self.sinks)
+        else:
+            self.streaming = min(1.0, max(0, prompt - budget) / max(1, prompt - window))
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        self._unsaid = self._map  # in the first step's record
+
+    def compress(self, cache: KVCache) -> None:
+        most = self.sinks + self.recent
+        for store, streams, retrieves in zip(cache.layers, self._streams, self._retrieves, strict=True):
+            if any(x and n > most for x, n in zip(streams, store.lengths, strict=True)):
+                at = store.positions()
+                stays = (at < self.sinks) | (at >= cache.length - self.recent) | retrieves.to(at.device)[:, None]
+                store.keep_where(stays)
+
+    def notes(self) -> dict[str, Any] | None:
+        notes, self._unsaid = self._unsaid, None
+        return notes
