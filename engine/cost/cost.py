@@ -51,7 +51,7 @@ class PassOptions(TypedDict, total=False):
     attn_layers: Collection[int] | int | None
     ffn_layers: Collection[int] | int | None
     propagated: Collection[int] | int
-    shared: int
+    again: int
     heads: Sequence[int] | None
     kv_heads: Sequence[int] | None
     weight_bits: float
@@ -75,7 +75,7 @@ def pass_ops(
     attn_layers: Collection[int] | int | None = None,
     ffn_layers: Collection[int] | int | None = None,
     propagated: Collection[int] | int = 0,
-    shared: int = 0,
+    again: int = 0,
     heads: Sequence[int] | None = None,
     kv_heads: Sequence[int] | None = None,
     weight_bits: float = 16,
@@ -90,7 +90,7 @@ def pass_ops(
     """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
 
     held:    entries before the pass, one number, one per layer or one per layer and KV head (policies, exits)
-    logits:  rows per sequence that reach the head; 0: no head;  shared: entries that are read once for all sequences
+    logits:  rows per sequence that reach the head; 0: no head;  again: entries that another sequence has loaded
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
              sliding window respected), or all pairs where the model is not causal
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
@@ -106,7 +106,7 @@ def pass_ops(
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
     filled = _chosen(propagated, [i for i in layers if i not in attn]) - attn
-    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, shared, bounds)
+    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries = _each_layer("held", held, spec)
@@ -193,7 +193,7 @@ def ops_of(
         logits = 0 if record.phase == "score" and record.attn is not None else 1 if record.phase in READS else record.tokens
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
-    options["propagated"], options["shared"] = record.propagated or 0, record.shared or 0
+    options["propagated"], options["again"] = record.propagated or 0, _again(record)
     options["bounds"] = record.bounds
     entries = held if held is not None else record.held if record.read is None else record.read
     if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
@@ -223,6 +223,13 @@ def _chosen(which: Collection[int] | int | None, among: Sequence[int]) -> set[in
     if which is None:
         return set(among)
     return set(among[:which]) if isinstance(which, int) else set(which)
+
+
+def _again(record: Pass) -> int:
+    """Of the entries of all sequences so many that another sequence has loaded."""
+    if record.distinct is not None and isinstance(record.held, int):
+        return record.batch * record.held - record.distinct
+    return (record.shared or 0) * (record.batch - 1)
 
 
 def _heads(entries: int | Sequence[int]) -> Sequence[int]:

@@ -100,10 +100,10 @@ class Prices:
         kv_bits: float,
         dequant: bool,
         read_bits: float | None = None,
-        shared: int = 0,
+        again: int = 0,
         bounds: Sequence[int] | None = None,
     ) -> None:
-        self.spec, self.n, self.batch, self.shared, self.pages = spec, n, batch, shared, bounds
+        self.spec, self.n, self.batch, self.again, self.pages = spec, n, batch, again, bounds
         self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
         self.read = kv_bits if read_bits is None else read_bits
 
@@ -142,7 +142,7 @@ class Prices:
         differ, residual add."""
         h, d, n = self.spec.d_model, self.spec.head_dim, self.n
         norm, key, value = self.keys_values(layer, kv_heads)
-        all_read = read * self.batch - min(self.shared, read) * (self.batch - 1)  # what is shared is read once
+        all_read = max(read * self.batch - self.again, read)  # what sequences share is read once
         scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
         mixing = Op(
             "attention",

@@ -97,7 +97,7 @@ class Lane:
             record.attn = record.ffn = left.depth
             record.propagated = layers - left.depth
         record.instrumented = True if self.probe is not None else None
-        record.slots, record.shared = feed.slots or None, self.cache.shared or None
+        record.slots, record.shared, record.distinct = feed.slots or None, self.cache.shared or None, self.cache.distinct
         self._note_read(record, feed)
         self.passes.append(record)
         return logits

@@ -170,7 +170,7 @@ class Recorder:
         before, was = self._held.get(lane.name), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
         appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
-        full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].kv.shape[1]
+        full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].batch
         change = CacheChange(lane.name, appended, max(map(max, held)), cache.nbytes, full)
         if min(map(min, held)) < change.held:
             change.by_head = np.array(held, np.int32)
@@ -191,6 +191,10 @@ class Recorder:
         change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
         if lane.name == "target" and self.decisions:
             change.notes = lane.policy.notes()
+            if nodes := cache.nodes():
+                entry = spec.kv_bytes(1, cache.layers[0].kv.element_size())
+                change.shared = np.array([(x.parent, x.first, x.stop, x.refs) for x in nodes], np.int32)
+                change.shared_bytes = entry * sum((x.refs - 1) * (x.stop - x.first) for x in nodes)
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
         if lane.policy.column and entries <= MASS[self.level]:
             change.mass = column_map(lane)

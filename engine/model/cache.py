@@ -14,6 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from .column import Column
 from .memory import Memory
 from .store import PAGE, LayerStore
+from .tree import Shared, Tree
 
 __all__ = ["PAGE", "KVCache", "LayerStore"]
 
@@ -23,6 +24,7 @@ class KVCache:
 
     length: tokens of the text that were committed, whether or not their entries are still held
     shared: entries of each layer that are held once for all sequences
+    tree:   what its sequences have in common, where that is kept track of entry by entry
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class KVCache:
     ):
         self.spec = spec
         self.length = self.shared = 0
+        self.tree: Tree | None = None
         self.memory = Memory()
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
@@ -52,6 +55,8 @@ class KVCache:
         for store in self.layers:
             store.commit(rows, index)
         self.length += len(rows)
+        if self.tree is not None and rows:
+            self.tree.grow()
 
     def rollback(self) -> None:
         """Drop every pending row in every layer."""
@@ -79,6 +84,9 @@ class KVCache:
 
     def rows(self, order: Tensor) -> None:
         """Make sequence b a copy of sequence order[b] (int64 [B'])."""
+        if self.tree is not None:
+            self.tree.rows(order.tolist())
+            self.shared = len(self.tree.root.slots) if len(order) > 1 else 0
         for store in self.layers:
             store.rows(order)
 
@@ -94,6 +102,23 @@ class KVCache:
             return [store.lengths for store in self.layers]
         each = [store.n for store in self.layers]
         return each[0] if min(each) == max(each) else each
+
+    @property
+    def distinct(self) -> int | None:
+        """Entries per KV head that a pass loads, whoever reads them; None where sequences share all of what `shared` counts, or
+        nothing."""
+        return None if self.tree is None or self.layers[0].batch == 1 else self.tree.loaded
+
+    def nodes(self) -> list[Shared]:
+        """The entries that sequences have in common and those that each has alone, where none is held twice; empty where there
+        is one sequence, or each has a cache of its own."""
+        batch, length = self.layers[0].batch, self.layers[0].n
+        if batch == 1:
+            return []
+        if self.tree is not None:
+            return self.tree.shared()
+        own = [Shared(0, self.shared, length, 1)] * (batch if length > self.shared else 0)
+        return [Shared(-1, 0, self.shared, batch), *own] if self.shared else []
 
     @property
     def nbytes(self) -> int:

@@ -180,7 +180,7 @@ def attended(
             s.attend(tiles[s.rope], mask, scale, cap, weights=probe is not None)
             for s, mask in zip(segments, masks, strict=True)
         ]
-        total = joined(parts)
+        total = joined(parts) if len(parts) > 1 else parts[0]
         outputs.append(total.output().to(q.dtype))
         if probe is not None:
             weights = _by_slot(segments, parts, total, slots)

@@ -60,6 +60,11 @@ class LayerStore:
         self.memory.take(*(table for table, _ in self._tables()))
 
     @property
+    def batch(self) -> int:
+        """Sequences, B."""
+        return self._shape[0]
+
+    @property
     def capacity(self) -> int:
         """Slots for which memory is held, those of the fullest head where heads differ."""
         return self.kv.shape[3] if self._pos is None else self._pos.shape[2]

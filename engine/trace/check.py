@@ -15,6 +15,7 @@ from .frame import encode
 from .limits import TraceError
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
+from .sharing import Texts
 from .trace import Trace
 from .verdicts import check_extra, check_tops, check_verdicts
 
@@ -69,6 +70,7 @@ def check(trace: Trace) -> Report:
         read = len(prompt_read(trace.header, trace.prefill))
         if trace.prefill is not None:
             books.begin(trace.prefill, read)
+        texts = Texts(trace.header, read)
         n: int | None = read
         anew = read_anew(trace.header)
         for index, step in enumerate(trace.steps):
@@ -81,6 +83,8 @@ def check(trace: Trace) -> Report:
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             length = step.n + len(step.emitted) if step.beams is None else read + index + 1
             books.enter(where, step.cache, length)
+            for problem in texts.problems(step) if trace.prefill is not None else ():  # a branch begins in their midst
+                report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         report.counts["cache changes"] = books.checked

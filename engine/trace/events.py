@@ -108,10 +108,9 @@ class Pass:
              (a context looks at the prompt)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
-    attn, ffn: sub-layers that ran; None: all
-    propagated: layers whose K/V were filled from an exit state without running
+    attn, ffn: sub-layers that ran; None: all;  propagated: layers whose K/V were filled from an exit state without running
     slots:   the last of the rows, which stand for no token and are never kept (prompt tokens)
-    shared:  of `held` so many that are there once for all sequences, and are read once
+    shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
     read:    of `held` so many that were read, by layer and KV head; of several sequences the most; None: all
     bounds:  by layer, the pages of which the bounds of the keys were read, to choose what is read
     """
@@ -130,6 +129,7 @@ class Pass:
     shared: int | None = None
     read: list[list[int]] | None = None
     bounds: list[int] | None = None
+    distinct: int | None = None
 
     @property
     def entries(self) -> float:
@@ -251,6 +251,8 @@ class CacheChange:
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
                  1 + 254 * sqrt(mass / largest of the layer)
+    shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts
+                 that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     """
 
@@ -271,6 +273,8 @@ class CacheChange:
     merged: np.ndarray | None = None
     merged_by: np.ndarray | None = None
     notes: dict[str, Any] | None = None
+    shared: np.ndarray | None = None
+    shared_bytes: int | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

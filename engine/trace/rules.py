@@ -209,7 +209,8 @@ def _passes_and_cache(record: Step | Prefill) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    _counts([one.tokens, one.batch, one.attn or 0, one.ffn or 0, one.propagated or 0, one.slots or 0, one.shared or 0], where)
+    optional = (one.attn, one.ffn, one.propagated, one.slots, one.shared, one.distinct)
+    _counts([one.tokens, one.batch, *(x or 0 for x in optional)], where)
     for layer in one.held if isinstance(one.held, list) else [one.held]:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
     if one.read is not None:
@@ -250,6 +251,8 @@ def _change(change: CacheChange, where: str) -> None:
         _shape(change.mass, f"{where}.mass", 3, "u")
     if change.merged is not None or change.merged_by is not None:
         _merged(change, where)
+    if change.shared is not None or change.shared_bytes is not None:
+        _shared(change, where)
     _counts([change.kept_packed or 0], f"{where}.kept_packed")
     if change.packed is not None:
         _packed(change.packed, change.held, f"{where}.packed")
@@ -264,6 +267,20 @@ def _merged(change: CacheChange, where: str) -> None:
             raise TraceError(f"{where}.{name} has the shape {list(array.shape)}, not {[len(change.merged), columns]}")
     if not np.isfinite(change.merged_by).all():
         raise TraceError(f"{where}.merged_by has a number that is not finite")
+
+
+def _shared(change: CacheChange, where: str) -> None:
+    if change.shared is None or change.shared_bytes is None:
+        raise TraceError(f"{where}: of shared and shared_bytes one is missing")
+    _shape(change.shared, f"{where}.shared", 2, "iu")
+    if not len(change.shared) or change.shared.shape[1] != 4:
+        raise TraceError(f"{where}.shared has the shape {list(change.shared.shape)}, not that of nodes")
+    _counts([change.shared_bytes, *change.shared[:, 1:].ravel().tolist()], f"{where}.shared")
+    for i, (parent, first, stop, refs) in enumerate(change.shared.tolist()):
+        before = change.shared[parent].tolist() if 0 <= parent < i else None
+        starts = first == 0 and parent == -1 and i == 0 if before is None else first == before[2] and refs <= before[3]
+        if not (starts and first < stop <= change.held and refs > 0):
+            raise TraceError(f"{where}.shared: node {i} ({parent}, {first}, {stop}, {refs}) does not follow the one before it")
 
 
 def _packed(packed: Packed, held: int, where: str) -> None:

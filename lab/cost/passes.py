@@ -65,15 +65,16 @@ class Passes:
         if draft is not None and draft.parents:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
         held, read = fixed(one.held if one.read is None else one.read), self.read_bits(one)
-        ran = one.attn, one.ffn, one.propagated, one.shared
+        ran = one.attn, one.ffn, one.propagated, one.shared, one.distinct
         return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, fixed(one.bounds), *ran)
 
     def _priced(
         self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, bounds: Any, *run: int | None
     ) -> Cost:
-        attn, ffn, propagated, shared = run
-        one = Pass(lane, phase, tokens, 0, 1.0, batch, attn, ffn, propagated, shared=shared, bounds=bounds)
-        return cost_of(self.specs[lane], one, held=held, bits=self.bits or 0, read_bits=read)
+        attn, ffn, propagated, shared, distinct = run
+        one = Pass(lane, phase, tokens, held, 1.0, batch, attn, ffn, propagated)
+        one.shared, one.distinct, one.bounds = shared, distinct, bounds
+        return cost_of(self.specs[lane], one, bits=self.bits or 0, read_bits=read)
 
     def read_bits(self, one: Pass) -> float | None:
         """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;

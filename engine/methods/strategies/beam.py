@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.branches import branch
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.tree import PLANS, TreePlan
 from decodescope.engine.trace.events import Beams, EndReason
 
 
@@ -28,21 +31,36 @@ class Beam(Strategy):
     score / length^alpha. The search ends when `width` have finished and none that goes on can still beat the worst of
     them, were the rest of it certain, or at the length limit.
 
-    An approximation of the most likely text, so not the target's distribution; the text is emitted by the last step. The cache
-    holds one sequence per hypothesis and is reordered at every step.
+    An approximation of the most likely text, so not the target's distribution; the text is emitted by the last step.
+
+    Hypotheses branch off one another, so their entries are a tree: each is held once, whoever reads it, and reordering the
+    hypotheses moves none (`engine/model/tree.py`). A pass reads the tree by `plan`: "dense" lets every query meet every entry,
+    under a mask, in one product; "node" loads each node once, for the queries of the hypotheses that read it (KV-guided
+    grouping); "flatten" cuts the nodes, one behind the other, into blocks of `block` entries for that (flattened splitting).
+    All three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries where they lie,
+    all groups at once; here those that lie apart are copied for the pass, and groups follow each other, so on a CPU "dense" is
+    the one to use.
+    A policy that takes entries out, or a codec that packs them, leaves each hypothesis with a cache of its own, copied.
     """
 
     title = "Beam search"
-    source = "Graves 2012, arXiv:1211.3711; length penalty: Wu et al. 2016, arXiv:1609.08144, section 7"
+    source = (
+        "Graves 2012, arXiv:1211.3711; length penalty: Wu et al. 2016, arXiv:1609.08144, section 7; the tree of entries: DeFT, "
+        "Yao et al. 2024, arXiv:2404.00242"
+    )
     uses = frozenset({"context", "policy", "codec"})
     lossless = False
     changes = "the continuation with the best sum is kept"
 
     width: int = param(4, low=1, high=32, unit="hypotheses", help="B")
     alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
+    plan: str = param("dense", choices=PLANS, help="how a pass reads entries that hypotheses have in common")
+    block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
 
     def begin(self, s: State) -> None:
         s.scratch = _Beams([([], 0.0)])
+        if not s.target.policy.does and not s.target.codec.does:
+            branch(s.target.cache, cast(TreePlan, self.plan), self.block)
 
     def step(self, s: State) -> Move:
         beams: _Beams = s.scratch

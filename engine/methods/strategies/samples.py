@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -14,8 +14,10 @@ from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.branches import branch
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.shared import share
+from decodescope.engine.model.tree import PLANS, TreePlan
 from decodescope.engine.trace.events import Beams, EndReason
 
 
@@ -48,7 +50,9 @@ class Samples(Strategy):
     pass reads the prompt once and not once a sample, and memory is the prompt and the sum of the samples' own entries. One that
     has ended leaves the batch, and its entries go.
 
-    Beside the authors' code: the samples' own entries are allocated as they come; there is one level of sharing.
+    Beside the authors' code: the samples' own entries are allocated as they come; there is one level of sharing. `plan`:
+    "prefix" is that; "dense", "node" and "flatten" read prompt and samples as a tree of texts (DeFT, arXiv:2404.00242): in one
+    masked product, node by node, or in even blocks of all nodes.
     """
 
     title = "Independent samples"
@@ -56,10 +60,16 @@ class Samples(Strategy):
     uses = frozenset({"context", "sampler"})
 
     samples: int = param(4, low=1, high=64, unit="texts", help="n, texts that are drawn")
+    plan: str = param("prefix", choices=("prefix", *PLANS), help="how a pass reads prompt and texts")
+    block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
 
     def begin(self, s: State) -> None:
         s.target.ask(Needs())
-        share(s.target.cache, self.samples)
+        if self.plan == "prefix":
+            share(s.target.cache, self.samples)
+        else:
+            branch(s.target.cache, cast(TreePlan, self.plan), self.block)
+            s.target.cache.rows(torch.zeros(self.samples, dtype=torch.int64))
         every = [_Sample(s.sampler_state, s.chance if i == 0 else Chance(s.chance.seed + i)) for i in range(self.samples)]
         s.scratch = _Samples(every, every[0])
 

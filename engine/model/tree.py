@@ -1,0 +1,233 @@
+"""Tree: what the texts of a batch have in common, as nodes of entries, and the groups in which a pass reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+# How a pass reads a tree: every text meets every entry, masked; node by node; or in blocks of equal size
+TreePlan = Literal["dense", "node", "flatten"]
+PLANS: tuple[TreePlan, ...] = ("dense", "node", "flatten")
+
+
+@dataclass(eq=False)
+class Node:
+    """Entries that follow each other in a text and are read by the same texts.
+
+    first: position of the first of them;  slots: where they lie, the same in every layer
+    """
+
+    first: int
+    slots: list[int]
+    parent: Node | None = None
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last of them."""
+        return self.first + len(self.slots)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A node as a record tells of it: its entries stand at positions first to stop - 1 and are read by `refs` texts; parent:
+    the number of the node before it, -1 for the first."""
+
+    parent: int
+    first: int
+    stop: int
+    refs: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries that a pass loads once, and the texts whose queries meet them (KV-guided grouping).
+
+    slots: where they lie: a slice, or int64 [s];  places: int64 [s], their positions
+    texts: int64 [Q], who reads them, None: all;  mask: bool [Q, s], which of them each text reads, None: all
+    """
+
+    slots: slice | Tensor
+    places: Tensor
+    texts: Tensor | None
+    mask: Tensor | None
+
+
+class Tree:
+    """The entries of several texts of the same length, each entry once. A node that is no leaf has two children or more, so
+    there are fewer than twice as many nodes as texts. Entries that no text reads any more stay until they
+    are worth a move.
+
+    leaves: the last node of each text, in the order of the batch
+    used:   slots that are taken, `dead` of them by entries that no text reads
+    moved:  (slot, slots): behind the last call of `rows` what lay at `slots` (int64) follows each other from `slot` on, node by
+            node, and what lay elsewhere behind it is gone; None: everything lies where it lay
+    plan, block: how a pass reads the tree; block: entries of a group where it is cut evenly
+    """
+
+    def __init__(self, length: int, device: torch.device, plan: TreePlan = "dense", block: int = 128):
+        self.plan, self.block, self.device = plan, block, device
+        self.leaves = [Node(0, list(range(length)))]
+        self.used, self.dead = length, 0
+        self.moved: tuple[int, Tensor] | None = None
+        self._sees = torch.ones(1, length, dtype=torch.bool, device=device)  # [B, used]
+        self._places = torch.arange(length, device=device)  # [used]
+        self._groups: list[Group] | None = None
+
+    @property
+    def length(self) -> int:
+        """Entries of each text."""
+        return self.leaves[0].stop
+
+    @property
+    def root(self) -> Node:
+        """The node that all texts begin with."""
+        node = self.leaves[0]
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    @property
+    def live(self) -> int:
+        """Entries that some text reads, each counted once."""
+        return self.used - self.dead
+
+    def grow(self) -> None:
+        """Each text has one further entry; those of a batch lie in its order behind what is used."""
+        self._sees, self._places = self._grown()
+        for i, leaf in enumerate(self.leaves):
+            leaf.slots.append(self.used + i)
+        self.used += len(self.leaves)
+        self._groups = None
+
+    def rows(self, order: Sequence[int]) -> None:
+        """Let text b go on behind text order[b]. No entry is copied; dead ones may go (`moved`)."""
+        heirs = Counter(order)
+        for i, leaf in enumerate(self.leaves):
+            if not heirs[i]:
+                self._drop(leaf)
+        self.leaves = [self._heir(self.leaves[i], heirs[i]) for i in order]
+        self._sees = self._sees[torch.tensor(order, device=self.device)]
+        self._groups, self.moved = None, self._collect()
+
+    def _heir(self, leaf: Node, heirs: int) -> Node:
+        if heirs == 1:
+            return leaf
+        node = Node(leaf.stop, [], leaf)
+        leaf.children.append(node)
+        return node
+
+    def _drop(self, leaf: Node) -> None:
+        """Nobody reads a leaf any more; a sibling that is then alone becomes one with the node before it."""
+        self.dead += len(leaf.slots)
+        parent = leaf.parent
+        assert parent is not None, "some text goes on"
+        parent.children.remove(leaf)
+        if len(parent.children) == 1:
+            heir = parent.children[0]
+            heir.first, heir.slots, heir.parent = parent.first, parent.slots + heir.slots, parent.parent
+            if parent.parent is not None:
+                siblings = parent.parent.children
+                siblings[siblings.index(parent)] = heir
+
+    def _collect(self) -> tuple[int, Tensor] | None:
+        """Take out dead entries, once they are 16 and as many as those that live behind the first node; for `moved`."""
+        if self.dead < max(16, self.live - len(self.root.slots)):
+            return None
+        nodes = [node for node, _, _ in self._walk()]
+        kept = [slot for node in nodes for slot in node.slots]
+        first = next((i for i, slot in enumerate(kept) if i != slot), len(kept))
+        order = torch.tensor(kept, device=self.device)
+        self._sees, self._places = self._sees[:, order], self._places[order]
+        at = 0
+        for node in nodes:
+            node.slots = list(range(at, at + len(node.slots)))
+            at += len(node.slots)
+        self.used, self.dead, self._groups = len(kept), 0, None
+        return first, order[first:]
+
+    def _walk(self) -> Iterator[tuple[Node, int, list[int]]]:
+        """The nodes, each behind its parent, with that one's number (-1: none) and the texts that read it."""
+        below: dict[int, list[int]] = {}
+        for i, leaf in enumerate(self.leaves):
+            node: Node | None = leaf
+            while node is not None:
+                below.setdefault(id(node), []).append(i)
+                node = node.parent
+        number = 0
+        stack = [(self.root, -1)]
+        while stack:
+            node, parent = stack.pop()
+            yield node, parent, below[id(node)]
+            stack += [(child, number) for child in reversed(node.children)]
+            number += bool(node.slots)
+
+    @property
+    def loaded(self) -> int:
+        """Entries of those before it that a pass loads, each once."""
+        return self.used if self.plan == "dense" else self.live
+
+    def shared(self) -> list[Shared]:
+        """The nodes as a record tells of them, those that have no entry yet left out."""
+        return [Shared(parent, node.first, node.stop, len(texts)) for node, parent, texts in self._walk() if node.slots]
+
+    def paths(self) -> Tensor:
+        """int64 [B, length]: the slots of each text."""
+        return torch.tensor([self._path(leaf) for leaf in self.leaves], device=self.device)
+
+    def _path(self, leaf: Node) -> list[int]:
+        slots, node = leaf.slots, leaf.parent
+        while node is not None:
+            slots, node = node.slots + slots, node.parent
+        return slots
+
+    def groups(self) -> list[Group]:
+        """What a pass reads, in which each text has one further entry: kept until the tree changes."""
+        if self._groups is None:
+            self._groups = self._dense() if self.plan == "dense" else list(self._cut())
+        return self._groups
+
+    def _grown(self) -> tuple[Tensor, Tensor]:
+        """`sees` and `places` with a further entry of each text."""
+        count = len(self.leaves)
+        own = torch.eye(count, dtype=torch.bool, device=self.device)
+        places = torch.full((count,), self.length, device=self.device)
+        return torch.cat([self._sees, own], 1), torch.cat([self._places, places])
+
+    def _dense(self) -> list[Group]:
+        sees, places = self._grown()
+        alone = len(self.leaves) == 1 and not self.dead
+        return [Group(slice(0, self.used + len(self.leaves)), places, None, None if alone else sees)]
+
+    def _cut(self) -> Iterator[Group]:
+        """One group a node; or, flattened, the nodes behind each other in even blocks, whose masks say what is whose."""
+        pending = {id(leaf): self.used + i for i, leaf in enumerate(self.leaves)}
+        nodes = [
+            ([*node.slots, pending[id(node)]] if id(node) in pending else node.slots, node.first, texts)
+            for node, _, texts in self._walk()
+        ]
+        if self.plan == "node":
+            for slots, first, texts in nodes:
+                yield self._group(slots, range(first, first + len(slots)), texts, None)
+            return
+        flat = [(slot, first + i, texts) for slots, first, texts in nodes for i, slot in enumerate(slots)]
+        for at in range(0, len(flat), self.block):
+            part = flat[at : at + self.block]
+            texts = sorted({text for _, _, readers in part for text in readers})
+            whole = all(len(readers) == len(texts) for _, _, readers in part)
+            mask = None if whole else [[text in readers for _, _, readers in part] for text in texts]
+            yield self._group([x[0] for x in part], [x[1] for x in part], texts, mask)
+
+    def _group(self, slots: list[int], places: Sequence[int], texts: list[int], mask: list[list[bool]] | None) -> Group:
+        straight = slots == list(range(slots[0], slots[0] + len(slots)))
+        return Group(
+            slice(slots[0], slots[0] + len(slots)) if straight else torch.tensor(slots, device=self.device),
+            torch.tensor(places, device=self.device),
+            None if len(texts) == len(self.leaves) else torch.tensor(texts, device=self.device),
+            None if mask is None else torch.tensor(mask, device=self.device),
+        )
