@@ -70,10 +70,12 @@ class Head(nn.Module):
     made_for: fingerprint of the target that it was trained on; empty: of none, or nobody said
     words: the heads' own vocabulary matrices, one each; None: they share the target's
     works: methods that drafting calls beside the net itself, for clocks
+    of_target: sizes of `shape` that must be the target's, by the names of ModelSpec; d always is
     """
 
     kind: ClassVar[str]
     works: ClassVar[tuple[str, ...]] = ()
+    of_target: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **shape: int) -> None:
         super().__init__()

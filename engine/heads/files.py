@@ -27,8 +27,10 @@ from .kangaroo import KangarooAdapter
 from .medusa import MedusaHeads
 from .mlp_speculator import MLPSpeculator
 from .ppd import PromptTokens
+from .prefix_state import PrefixState
 from .published import read_published
 from .redrafter import ReDrafter
+from .soft_prompt import SoftPrompt
 from .specdec import AcceptanceHead
 
 DRAFTING: tuple[type[Head], ...] = (
@@ -36,8 +38,9 @@ DRAFTING: tuple[type[Head], ...] = (
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
-OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead, HeadGates)}  # trained by scripts of their own
-NETS = HEADS | OTHERS | GATES
+OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead)}  # trained by scripts of their own
+CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
+NETS = HEADS | OTHERS | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
 MOST = {**dict.fromkeys(("heads", "blocks", "layers", "ensemble"), MOST_HEADS), "vocab": 1 << 24, "theta": 1 << 31}
@@ -57,7 +60,7 @@ def missing(kind: str, spec: ModelSpec, instead: str = "a drafter that needs no 
     """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
     if kind in spec.heads:
         return None
-    script = f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
+    script = f"cacheparts.py {kind} --within 10" if kind in CACHE else f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
     return (
         f"{spec.name} has no heads/{kind}: train them with python assets/training/{script} (shipped models only), or choose "
         f"{instead}."
@@ -120,6 +123,9 @@ def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str
             raise LoadError(f"{folder}: {name} = {str(x)[:40]} must be a whole number up to {most}; train the heads again.")
     if said["d"] != spec.d_model:
         raise LoadError(f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew.")
+    for name in NETS[kind].of_target:
+        if said[name] != getattr(spec, name):
+            raise LoadError(f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew.")
     if said.get("vocab", 0) not in (0, spec.vocab):
         raise LoadError(f"{folder} writes {said['vocab']} ids, {spec.name} knows {spec.vocab}; train it anew.")
     if said.get("depth", spec.n_layers) != spec.n_layers or said.get("kv_heads", spec.n_kv_heads) != spec.n_kv_heads:

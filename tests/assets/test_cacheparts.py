@@ -1,0 +1,83 @@
+"""Training of parts of the cache: a pass reads as the model does, each part learns, the model stays, and the file says all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from decodescope.engine.heads.files import read
+from decodescope.engine.load import load
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
+import cacheparts as training
+from cachenet import features
+from heads import write
+from net import Net, Shape
+from prefix_state import Prefix
+from soft_prompt import Soft
+
+from decodescope.engine.methods.codecs.kivi import Kivi
+
+
+@cache
+def net() -> Net:
+    """A random net, sharp enough to have an opinion."""
+    torch.manual_seed(3)
+    made = Net(Shape(2, 32, 4, 2, 8, 48, 13, 128))
+    with torch.no_grad():
+        for weight in made.parameters():
+            if weight.ndim == 2:
+                weight.mul_(12)
+    return made.requires_grad_(False)
+
+
+def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:
+    """int64 [rows, length]."""
+    return torch.randint(13, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def soft(tokens: int = 3) -> Soft:
+    """A part whose codec packs four entries at a time."""
+    return Soft(net(), 0, tokens, Kivi(bits="2", group=4, residual=4))
+
+
+def fed(part: Prefix | Soft, rows: torch.Tensor) -> Prefix | Soft:
+    """The part, which always learns from these rows."""
+    part._batches = iter(lambda: rows, None)
+    return part
+
+
+@torch.no_grad()
+def test_a_pass_without_a_part_is_the_models() -> None:
+    ids = text(2, 14)
+    x, part = net().model.embed_tokens(ids), soft()
+    mine = features(net(), x, part.attend(0, packs=False))
+    assert torch.allclose(mine, net().model.norm(net().states(ids)[-1]), atol=1e-5)
+    assert not torch.allclose(features(net(), x, part.attend(0)), mine, atol=1e-3), "two bits change something"
+
+
+@pytest.mark.parametrize("make", [lambda: Prefix(net(), 0, "none"), soft], ids=["prefix", "soft"])
+def test_a_part_learns_and_the_model_stays(make: object, tmp_path: Path) -> None:
+    before = {name: w.clone() for name, w in net().state_dict().items()}
+    part = fed(make(), text(4, 17, 5))  # type: ignore[operator]
+    with torch.no_grad():
+        first = float(part.loss())
+    assert training.train(part, 60, 30, lambda said: None) == 30
+    with torch.no_grad():
+        assert float(part.loss()) < first - 0.05
+    assert all(bool((w == before[name]).all()) for name, w in net().state_dict().items())
+    net().to_folder(tmp_path)
+    write(part.head, tmp_path / "heads" / part.head.kind, {"measured": {"nats": 1.0}})
+    spec = load(tmp_path, "float32", "cpu").spec
+    kept = read(tmp_path / "heads" / part.head.kind, spec, part.head.kind)
+    assert all(torch.equal(x, kept.tensors()[name]) for name, x in part.head.tensors().items()), "it was measured as it is kept"
+    assert json.loads((tmp_path / "heads" / part.head.kind / "config.json").read_text())["measured"] == {"nats": 1.0}
+
+
+def test_training_ends_in_time() -> None:
+    assert training.train(fed(soft(), text(1, 9)), 0.0, 5, lambda said: None) == 0
