@@ -155,8 +155,10 @@ class Method:
 
     @property
     def decoding_lanes(self) -> tuple[str, ...]:
-        """Those of them that are read while decoding: what a context asks for looks at the prompt before, and then no more."""
-        asked = {role for kind, part in self.used.items() if kind != "context" for role in part.lanes}
+        """Those of them that are read while decoding: what a context or a policy asks for looks at the prompt, and then no
+        more."""
+        looking = ("context", "policy")
+        asked = {role for kind, part in self.used.items() if kind not in looking for role in part.lanes}
         return tuple(role for role in self.lanes if role in asked)
 
     def lane_needs(self, role: str) -> Needs:

@@ -123,6 +123,7 @@ class Session(State):
             chance=Chance(seed),
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
+        self.target.open, self.target.encode = self._lane, self.encode
         self.recorder.attach(self.target)
         count = len(prompt) if asked is None else asked
         marks = getattr(model.tokenizer, "marks", frozenset[int]())
@@ -252,14 +253,15 @@ class Session(State):
             self._keep(self.prefilled)
         return self.prefilled
 
+    def _lane(self, role: str, needs: Needs) -> Lane:
+        """A lane of its own for the model of a role, which keeps everything."""
+        decoder = self._models[role].decoder.limited(self.target.decoder.vocab)
+        return Lane(role, decoder, KeepAll(), needs=needs, executor=self.target.executor)
+
     def _shorten(self) -> tuple[Cut | None, list[Pass]]:
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
 
-        def lane(role: str, needs: Needs) -> Lane:
-            decoder = self._models[role].decoder.limited(self.target.decoder.vocab)
-            return Lane(role, decoder, KeepAll(), needs=needs, executor=self.target.executor)
-
-        reading = Reading(list(self.tokens), lane, self._between)
+        reading = Reading(list(self.tokens), self._lane, self._between)
         cut = self.method.context.cut(reading)
         if cut is not None:
             cut.held_bytes = reading.held_bytes

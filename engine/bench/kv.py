@@ -197,10 +197,10 @@ def _held(store: LayerStore) -> int:
 
 
 def usual() -> dict[str, Method]:
-    """Every policy that has a budget as a share of the prompt."""
+    """Every policy that has a budget as a share of the prompt, and reads no further model."""
     methods: dict[str, Method] = {}
     for name, part in registry("policy").items():
-        if any(knob.name == "share" for knob in part.params()):
+        if not part.roles() and any(knob.name == "share" for knob in part.params()):
             methods[name] = Method.named({"policy": name})
     return methods
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ class Lane:
     prompt: what is known of the prompt while it is read; None: it has ended, and the policy has acted
     probe:  what the last pass left behind, or None;  best: argmax of each of its logit rows (sequence 0)
     passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
+    open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
+    encode: text -> its ids, nothing put in front; None without a tokenizer
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
     """
@@ -47,7 +50,7 @@ class Lane:
     ):
         self.name, self.decoder, self.policy, self.codec = name, decoder, policy, codec or Codec()
         self.needs = (needs or Needs()) | policy.needs
-        self.prompt: Prompt | None = Prompt(decoder, self.needs)
+        self.prompt: Prompt | None = Prompt(decoder, self.needs, self)
         self.executor = executor or Executor(decoder.device)
         self.cache = KVCache(
             decoder.spec,
@@ -64,6 +67,8 @@ class Lane:
         self.policy_us = 0.0
         self.watch: Callable[[Lane, list[int], list[int]], None] | None = None
         self.board: Board | None = None
+        self.open: Callable[[str, Needs], Lane] | None = None
+        self.encode: Callable[[str], list[int]] | None = None
         self._feed: Feed | None = None
 
     def log_evictions(self) -> None:
@@ -204,6 +209,34 @@ class Lane:
         self.codec.pack(self.cache)
         self.cache.shrink()
 
+    @contextmanager
+    def aside(self, tokens: list[int]) -> Iterator[Probe]:
+        """Read `tokens` behind what is committed; they are pending as long as this lasts, and then gone with their memory. The
+        probe has the queries of all of them. What the last pass left behind stays as it is."""
+        kept = self.probe, self.best, self._feed, self.needs
+        self.needs = Needs(queries=len(tokens))
+        feed = Feed.causal(tokens, len(self.tokens), self.decoder.device, logits="last")
+        batch = self.cache.layers[0].k.shape[0]
+        feed.tokens, feed.positions = feed.tokens.expand(batch, -1), feed.positions.expand(batch, -1)
+        try:
+            self.forward(feed, "score")
+            assert self.probe is not None
+            yield self.probe
+        finally:
+            self.probe, self.best, self._feed, self.needs = kept
+            for store in self.cache.layers:
+                store.release()
+            self.cache.shrink()
+
+    @contextmanager
+    def beside(self, role: str) -> Iterator[Lane]:
+        """A lane of its own for the model of `role`; when this is left its cache is gone, and its passes stand among those of
+        this lane."""
+        assert self.open is not None, "nobody told this lane where to find other models"
+        with lent(self.open(role, Needs())) as lane:
+            yield lane
+            self.passes += lane.take_passes()
+
     def ask(self, needs: Needs) -> None:
         """Ask the passes to come for `needs`."""
         self.needs = needs if self.prompt is not None else needs.written
@@ -317,3 +350,13 @@ class Lane:
         """The passes since the last call."""
         taken, self.passes = self.passes, []
         return taken
+
+
+@contextmanager
+def lent(lane: Lane) -> Iterator[Lane]:
+    """A lane that is needed for a moment: its cache is gone when this is left."""
+    try:
+        yield lane
+    finally:
+        lane.probe = None
+        lane.cache.layers.clear()

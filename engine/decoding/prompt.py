@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.attention import TILE, weights, widened
 from decodescope.engine.model.cache import LayerStore
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.rope import rotate_
+
+
+class Reads(Protocol):
+    """The lane that read a prompt, as a policy uses it when the prompt has ended. The words are those of `Lane`."""
+
+    tokens: list[int]
+    encode: Callable[[str], list[int]] | None
+
+    def aside(self, tokens: list[int]) -> AbstractContextManager[Probe]:
+        """Read `tokens` behind what is committed, and forget them."""
+
+    def beside(self, role: str) -> AbstractContextManager[Any]:
+        """A lane of the model of `role`, for as long as this lasts."""
 
 
 class Prompt:
@@ -24,8 +40,9 @@ class Prompt:
     length: tokens read so far
     """
 
-    def __init__(self, decoder: Decoder, needs: Needs):
+    def __init__(self, decoder: Decoder, needs: Needs, lane: Reads | None = None):
         self.decoder, self.spec, self.needs, self.length = decoder, decoder.spec, needs, 0
+        self._lane = lane
         self._queries: dict[int, Tensor] = {}  # layer -> [B, H_kv, g, w, D]
         self._at: dict[int, list[int]] = {}  # layer -> the place of each of them
         self._moments: dict[int, Moments] = {}
@@ -72,6 +89,18 @@ class Prompt:
             tile = slice(start, start + size)
             yield at[tile], self._weights(layer, store, tile)
 
+    @property
+    def lane(self) -> Reads:
+        """What reads the prompt."""
+        assert self._lane is not None
+        return self._lane
+
+    @contextmanager
+    def behind(self, tokens: list[int]) -> Iterator[Behind]:
+        """Read `tokens` behind the prompt, to see what they look at; when this is left they are gone, and their memory."""
+        with self.lane.aside(tokens) as probe:
+            yield Behind(self.spec, probe.queries)
+
     def ahead(self, layer: int, future: int) -> tuple[Tensor, Tensor]:
         """Mean [B, H, D] and covariance [B, H, D, D], float32, of queries as the prompt's from position `needs.moments` on, had
         they stood at the next `future` positions: rotated by the mean of the rotations there."""
@@ -86,3 +115,28 @@ class Prompt:
                 rotate_(covariance, cos, sin)
                 covariance = covariance.mT.contiguous()
         return mean, covariance
+
+
+class Behind:
+    """What tokens that were read behind a prompt give to its entries. They are pending in the cache meanwhile."""
+
+    def __init__(self, spec: ModelSpec, queries: dict[int, Tensor]):
+        self.spec, self._queries = spec, queries  # layer -> [B, H_kv, g, T, D]
+
+    def tiles(self, layer: int, store: LayerStore, among: Tensor | None = None, size: int = TILE) -> Iterator[Tensor]:
+        """float32 [B, H_kv, g, t, k] for up to `size` of the tokens at a time: their weights on k committed entries, those of
+        the slots `among` (int64 [k]; None: all). The softmax runs over these and the tokens up to the row's own."""
+        pending = store.pending_positions()
+        assert pending is not None
+        n, device, window = store.n, pending.device, self.spec.window(layer)
+        chosen = torch.arange(n, device=device) if among is None else among
+        slots = torch.cat([chosen, torch.arange(n, n + pending.shape[1], device=device)])
+        held = store.positions()[:, :, chosen]
+        places = torch.cat([held, pending[:, None].expand(-1, held.shape[1], -1)], 2)  # [B, H_kv or 1, S]
+        keys = widened(store.k.index_select(2, slots))
+        for at in range(0, pending.shape[1], size):
+            distance = pending[:, None, at : at + size, None] - places[:, :, None]
+            seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            queries = widened(self._queries[layer][:, :, :, at : at + size])
+            rows = weights(queries, keys, seen, self.spec.score_scale, self.spec.attn_cap)
+            yield rows[..., : len(chosen)].float()

@@ -11,7 +11,7 @@ from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.trace.events import Cut, Pass
 
-from .lane import Lane
+from .lane import Lane, lent
 
 SCORES = 1 << 16  # tokens of a prompt whose scores a trace keeps
 LEAST_KEPT = 16  # tokens that a share of a short prompt comes to
@@ -36,14 +36,12 @@ class Reading:
     @contextmanager
     def lane(self, role: str, needs: Needs | None = None) -> Iterator[Lane]:
         """A lane that reads the prompt only to look at it: its cache is gone when this is left, before the target reads."""
-        lane = self.open(role, needs or Needs())
-        try:
-            yield lane
-        finally:
-            self.passes += lane.take_passes()
-            self.held_bytes = max(self.held_bytes, lane.cache.nbytes)
-            lane.probe = None
-            lane.cache.layers.clear()
+        with lent(self.open(role, needs or Needs())) as lane:
+            try:
+                yield lane
+            finally:
+                self.passes += lane.take_passes()
+                self.held_bytes = max(self.held_bytes, lane.cache.nbytes)
 
 
 class PromptContext(Component):

@@ -231,6 +231,11 @@ class LayerStore:
         """Drop every pending row."""
         self.m, self._pending = 0, None
 
+    def release(self) -> None:
+        """Drop every pending row; the next `shrink` returns what they took."""
+        self.rollback()
+        self._widest, self._freed = 0, True
+
     @contextmanager
     def rewound(self, start: int, rows: int) -> Iterator[None]:
         """The store as it was when it held `start` entries, for at most `rows` further rows; on leaving they are forgotten and

@@ -105,7 +105,7 @@ class Pass:
     """One forward call.
 
     lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored), "score"
-             (a context looks at the prompt)
+             (a context or a policy looks at the prompt)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: sub-layers that ran; None: all;  propagated: layers whose K/V were filled from an exit state without running

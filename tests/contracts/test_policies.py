@@ -32,15 +32,18 @@ ROOMY: dict[str, dict[str, Any]] = {
     "fastgen": dict(recover=1.0),
     "d2o": dict(heavy=100, recent=100),
     "duo_attention": dict(sinks=4, recent=100),
+    "ems": dict(centres=100, recent=100),
     "expected_attention": dict(sinks=4, chosen=60),
     "h2o": dict(heavy=100, recent=100),
     "keep_all": {},
+    "kvzip": dict(chosen=50, window=16),
     "key_norm": dict(short=60, recent=40),
     "lm_infinite": dict(start=4, window=100),
     "quest": dict(entries=64, dense=0),
     "scissorhands": dict(pivotal=80, recent=20, window=16),
     "pyramidkv": dict(chosen=50, window=16),
     "snapkv": dict(chosen=50, window=16),
+    "speckv": dict(chosen=50, window=16),
     "streaming_llm": dict(sinks=4, recent=100),
     "tova": dict(size=100),
     "window": dict(size=100),
@@ -52,15 +55,18 @@ BOUND: dict[str, tuple[str, ...] | None] = {
     "duo_attention": None,  # some heads do
     "fastgen": (),
     "adakv": ("chosen", "window"),
+    "ems": ("centres", "recent"),
     "expected_attention": ("sinks", "chosen"),
     "h2o": ("heavy", "recent"),
     "keep_all": None,
+    "kvzip": ("sinks", "chosen", "window"),
     "key_norm": ("short", "recent"),
     "lm_infinite": ("start", "window"),
     "quest": None,
     "scissorhands": ("pivotal", "recent"),
     "pyramidkv": ("chosen", "window"),
     "snapkv": ("chosen", "window"),
+    "speckv": ("chosen", "window"),
     "streaming_llm": ("sinks", "recent"),
     "tova": ("size",),
     "window": ("size",),
@@ -71,6 +77,7 @@ READ = toys.PROMPT * 3
 def lane(name: str, settings: dict, decoder: Decoder | None = None, read: int = len(READ), **more) -> Lane:
     made = Lane("target", decoder or toys.pair()[0].decoder, build("policy", name, settings), **more)
     made.policy.equip(made.decoder.heads)
+    made.open = lambda role, needs: Lane(role, made.decoder, build("policy", "keep_all"), needs=needs)  # its own draft model
     made.policy.begin(made.decoder.spec, read)
     return made
 
@@ -281,7 +288,7 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     """Block semantics: equal to reading the same rows without the refused ones, evicting at the same commits."""
     target, _ = toys.pair()
     method = toys.method(policy=(name, settings), drafter=("token_recycling", {"nodes": "16"}))
-    session = Session(target, method, READ, max_new_tokens=40)
+    session = Session(target, method, READ, models={"draft": target}, max_new_tokens=40)
     session.start()
     alone = lane(name, settings)
     alone.read(READ[:-1], compress=False)

@@ -39,6 +39,9 @@ class Observed(Once):
     def worth(self, layer: int, store: LayerStore, prompt: Prompt) -> Tensor:
         before = store.n - self.window
         votes = prompt.rows(layer, store, self.window)[..., :before].sum(3)  # [B, H_kv, g, n - w]
+        return F.pad(self.pooled(votes).mean(2), (0, self.window))
+
+    def pooled(self, votes: Tensor) -> Tensor:
+        """Votes float [B, ..., m] over neighbours; beyond the ends stand zeros."""
         pool = F.avg_pool1d if self.pool == "mean" else F.max_pool1d
-        pooled = pool(votes.flatten(1, 2), 2 * self.reach + 1, 1, self.reach).view(votes.shape)  # zeros beyond the ends
-        return F.pad(pooled.mean(2), (0, self.window))
+        return pool(votes.flatten(1, -2), 2 * self.reach + 1, 1, self.reach).view(votes.shape)

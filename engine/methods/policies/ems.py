@@ -1,0 +1,140 @@
+"""EMS: what is over the budget is dropped where it drew little, and merged into a kept entry where it drew more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, Scored, share
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.attention import widened
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import TOKEN, Column
+from decodescope.engine.model.merge import merge
+from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.parts import Zone
+
+
+@component
+class EMS(Scored):
+    """Evict, then merge: our reading of the paper, whose outline we know and whose formulas we have not seen; there is no
+    official code. What is ours is marked so.
+
+    **Score.** Global: the mean weight that an entry drew, over all queries that could see it, so that early ones are not ahead
+    for having been there longer. Local: the mean over the last `window` queries, each entry with the mean of its neighbours
+    within `reach`. Per KV head the global ones are scaled to the mean of the local ones, and the larger of both counts
+    (ours: the scaling, and that it is the larger one). While text is written the local mean becomes a moving one of rate
+    1 / `window`, without neighbours (ours).
+
+    **Classes.** Each KV head keeps the `centres` best and the `recent` newest. Of what is over the budget, those entries are
+    merged which belong to the best ones that together hold `covered` of the head's score; the tail is evicted. So a head that
+    looks at little evicts more, and one that looks at much merges more (ours: the measure). An entry to be merged goes to the
+    centre of its head with the most similar key (cosine); if that is less than `similarity` it goes to the zero class, which
+    is thrown away. All heads of a layer give up as many entries, whatever becomes of them.
+
+    **Merging.** A centre becomes the mean of itself, with weight 1, and what came to it, weighted by similarity (ours), keys
+    and values: a convex combination. The keys are rotated ones. The cut follows the commit of the prompt's last token, and then
+    every commit.
+    """
+
+    title = "EMS (evict, then merge)"
+    source = "Li et al. 2024, arXiv:2412.08521, after its outline: our reading"
+    does = frozenset({"evict", "merge"})
+    columns = {  # noqa: RUF012 # a constant of the class
+        "mass": Column(),
+        "local": Column(),
+        "weight": Column(1.0),
+        "kind": Column(TOKEN, torch.uint8),
+    }
+    column, weighs = "mass", "attention"
+    goes = (
+        "Over its budget each KV head gives up what is worth least: the tail is dropped, the rest goes into the kept entry "
+        "most like it, or into the zero class."
+    )
+    tells: ClassVar[dict[str, Note]] = {
+        "covering": Note("grid", "entries that count", "entries", what="by layer.KV head: the best ones that hold `covered`"),
+    }
+
+    centres: int = param(96, low=1, high=MOST, unit="entries", help="entries kept for their score, which others go into")
+    recent: int = param(32, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, and as they are")
+    window: int = param(16, low=1, high=512, unit="queries", help="last queries, whose mean is the local score")
+    reach: int = param(2, low=0, high=31, unit="entries", help="neighbours on either side that share a local score")
+    similarity: float = param(0.6, low=0.0, high=2.0, step=0.05, help="least cosine for a merge; above 1: all are dropped")
+    covered: float = param(0.95, low=0.0, high=1.0, step=0.01, help="share of a head's score beyond which entries are evicted")
+    share: float = share()
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(attention="columns", queries=self.window)
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        return Zone("centres", "chosen", self.centres), Zone("recent", "newest", self.recent)
+
+    def divide(self, budget: int) -> None:
+        self.centres = max(1, budget * self.centres // (self.centres + self.recent))
+        self.recent = budget - self.centres
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self._spec = spec
+        self._covering: dict[str, float] = {}
+
+    def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
+        store.column("mass").add_(columns)
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        store.column("mass").add_(rows.sum((2, 3)))
+        stays = 1 - 1 / self.window
+        ages = torch.arange(rows.shape[3] - 1, -1, -1, device=rows.device)
+        new = (rows.sum(2) * (stays**ages / self.window)[:, None]).sum(2)
+        store.column("local").mul_(stays ** rows.shape[3]).add_(new)
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        for i, store in enumerate(cache.layers):
+            if prompt.places(i, self.window):
+                votes = prompt.rows(i, store, self.window).sum(2).mean(2)  # [B, H_kv, n], in the order of the text
+                store.column("local").copy_(F.avg_pool1d(votes, 2 * self.reach + 1, 1, self.reach))
+
+    def score(self, store: LayerStore) -> Tensor:
+        """The larger of the global and the local score, float32 [B, H_kv, n]."""
+        at, window = store.positions(), self._spec.window(store.layer)
+        seen = at.amax(-1, keepdim=True) + 1 - at  # queries that could see an entry, its own too
+        means = store.column("mass") / (seen if window is None else seen.clamp(max=window))
+        local = store.column("local")
+        scale = local.mean(-1, keepdim=True) / means.mean(-1, keepdim=True).clamp(min=1e-30)
+        return torch.maximum(means * scale, local)
+
+    def discard(self, store: LayerStore, slots: Tensor) -> None:
+        scores, at = self.score(store), store.positions().expand(*slots.shape[:2], -1)
+        counts = self._counting(scores, store.layer)
+        centres = (at < at.amax(-1, keepdim=True) + 1 - self.recent).scatter(2, slots, False)
+        keys = F.normalize(widened(store.k), dim=-1)
+        likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT  # [B, H_kv, e, n]
+        u, target = likeness.masked_fill(~centres[:, :, None], -torch.inf).max(-1)  # [B, H_kv, e]
+        part = u * (counts.gather(2, slots) & (u >= self.similarity))
+        total = u.new_ones(at.shape).scatter_add(2, target, part)
+        merge(store, slots, target, part / total.gather(2, target), 1 / total, similarity=u)
+
+    def _counting(self, scores: Tensor, layer: int) -> Tensor:
+        """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score, equal ones alike."""
+        best = scores.sort(dim=-1, descending=True).values
+        before = best.cumsum(-1) - best
+        count = (before < self.covered * best.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # [B, H_kv, 1]
+        least = best.gather(-1, (count - 1).clamp(min=0)).masked_fill(count == 0, torch.inf)
+        self._covering |= {f"{layer}.{h}": x for h, x in enumerate(count[0, :, 0].tolist())}
+        return scores >= least
+
+    def notes(self) -> dict[str, Any] | None:
+        covering, self._covering = self._covering, {}
+        return {"covering": covering} if covering else None

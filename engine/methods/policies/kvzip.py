@@ -1,0 +1,129 @@
+"""KVzip: the model repeats the prompt, and what it looks at for that is kept, whatever may be asked later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.once import Once
+from decodescope.engine.decoding.policy import MOST, share
+from decodescope.engine.decoding.prompt import Behind, Prompt
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.parts import Zone
+
+FIRST = "\n\nRepeat the previous context exactly."
+LATER = "\n\nRepeat the part of the previous context exactly, starting with "
+ROOM = 64  # tokens of the context that a repetition needs at least
+
+
+@component
+class KVzip(Once):
+    """Cut the prompt once, by what the model needs to say it again; that knows no question, so any may follow.
+
+    When the prompt has been read, pieces of it are read once more behind it, `chunk` tokens at a time: an instruction to repeat
+    the context, from the second piece on the `lead` tokens before it, and the piece itself. The rows of such a pass are worked
+    out over the sinks, the piece's own entries and the pass's, in a softmax of its own; an entry is worth the largest weight
+    that any row of any query head of its group gave it. Then the repetition is forgotten. ONE cut over all layers and heads
+    keeps the best, `chosen` in the mean of a KV head, of equal ones the lower position, layer and head; so heads differ, and
+    their memory does. The first `sinks` entries and the last `window`, the question, say, stay everywhere and are not repeated.
+    A prompt that has no more than all these is kept whole, and nothing is repeated.
+
+    A repetition stands behind the prompt, so it must fit into the model's context: with less room pieces are shorter. Without a
+    tokenizer the instruction is left out, and so is a chat template's turn, which the authors put behind it. They keep a share
+    of all entries that are above the threshold, so with ties some fewer; the question comes after the cut there.
+    """
+
+    title = "KVzip"
+    source = "Kim et al. 2025, arXiv:2505.23416, section 3; snu-mllab/KVzip, attention/score.py, model/wrapper.py"
+    goes = (
+        "When the prompt has been read those entries leave, of all layers and KV heads together, which the model looks at "
+        "least to repeat it. What is written stays."
+    )
+    asks = True
+    tells: ClassVar[dict[str, Note]] = {
+        "threshold": Note("series", "threshold", what="the least weight that an entry was kept for"),
+        "kept": Note("grid", "entries kept", "entries", what="for their weights, by layer.KV head"),
+    }
+
+    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, kept in any case")
+    chosen: int = param(92, low=1, high=MOST, unit="entries", help="entries kept for their weights, mean over all KV heads")
+    window: int = param(32, low=1, high=512, unit="entries", help="last entries of the prompt, kept in any case")
+    chunk: int = param(2000, low=1, high=8192, unit="tokens", help="tokens of the prompt that are repeated in one pass")
+    lead: int = param(8, low=0, high=64, unit="tokens", help="tokens before a piece that its instruction names")
+    share: float = share()
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        sinks = (Zone("sinks", "first", self.sinks),) if self.sinks else ()
+        return *sinks, Zone("repeated", "chosen", self.chosen), Zone("window", "newest", self.window)
+
+    def divide(self, budget: int) -> None:
+        self.sinks, self.window = min(self.sinks, budget // 4), min(self.window, budget // 2)
+        self.chosen = budget - self.sinks - self.window
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self._notes: dict[str, Any] | None = None
+        if self.capacity < prompt and prompt + ROOM > spec.max_positions:
+            raise ParamError(
+                f"{self.name} repeats the prompt behind itself, and of the {spec.max_positions} tokens that {spec.name} reads "
+                f"this one takes {prompt}: give one of at most {spec.max_positions - ROOM}, or a larger budget."
+            )
+
+    def most(self, prompt: int, new: int) -> int:
+        again = prompt + min(prompt, self.chunk) + ROOM if prompt > self.capacity else prompt
+        return max(again, super().most(prompt, new))
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        if prompt.length <= self.capacity:
+            return
+        worth = torch.cat([self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1)  # [L, B, H_kv, m]
+        keep = self._best(worth)
+        before, after = (torch.ones_like(keep[..., :1]).expand(*keep.shape[:-1], x) for x in (self.sinks, self.window))
+        for store, chosen in zip(cache.layers, torch.cat([before, keep, after], -1), strict=True):
+            store.keep_where(chosen)
+        counts = {f"{i}.{h}": x for i, row in enumerate(keep[:, 0].sum(-1).tolist()) for h, x in enumerate(row)}
+        self._notes = {"threshold": float(worth[:, 0][keep[:, 0]].min()), "kept": counts}
+
+    def _pieces(self, prompt: Prompt) -> Iterator[tuple[int, int]]:
+        """From where to where the prompt is repeated."""
+        end, room = prompt.length - self.window, prompt.spec.max_positions - prompt.length
+        size = min(self.chunk, max(1, room - ROOM // 2 - self.lead))
+        for at in range(self.sinks, end, size):
+            yield at, min(at + size, end)
+
+    def _seen(self, cache: KVCache, prompt: Prompt, at: int, end: int) -> Tensor:
+        """float32 [L, B, H_kv, end - at]: the largest weights that repeating the positions `at` to `end` gives to them."""
+        tokens, encode = prompt.lane.tokens, prompt.lane.encode
+        asked = [] if encode is None else encode(FIRST if at == self.sinks else LATER)
+        before = [] if at == self.sinks else tokens[max(self.sinks, at - self.lead) : at]
+        device = cache.layers[0].kv.device
+        among = torch.cat([torch.arange(self.sinks, device=device), torch.arange(at, end, device=device)])
+        with prompt.behind([*asked, *before, *tokens[at:end]]) as behind:
+            return torch.stack([self._largest(behind, i, store, among) for i, store in enumerate(cache.layers)])
+
+    def _largest(self, behind: Behind, layer: int, store: LayerStore, among: Tensor) -> Tensor:
+        tiles = [rows.amax((2, 3)) for rows in behind.tiles(layer, store, among)]  # [B, H_kv, k] each
+        return torch.stack(tiles).amax(0)[..., self.sinks :]
+
+    def _best(self, worth: Tensor) -> Tensor:
+        """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, `chosen` in the mean of a head."""
+        layers, batch, heads, m = worth.shape
+        flat = worth.permute(1, 3, 0, 2).flatten(1)  # [B, m * L * H_kv]: the lower position of equal ones, layer, head
+        order = flat.argsort(dim=1, descending=True, stable=True)[:, : layers * heads * self.chosen]
+        keep = torch.zeros_like(flat, dtype=torch.bool).scatter(1, order, True)
+        return keep.view(batch, m, layers, heads).permute(2, 0, 3, 1)
+
+    def notes(self) -> dict[str, Any] | None:
+        notes, self._notes = self._notes, None
+        return notes

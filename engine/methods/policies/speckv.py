@@ -1,0 +1,113 @@
+"""SpecKV: a draft model writes on, and the prompt's entries are kept that its text looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import share
+from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.events import Piece
+
+from .shared.observed import Observed
+
+DRAFT = "draft"
+
+
+@component
+class SpecKV(Observed):
+    """SnapKV that looks ahead: beside the prompt's last `window` tokens those vote that a smaller model writes behind it.
+
+    The draft model reads the prompt and writes `lookahead` tokens, the likeliest each. The target reads them behind the prompt,
+    in one pass, and forgets them. An entry gets the largest weight (or the mean) of any query head of its group in the rows of
+    both, then the largest (or mean) among its neighbours within `reach`; each KV head keeps the `chosen` best and the window.
+    If the target is its own draft model, these are the rows of the text that it then writes greedily with the full cache: the
+    oracle's choice. Without a lookahead and with means it is SnapKV. A prompt of at most `chosen + window` tokens is kept
+    whole, and nobody is asked.
+
+    Beside the authors' code: their window does not count the prompt's last token, ours does; of equal scores the lower position
+    stays; the prompt is read densely, where theirs can leave out blocks of it. As many tokens as the text may have is their
+    lookahead, a number is ours. The draft's cache is gone before the target reads on, so one that also drafts reads the
+    prompt once more.
+    """
+
+    title = "SpecKV"
+    source = "Galim et al. 2025, arXiv:2506.08373, SpecKV; furiosa-ai/draft-based-approx-llm, draft_approx_llm/speckv"
+    lanes = (DRAFT,)
+    goes = (
+        "When the prompt has been read each KV head gives up the entries that neither its end nor the draft model's text "
+        "behind it looks at. What is written stays."
+    )
+    asks = True
+    tells: ClassVar[dict[str, Note]] = {
+        "lookahead": Note("series", "tokens ahead", "tokens", what="that the draft model wrote behind the prompt, as voters"),
+        "draft_bytes": Note("series", "draft's cache", "bytes", what="that the draft model's cache held meanwhile"),
+    }
+
+    lookahead: int = param(32, low=0, high=1024, unit="tokens", help="tokens that the draft model writes on, to vote")
+    reduce: str = param("max", choices=("max", "mean"), help="what an entry gets of all the votes of its group")
+    reach: int = param(3, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
+    pool: str = param("max", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
+    share: float = share()
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self._votes: dict[int, Tensor] = {}  # layer -> float32 [B, H_kv, n], what the lookahead says of the entries
+        self._notes: dict[str, Any] | None = None
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        if prompt.length <= self.capacity:
+            return
+        tokens = self._written(prompt)
+        if tokens:
+            with prompt.behind(tokens) as behind:
+                for i, store in enumerate(cache.layers):
+                    parts = [self._reduced(rows) for rows in behind.tiles(i, store)]
+                    both = torch.stack(parts)
+                    self._votes[i] = both.amax(0) if self.reduce == "max" else both.sum(0)
+        super().prompt_end(cache, prompt)
+        self._votes = {}
+
+    def _written(self, prompt: Prompt) -> list[int]:
+        """The tokens that the draft model writes behind the prompt."""
+        tokens: list[int] = []
+        if not self.lookahead:
+            return tokens
+        with prompt.lane.beside(DRAFT) as lane:
+            room = min(self.lookahead, lane.decoder.spec.max_positions - prompt.length)
+            logits = lane.read(list(prompt.lane.tokens), "score")
+            while len(tokens) < room:
+                tokens.append(int(logits.argmax()))
+                if len(tokens) < room:
+                    at = prompt.length + len(tokens) - 1
+                    logits = lane.forward(Feed.causal(tokens[-1:], at, lane.decoder.device), "score")[0, -1]
+                    lane.commit([0])
+            self._notes = {"lookahead": len(tokens), "draft_bytes": lane.cache.nbytes}
+        return tokens
+
+    def _reduced(self, rows: Tensor) -> Tensor:
+        """Rows [B, H_kv, g, t, n] to what all of them say of an entry, [B, H_kv, n]: the largest weight, or their sum."""
+        return rows.amax((2, 3)) if self.reduce == "max" else rows.sum((2, 3))
+
+    def worth(self, layer: int, store: LayerStore, prompt: Prompt) -> Tensor:
+        before = store.n - self.window
+        votes = self._reduced(prompt.rows(layer, store, self.window))
+        if layer in self._votes:
+            ahead = self._votes[layer]
+            votes = torch.maximum(votes, ahead) if self.reduce == "max" else votes + ahead
+        return F.pad(self.pooled(votes[..., :before]), (0, self.window))
+
+    def notes(self) -> dict[str, Any] | None:
+        notes, self._notes = self._notes, None
+        return notes

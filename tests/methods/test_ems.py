@@ -1,0 +1,117 @@
+"""EMS: its score from full maps, eviction alone where nothing is alike, a zero class without influence, convex mergers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toys
+from masked import Masked
+from torch import Tensor
+from voted import best, held, maps, sharp
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.column import MERGED, TOKEN
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import check
+from decodescope.engine.trace.notes import told
+
+TEXT, N = toys.prompts(1, 90, seed=8)[0], 40
+KNOBS = dict(centres=8, recent=4, window=5, reach=1)
+
+
+def lane(**settings: Any) -> Lane:
+    made = Lane("target", sharp(), build("policy", "ems", {**KNOBS, **settings}))
+    made.policy.begin(made.decoder.spec, N)
+    return made
+
+
+def scores(full: Tensor) -> list[list[float]]:
+    """Per KV head what each entry of the prompt is worth, one number at a time."""
+    worth = []
+    for rows in full.double().sum(1).tolist():  # [n, n]
+        means = [sum(row[j] for row in rows) / (N - j) for j in range(N)]
+        last = [sum(row[j] for row in rows[-5:]) / 5 for j in range(N)]
+        local = [sum(last[p] for p in (j - 1, j, j + 1) if 0 <= p < N) / 3 for j in range(N)]
+        worth.append([max(local[j], means[j] * sum(local) / sum(means)) for j in range(N)])
+    return worth
+
+
+@torch.inference_mode()
+def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else() -> None:
+    """The first cut is that of the full maps; then the logits are those of a mask over what is held."""
+    made, full = lane(similarity=1.5), maps(sharp(), TEXT[:N])
+    made.read(TEXT[:N])
+    kept = [[best(x[: N - 4], 8) + list(range(N - 4, N)) for x in scores(layer)] for layer in full]
+    assert held(made) == kept and len({tuple(x) for heads in kept for x in heads}) > 2
+    reference = Masked(sharp(), [[lambda there, mass, n, i=i, h=h: held(made)[i][h] for h in range(2)] for i in range(2)])
+    reference.read(TEXT[:N])
+    for at in range(N, 80, 2):
+        logits = made.forward(Feed.causal(TEXT[at : at + 2], at))
+        made.commit([0, 1])
+        assert torch.allclose(logits[0], reference.read(TEXT[at : at + 2]), atol=1e-10)
+    assert all((store.column("kind") == TOKEN).all() and store.n == 12 for store in made.cache.layers)
+
+
+@pytest.mark.parametrize("covered", [0.0, 0.7, 1.0])
+@torch.inference_mode()
+def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_nowhere(covered: float) -> None:
+    """Keys and values behind the first cut, from those of the full cache; what nothing came into is bit for bit as it was."""
+    made = lane(covered=covered, similarity=0.6)
+    whole = Lane("full", sharp(), build("policy", "keep_all"), needs=made.needs)
+    for x in (made, whole):
+        x.read(TEXT[:N])
+    merged = zero = tail = 0
+    for i, (store, plain, worth) in enumerate(
+        zip(made.cache.layers, whole.cache.layers, map(scores, maps(sharp(), TEXT[:N])), strict=True)
+    ):
+        for h in range(2):
+            kept, k = held(made)[i][h], plain.k[0, h]
+            ranked, counting, total = sorted(worth[h], reverse=True), set(), 0.0
+            for x in ranked:
+                counting |= {x} if total < covered * sum(ranked) else set()
+                total += x
+            came: dict[int, list[int]] = {}
+            for p in (p for p in range(N) if p not in kept):
+                if worth[h][p] not in counting:
+                    tail += 1
+                    continue
+                cosines = {q: float(k[p] @ k[q] / k[p].norm() / k[q].norm()) for q in kept[:-4]}
+                centre = max(cosines, key=lambda q: cosines[q])
+                if cosines[centre] >= 0.6:
+                    came.setdefault(centre, []).append(p)
+                zero += cosines[centre] < 0.6
+            for slot, q in enumerate(store.positions()[0, h].tolist()):
+                members = [q, *came.get(q, [])]
+                assert store.column("weight")[0, h, slot] == len(members)
+                assert store.column("kind")[0, h, slot] == (MERGED if q in came else TOKEN)
+                merged += len(members) - 1
+                for which in range(2):
+                    rows = plain.kv[which, 0, h, members]
+                    if len(members) == 1:
+                        assert torch.equal(store.kv[which, 0, h, slot], rows[0])
+                        continue
+                    weights = torch.tensor([1, *(float(k[p] @ k[q] / k[p].norm() / k[q].norm()) for p in came[q])]).double()
+                    due = (weights / weights.sum()) @ rows
+                    assert torch.allclose(store.kv[which, 0, h, slot], due, atol=1e-5)
+                    assert (store.kv[which, 0, h, slot] <= rows.amax(0) + 1e-6).all()
+    assert merged + zero + tail == 4 * (N - 12)
+    assert (tail > 9) is (covered < 1) and (merged > 9 and zero > 9) is (covered > 0)
+
+
+def test_mergers_can_be_followed_in_the_trace() -> None:
+    """Of every commit as many leave in each head, and what went in was alike; the rest is the zero class, or the tail."""
+    run = toys.decode(toys.method(policy=("ems", {**KNOBS, "similarity": 0.3, "covered": 0.9})), TEXT[:N], count=40)
+    trace, merged, dropped = run.sink, 0, 0
+    assert check(trace).ok
+    for step in trace.steps:
+        change = step.cache[0]
+        assert change.held == 12 and len(change.merged) == 6 * (28 if step.step == 0 else 1)
+        for (_, _, source, target), (u, weight) in zip(change.merged.tolist(), change.merged_by.tolist(), strict=True):
+            assert (target >= 0) is (weight > 0) and (target < 0 or (u >= 0.3 and 0 < weight <= 1 and source != target))
+            merged, dropped = merged + (target >= 0), dropped + (target < 0)
+        covering = told(trace.header, step)["policy"]["covering"]
+        assert len(covering) == 6 and all(0 < x <= 40 for x in covering.values())
+    assert merged > 30 and dropped > 30
