@@ -916,8 +916,9 @@ def test_notebooks_are_saved_without_outputs() -> None:
     assert not bad, broken(bad)
 
 
-def test_browser_tests_share_one_group() -> None:
-    """Tests run in several processes; two of them must not drive pages at the same time on a small machine."""
+def test_browser_tests_have_a_group() -> None:
+    """Tests run in several processes; two of them must not drive the page and its server at the same time on a small machine.
+    Views that are drawn without it are a group of their own."""
     texts = {
         p: p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py") if p != Path(__file__).resolve()
     }

@@ -14,7 +14,7 @@ from decodescope.engine.trace import Trace
 from .drawn import Drawn, told
 from .runs import TEXTS
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 
 def search(width: int = 3, count: int = 14, **more: Any) -> Trace:

@@ -89,7 +89,7 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(name: str, tmp_path: Pat
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
     """A name that a module uses and does not import would be found in the script all the same; here it is missed."""
     data = encode(list(messages(known("tree")))).decode()

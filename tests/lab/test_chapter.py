@@ -78,7 +78,7 @@ def test_a_notebook_is_not_changed() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("width", [390, 1440])
 def test_runs_are_drawn_where_the_cells_showed_them(driver: Any, made: Chapter, width: int, tmp_path: Path) -> None:
     gallery([entry(known("tree"))], tmp_path, course=[made])

@@ -13,7 +13,7 @@ from decodescope.engine.load import SHIPPED
 from .drawn import Drawn, told
 from .runs import run
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 ARABIC, HEBREW = "مرحبا بالعالم", "שָׁלוֹם עולם"
 PERSIAN = "می\u200cروم"
 FAMILY, THUMB, FLAG = "👨\u200d👩\u200d👧", "👍🏽", "🇫🇷"

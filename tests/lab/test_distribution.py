@@ -18,7 +18,7 @@ from decodescope.lab.views.bundle import WEB
 
 from .drawn import Drawn, answer
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 V = 400
 HEATS = (0.4, 0.8, 1.0, 1.5)
 SETTINGS: list[dict[str, float]] = [

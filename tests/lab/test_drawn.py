@@ -17,7 +17,7 @@ from decodescope.lab.wire.wire import drafted, encode
 from .drawn import Drawn, told
 from .runs import known
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 LONG = 2000
 
 

@@ -84,7 +84,7 @@ def test_a_frozen_scope_is_a_frame_that_reaches_nothing() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
 def test_the_file_replays_from_disk_with_the_network_unplugged(driver: Any, hostile: bool, tmp_path: Path) -> None:
     trace = run("chain", hostile=hostile, count=40)
@@ -114,7 +114,7 @@ def test_the_file_replays_from_disk_with_the_network_unplugged(driver: Any, host
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_without_script_the_steps_stand_in_a_table(driver: Any, tmp_path: Path) -> None:
     export_html(known("chain"), tmp_path / "run.html")
     page = driver.new_context(java_script_enabled=False).new_page()

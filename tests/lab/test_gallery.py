@@ -128,7 +128,7 @@ def test_scripts_that_cannot_be_joined_are_refused(first: str, second: str, word
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_hostile_texts_run_nothing_on_a_page(driver: Any, tmp_path: Path) -> None:
     gallery([entry(run("tree", hostile=True, count=40), text="".join(HOSTILE))], tmp_path)
     page = driver.new_page()

@@ -12,7 +12,7 @@ from .drawn import Drawn, told
 from .planted import NOTES, planted
 from .runs import known
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 ROWS = """() => Object.fromEntries([...document.querySelectorAll('.note')].filter((x) => x.checkVisibility()).map((x) => [
   x.querySelector('b').innerText, { now: x.querySelector('.now').innerText, quiet: x.querySelector('p .quiet').innerText,

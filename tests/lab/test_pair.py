@@ -20,7 +20,7 @@ from decodescope.lab.wire.wire import encode
 from .drawn import Drawn, answer, told
 from .runs import run
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 
 @pytest.fixture(scope="module")

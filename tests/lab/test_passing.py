@@ -12,7 +12,7 @@ from PIL import Image
 from .drawn import Drawn, told
 from .runs import known
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 SEEN = "(selector) => getComputedStyle(document.querySelector(selector)).display !== 'none'"
 STANDS = f"() => ({SEEN})('svg.tree')"
 PLACES = """() => [...document.querySelectorAll('.tree .node')].filter((x) => x.style.display !== 'none').map((x) => {

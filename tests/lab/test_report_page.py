@@ -65,7 +65,7 @@ def test_hostile_tokens_and_names_are_text() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_the_file_opens_from_disk_with_the_network_unplugged(driver: Any, tmp_path: Path) -> None:
     page(report(run("chain", hostile=True, count=80)), tmp_path / "report.html")
     context = driver.new_context(offline=True, viewport={"width": 390, "height": 800})

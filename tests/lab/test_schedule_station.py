@@ -7,7 +7,7 @@ import toys
 
 from .drawn import Drawn, told
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from decodescope.lab.views.bundle import WEB
 from .drawn import Drawn, told
 from .runs import known
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 TERM = ".ds [data-term='{}']:visible"
 
 

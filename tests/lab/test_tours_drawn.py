@@ -18,7 +18,7 @@ from decodescope.engine.trace import open_trace
 
 from .drawn import Drawn, told
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 SEEN = """() => [place.innerText, ...Array.from(place.querySelectorAll("svg text"), (x) => x.textContent)].join(" ")"""
 

@@ -12,7 +12,7 @@ from .drawn import Drawn, told
 from .runs import run
 from .test_pair import LONG, open_pair
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 ONE = """(told) => {
   window.view = S.mount(place, { views: ["text", "time"] });
   told.forEach((one) => view.push(one));

@@ -174,7 +174,7 @@ class Visit:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("width", [390, 1440])
 def test_from_the_index_to_a_run_and_through_its_tour_by_keyboard(driver: Any, base: str, width: int) -> None:
     example = examples()[0]
@@ -204,7 +204,7 @@ def test_from_the_index_to_a_run_and_through_its_tour_by_keyboard(driver: Any, b
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_an_address_leads_to_a_step_and_a_node(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 1440)
     page = visit.open("first-rejection.html#step=17&node=2")
@@ -224,7 +224,7 @@ def test_an_address_leads_to_a_step_and_a_node(driver: Any, base: str) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_the_search_finds_by_idea_and_is_kept_in_the_address(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 390)
     page = visit.open("index.html")
@@ -244,7 +244,7 @@ def test_the_search_finds_by_idea_and_is_kept_in_the_address(driver: Any, base: 
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_light_and_dark_follow_the_system_until_they_are_chosen(driver: Any, base: str) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     visit = Visit(driver, base, 1440, color_scheme="dark")
@@ -266,7 +266,7 @@ VISIBLE = SEEN % "getComputedStyle(f).visibility === 'visible'"
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("drawn")
 def test_thumbnails_move_unless_that_is_not_wanted(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 1440)
     page = visit.open("index.html")
