@@ -32,6 +32,10 @@ class Guesses(Protocol):
     def branches(self) -> bool:
         """Whether its drafts may be trees."""
 
+    @property
+    def resumes(self) -> bool:
+        """Whether the target goes on from states that its drafts have left."""
+
 
 class Keeps(Protocol):
     """A cache policy, as its neighbours see it."""

@@ -23,6 +23,7 @@ class Drafter(Component):
               its place; empty: something else makes it, or a model that is no longer what it was
     copies:   whether a draft is what followed the last tokens at their last occurrence in the text, and nothing else, so that
               a report has no need to say what that would give
+    resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins behind those
     """
 
     kind = "drafter"
@@ -30,6 +31,7 @@ class Drafter(Component):
     drafts: ClassVar[bool] = True
     speaks: ClassVar[str] = ""
     copies: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False
 
     @property
     def branches(self) -> bool:

@@ -39,6 +39,7 @@ class EarlyExit(Drafter):
 
     title = "Early exit (LayerSkip)"
     source = "Elhoushi et al. 2024, arXiv:2404.16710, section 3.3; facebookresearch/LayerSkip, self_speculation"
+    resumes = True
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exits": Note("node", "exit", "layers", "that ran for the token"),

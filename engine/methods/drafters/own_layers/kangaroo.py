@@ -34,6 +34,7 @@ class Kangaroo(Drafter):
 
     title = "Kangaroo"
     source = "Liu et al. 2024, arXiv:2404.18911, section 3; Equationliu/Kangaroo, evaluation/inference_kangaroo.py"
+    resumes = True
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exit": Note("set", "ended by", what="what ended the draft"),

@@ -38,6 +38,7 @@ class ProPD(Drafter):
 
     title = "ProPD (early pruning)"
     source = "Zhong et al. 2024, arXiv:2402.13485, early pruning"
+    resumes = True
     tells: ClassVar[dict[str, Note]] = {
         "proposed": Note("series", "proposed", "nodes", "of the whole tree"),
         "nodes": Note("node", "was", "node", "its number in the whole tree"),

@@ -1,0 +1,91 @@
+"""TidalDecode: two layers look at everything and say what the layers behind them read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, CachePolicy
+from decodescope.engine.model.attention import capped, widened
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.reading import Board, Choice, best
+from decodescope.engine.trace.events import Piece
+
+
+@component
+class TidalDecode(CachePolicy):
+    """In each pass the layers `start` and `again` read everything, and each of their query heads notes the `k` entries with
+    the largest scores. The layers behind them read what the last of the two has noted, query head by query head, and nothing
+    else. The layers before `start` read everything, and so do the tokens of the prompt.
+
+    Of n entries a query head reads n in `start` + 2 layers and k in each of the others. A KV head reads what the query heads of
+    its group have noted together, k to g k entries, and each attends to its own. All entries stay in memory. A row of a draft
+    notes what it would one by one, its own ancestors among the others: drafts change no text. Of equal scores the first are
+    noted.
+
+    So it is in the authors' Python code, where a mask hides what was not noted and everything is multiplied; here it is not
+    read. Their layers are 2, and 13 or 9 of 32. Their paper also reads what was written anew from time to time, to mend keys
+    and values that partial attention has made (cache correction, recalled); their code does not, nor is it here.
+    """
+
+    title = "TidalDecode (positions shared by layers)"
+    source = "Yang et al. 2024, arXiv:2410.05076, section 3; DerrickYLJ/TidalDecode, src/tidal_build/modify_llama.py"
+    does = frozenset({"select"})
+    goes = "Nothing leaves: two layers look at everything, the others read what those have given the largest scores."
+    tells: ClassVar[dict[str, Note]] = {
+        "covered": Note(
+            "grid",
+            "attention covered",
+            what="by layer that looks at everything, the part of its attention that what it notes has drawn; the step's first row",
+        )
+    }
+
+    k: int = param(256, low=1, high=MOST, unit="entries", help="that a query head notes, and reads in the layers behind")
+    start: int = param(2, low=0, high=255, unit="layer", help="the first that notes; those before it read everything")
+    again: int = param(4, low=0, high=255, unit="layer", help="the second that notes; one that is not behind the first: none")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.drafter.resumes:
+            return None
+        return (
+            f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in those "
+            "what the others read: choose another drafter, or a policy that chooses in each layer, such as keep_all."
+        )
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self._scale, self._cap = spec.score_scale, spec.attn_cap
+        self._covered: list[Tensor | None] = [None] * spec.n_layers
+
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+        if layer < self.start or store.n + store.m <= self.k:
+            return None
+        if board.shared is None or layer == self.again:
+            board.shared = self._noted(layer, store, q, board.seen)
+            return None
+        noted: Tensor = board.shared  # bool [B, H_kv, g, T, n + m]
+        return Choice(noted[..., : store.n], noted[..., store.n :])
+
+    def _noted(self, layer: int, store: LayerStore, q: Tensor, seen: Tensor) -> Tensor:
+        """bool [B, H_kv, g, T, n + m]: the entries with the largest scores of each query."""
+        hidden = ~F.pad(seen, (store.n, 0), value=True)
+        scores = (widened(q) @ widened(store.k)[:, :, None].mT).masked_fill(hidden, -torch.inf)
+        noted = best(scores, self.k)
+        first = capped(scores[0, :, :, 0] * self._scale, self._cap).softmax(-1)  # [H_kv, g, n + m]
+        self._covered[layer] = (first * noted[0, :, :, 0]).sum(-1).mean()
+        return noted
+
+    def notes(self) -> dict[str, Any] | None:
+        covered, self._covered = self._covered, [None] * len(self._covered)
+        found = [None if x is None else float(x) for x in covered]
+        return {"covered": found} if any(x is not None for x in found) else None
