@@ -37,7 +37,10 @@ class Whole:
     kv:    per layer float [2, B, H_kv, n, D], keys before rotation and values
     given: per layer float [B, H_kv, g, T, n + T], what the rows of the last pass gave to all positions, and to one another
     asked: per layer float [B, H_kv, g, T, D], their queries before rotation
+    narrow: (layer, scores float [B, H_kv, g, T, n + T], -inf where a row sees nothing) -> bool, what is read of that; None: all
     """
+
+    narrow: Callable[[int, Tensor], Tensor] | None = None
 
     def __init__(self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None):
         self.decoder, self.spec, self.sinks = decoder, decoder.spec, sinks
@@ -65,7 +68,10 @@ class Whole:
             distance, inside = self._sight(i)
             turned = self.turned(self.asked[i][:, :, :, :, None], distance[:, :, None])  # [B, H_kv, g, T, n + T, D]
             scores = (turned * k[:, :, None, None]).sum(-1) / s.head_dim**0.5
-            self.given[i] = scores.masked_fill(~inside[:, :, None], -torch.inf).softmax(-1)
+            scores = scores.masked_fill(~inside[:, :, None], -torch.inf)
+            if self.narrow is not None:
+                scores = scores.masked_fill(~self.narrow(i, scores), -torch.inf)
+            self.given[i] = scores.softmax(-1)
             out = self.given[i] @ v[:, :, None]  # [B, H_kv, g, T, D]
             x = x + out.flatten(1, 2).transpose(1, 2).flatten(2) @ w.out.T
             y = F.rms_norm(x, (s.d_model,), w.mlp_norm, s.norm_eps)

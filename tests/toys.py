@@ -203,6 +203,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
     "lm_infinite": [dict(start=2, window=6), dict(start=0, window=4)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
+    "tidal_decode": [dict(k=6, start=0, again=0), dict(k=9, start=0, again=1), dict(k=6, start=1, again=0)],
     "tova": [dict(size=6)],
     "window": [dict(size=6)],
     "specpc": [dict(keep=8, window=3, kernel=3, neighbours=3), dict(keep=6, window=2, lookahead=3, layer=0)],

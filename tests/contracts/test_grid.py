@@ -8,7 +8,7 @@ A policy or a codec is in the grid as soon as it is registered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import product
 from typing import Any, NamedTuple
@@ -232,6 +232,24 @@ def same(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=0, atol=1e-10)
 
 
+def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Tensor]:
+    """Of rows behind a prompt: what two layers score highest is what those behind them read."""
+    found = torch.empty(0)
+
+    def read(layer: int, scores: Tensor) -> Tensor:
+        nonlocal found
+        seen = scores > -torch.inf
+        if layer == policy.start or (layer == policy.again and layer > policy.start):
+            found = best(scores, seen, policy.k)
+            return seen
+        return found | (whole.n + whole._depth < prompt)[:, None] if layer > policy.start else seen
+
+    return read
+
+
+READS = {"tidal_decode": noted}  # policies of which a pass does not read all that is kept; the pages of `quest` are larger
+
+
 @torch.inference_mode()
 def run(name: str, cell: Cell, rule: Rule | None) -> int:
     """Read a cell's texts both ways; how many passes left fewer entries than tokens."""
@@ -240,6 +258,8 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     for policy in policies:
         policy.begin(decoder.spec, cell.prompt)
     lane, reference = Lane("target", decoder, policies[0], batch=TEXTS), Beside(decoder, policies[1], TEXTS, rule)
+    if name in READS:
+        reference.whole.narrow = READS[name](policies[1], reference.whole, cell.prompt)
     pieces = text[:, :last].split(1 if lane.policy.banded else last, 1)  # token by token, where a band stands for that
     logits = [reference.read(piece, cut=lane.policy.banded)[:, -1] for piece in pieces]
     assert same(begin(lane, text[:, :last]), logits[-1])
