@@ -87,5 +87,5 @@ class TidalDecode(CachePolicy):
 
     def notes(self) -> dict[str, Any] | None:
         covered, self._covered = self._covered, [None] * len(self._covered)
-        found = [None if x is None else float(x) for x in covered]
-        return {"covered": found} if any(x is not None for x in found) else None
+        shares = [None if x is None else float(x) for x in covered]
+        return {"covered": shares} if any(x is not None for x in shares) else None
