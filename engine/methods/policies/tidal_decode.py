@@ -44,7 +44,7 @@ class TidalDecode(CachePolicy):
         "covered": Note(
             "grid",
             "attention covered",
-            what="by layer that looks at everything, the part of its attention that what it notes has drawn; the step's first row",
+            what="by layer that looks at everything, the part of its attention that it gives to what it notes; of the first row",
         )
     }
 
@@ -56,8 +56,8 @@ class TidalDecode(CachePolicy):
         if not method.drafter.resumes:
             return None
         return (
-            f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in those "
-            "what the others read: choose another drafter, or a policy that chooses in each layer, such as keep_all."
+            f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "
+            "those what the others read: choose another drafter, or the policy keep_all."
         )
 
     def begin(
