@@ -44,7 +44,7 @@ class TidalDecode(CachePolicy):
         "covered": Note(
             "grid",
             "attention covered",
-            what="by layer that looks at everything, the part of its attention that it gives to what it notes; of the first row",
+            what="by layer that looks at everything, the part of its attention that falls on what it notes; first row",
         )
     }
 
