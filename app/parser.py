@@ -132,12 +132,11 @@ def parser() -> Parser:
     sub.add_argument("condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'")
     _json(sub)
     _fork(command("fork", "steps", "fork", "repeat a run up to a step, and go on with something changed", ways))
-    sub = command("export", "trace", "export", "write a trace as one HTML file, as a table, or as trace events", ways)
-    sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
-    sub.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
-    sub.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
-    sub.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
-    _json(sub)
+    _export(command("export", "trace", "export", "write a trace as one HTML file, as a table, or as trace events", ways))
+    cache = commands.add_parser("cache", help="keep a prompt's cache in a file", description="Keep a prompt's cache in a file.")
+    ways = cache.add_subparsers(dest="way", metavar="save|load", required=True, parser_class=Parser)
+    _save(command("save", "cache", "save", "read a prompt, and write its cache to a file in few bits", ways))
+    _load(command("load", "cache", "load", "go on from such a file: decode without reading its prompt", ways))
     _report(command("report", "report", "report", "tell where drafts die, and what to try"))
     sub = command("gallery", "gallery", "gallery", "write runs as a folder of pages for any web server, or to open from disk")
     sub.add_argument("out", metavar="OUT", help="the folder; a new one, or an empty one")
@@ -257,10 +256,45 @@ def _parts(sub: Parser) -> None:
 
 def _run(sub: Parser) -> None:
     _method(sub)
+    _prompt(sub)
+    _decoding(sub)
+
+
+def _export(sub: Parser) -> None:
+    sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    sub.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
+    sub.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
+    sub.add_argument("--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token")
+    _json(sub)
+
+
+def _save(sub: Parser) -> None:
+    sub.add_argument("file", metavar="OUT", help="the file; one that exists is refused")
+    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    _prompt(sub)
+    sub.add_argument(
+        "--quality", choices=("coarse", "middle", "fine"), default="middle", metavar="Q", help="coarse, middle or fine (middle)"
+    )
+    _place(sub)
+    _json(sub)
+
+
+def _load(sub: Parser) -> None:
+    sub.add_argument("file", metavar="FILE", help="a file that `cache save` wrote")
+    _method(sub)
+    sub.add_argument("--prompt", default="", metavar="TEXT", help="text behind the saved prompt, which is read (none)")
+    _decoding(sub)
+
+
+def _prompt(sub: Parser) -> None:
     text = sub.add_mutually_exclusive_group(required=True)
     text.add_argument("--prompt", metavar="TEXT", help="the prompt")
     text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
     sub.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
+
+
+def _decoding(sub: Parser) -> None:
+    """How far a run goes, and what of it is recorded."""
     _length(sub)
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from decodescope.engine.core.roles import TARGET
@@ -12,6 +12,7 @@ from .method import Method, MethodError
 if TYPE_CHECKING:
     from decodescope.engine.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.saved.file import SavedCache
 
     from .load import Model
 
@@ -103,3 +104,23 @@ def context(models: Mapping[str, Model], bounded: bool) -> tuple[int, str]:
     counted = [x.spec for role, x in models.items() if not (bounded and role == TARGET)]
     tightest = min(counted, key=lambda x: x.max_positions, default=None)
     return (1 << 40, "") if tightest is None else (tightest.max_positions, tightest.name)
+
+
+def continued(method: Method, spec: ModelSpec, saved: SavedCache | None, prompt: Sequence[int]) -> SavedCache | None:
+    """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it, since no
+    pass reads its tokens."""
+    if saved is None:
+        return None
+    if list(prompt[: len(saved.tokens)]) != saved.tokens:
+        begins = f"the prompt does not begin with the {len(saved.tokens)} tokens of the loaded cache"
+        raise MethodError(f"{begins}: leave the cache out, or give its prompt.")
+    usual = Method()
+    for part, other in ((method.context, usual.context), (method.policy, usual.policy), (method.codec, usual.codec)):
+        if not part.lossless:
+            raise MethodError(f"{part.name} looks at passes over the prompt, and a loaded cache has none: choose {other.name}.")
+    if method.needs | method.drafter.asks(spec):
+        raise MethodError(
+            f"{method.drafter.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose a "
+            "drafter that reads the text, such as prompt_lookup, or read the prompt anew."
+        )
+    return saved

@@ -25,13 +25,14 @@ from decodescope.engine.decoding.record import Recorder
 from decodescope.engine.decoding.state import State, Stop
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.executor import EngineFault, Executor
+from decodescope.engine.saved.file import SavedCache
 from decodescope.engine.timing.measure import profile_key
 from decodescope.engine.timing.reading import reading
 from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
-from .pairing import context, paired, vocabulary
+from .pairing import context, continued, paired, vocabulary
 
 
 class Sink(Protocol):
@@ -61,6 +62,7 @@ class Session(State):
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
     asked:  how many tokens of `prompt` a policy or context takes its share of, where the others were written by a run; None:
             all
+    saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
     """
 
     sink: Sink | None = None
@@ -91,6 +93,7 @@ class Session(State):
         level: Level = "decisions",
         layers: Sequence[int] | None = None,
         asked: int | None = None,
+        saved: SavedCache | None = None,
     ):
         prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
         max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
@@ -101,6 +104,7 @@ class Session(State):
         self._models = paired(m, model, {role: loaded(x, role) for role, x in given.items()})
         for part in m.parts().values():
             part.mark_files()
+        self._saved = continued(m, model.spec, saved, prompt)
         vocab = vocabulary(self._models)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
         limit = self._limit(prompt, max_new_tokens, vocab)
@@ -131,8 +135,7 @@ class Session(State):
         m.policy.begin(model.spec, count, getattr(model.tokenizer, "piece", None), marks)
         m.context.begin(count)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
-        self._whole = list(prompt)  # the prompt that the trace tells
-        self._begin = len(prompt)  # where the trace begins: behind the prompt, or where the run was branched off
+        self._whole, self._begin = list(prompt), len(prompt)  # the prompt that is told, and where the trace begins behind it
         self.run_id = secrets.token_hex(8)
 
     def _limit(self, prompt: Sequence[int], max_new: int, vocab: int) -> int:
@@ -185,7 +188,8 @@ class Session(State):
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 seed=self._seed,
                 lanes=further(self._models),
-                lossless=self.method.lossless and not self._cut,
+                lossless=self.method.lossless and not self._cut and self._saved is None,
+                loaded=None if self._saved is None else self._saved.record(),
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=torch.get_num_threads(),
@@ -239,7 +243,9 @@ class Session(State):
         self._started = time.perf_counter()
         with _Faults(self):
             cut, passes = self._shorten()
-            if self.prompt > 1:
+            if self._saved is not None:
+                self.target.hold(self._saved.tokens[:-1], self._saved.kv)
+            if self.prompt - 1 > len(self.target.tokens):
                 self.target.read(self.tokens[:-1], "prefill", self._between(TARGET), compress=False)
             passes += self.target.take_passes()
             for role, lane in self.lanes.items():

@@ -26,11 +26,12 @@ ROOMS = ("engine", "lab", "app")
 # The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also
 # for types alone. What lies in no folder is a room by itself. Below `engine`: a user's words.
 FLOORS = (
-    *("engine.core", "engine.trace", "engine.cost", "engine.model", "engine.checkpoint", "engine.heads"),
+    *("engine.core", "engine.trace", "engine.cost", "engine.model", "engine.saved"),
+    *("engine.checkpoint", "engine.heads"),
     *("engine.decoding", "engine.timing"),
     *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance", "schedules")),
     *(f"engine.methods.{x}" for x in ("drafters", "strategies")),
-    *("engine.load", "engine.method", "engine.pairing", "engine.session", "engine.run", "engine.runner"),
+    *("engine.load", "engine.method", "engine.pairing", "engine.session", "engine.saving", "engine.run", "engine.runner"),
     "engine.start",
     *("engine.replay", "engine.bench"),
     *("engine.methods", "engine"),

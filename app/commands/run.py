@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from decodescope.engine.load import Model
     from decodescope.engine.method import Method
     from decodescope.engine.run import Run
+    from decodescope.engine.saved.file import SavedCache
     from decodescope.engine.session import Session
     from decodescope.engine.trace.summary import Summary
 
@@ -34,23 +35,40 @@ PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "
 def run(args: argparse.Namespace) -> int:
     """Decode as asked; the exit code."""
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
-    target = None if args.trace is None else free_place(args.trace)
-    for option, text in (("--prompt", prompt), *(("--stop", text) for text in args.stop)):
+    return decoded(args, prompt, lambda model: (prompt_ids(model, prompt, args.chat), None))
+
+
+def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
+    """The ids of a prompt; a Refusal where the model cannot read it."""
+    from decodescope.engine.run import encode
+
+    try:
+        return encode(model, prompt, chat)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+
+
+def typed(texts: Iterable[tuple[str, str]]) -> None:
+    """Refuse texts of options, (option, text), that the terminal could not pass on."""
+    for option, text in texts:
         if re.search("[\ud800-\udfff]", text):
             raise Refusal(f"The text of {option} holds bytes that are no UTF-8: type it in the terminal's own encoding.")
+
+
+def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]) -> int:
+    """Decode as asked; the exit code. read: the ids of the prompt for a model, and its cache where that was saved."""
+    target = None if args.trace is None else free_place(args.trace)
+    typed((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
     if "" in args.stop:
         raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
     notes = [] if target is not None else _unrecorded(args)
     method = compose(args)
     notes += ignored(args, method)
     model, drafts = models(args, method)
-    from decodescope.engine.run import encode
     from decodescope.engine.session import Session
 
-    try:
-        ids = encode(model, prompt, args.chat)
-    except ValueError as error:
-        raise Refusal(str(error)) from None
+    ids, saved = read(model)
+    chat = getattr(args, "chat", False)
     session = Session(
         model,
         method,
@@ -60,8 +78,9 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         stop_tokens=[] if args.ignore_eos else None,
         stop_texts=args.stop,
-        chat=args.chat,
-        turn=prompt if args.chat else "",
+        chat=chat,
+        turn=prompt if chat else "",
+        saved=saved,
         level="counts" if target is None else args.level or "decisions",
         layers=None if target is None else args.layers,
     )
@@ -180,6 +199,7 @@ def show(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> 
     summary = run.summary
     if as_json:
         said = {"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary)}
+        said |= {"loaded": summary.loaded} if summary.loaded else {}
         say_json({**said, "trace": kept, "notes": notes})
         return
     print(f"\n\n{line(summary)}" + (f"; trace: {kept}" if kept else ""))
@@ -197,7 +217,8 @@ def line(summary: Summary) -> str:
         parts.append(f"{summary.tau:.2f} tokens per target pass")
     if summary.drafted:
         parts.append(f"{summary.accepted} of {summary.drafted} drafted tokens accepted")
-    parts.append(f"{summary.tokens_per_s:.1f} tokens/s (prompt read in {summary.prefill_s:.3f} s)")
+    how = f"{summary.loaded} of the prompt's tokens loaded, ready" if summary.loaded else "prompt read"
+    parts.append(f"{summary.tokens_per_s:.1f} tokens/s ({how} in {summary.prefill_s:.3f} s)")
     parts.append(f"KV entries {size(summary.kv_bytes_kept)} of {size(summary.kv_bytes_full)}")
     parts.append("lossless" if summary.lossless else "changes the output")
     return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"

@@ -306,6 +306,17 @@ class Lane:
         assert logits is not None
         return logits[0, -1]
 
+    def hold(self, tokens: list[int], kv: Tensor) -> None:
+        """Hold `tokens`, in a cache that is empty, without a pass: kv float [L, 2, H_kv, n, D], their keys, rotated, and
+        values."""
+        device = self.decoder.device
+        positions = torch.arange(len(tokens), device=device)[None]
+        for store, x in zip(self.cache.layers, kv, strict=True):
+            store.append(x[:, None].to(device, self.decoder.dtype), positions)
+        self.cache.commit(range(len(tokens)))
+        self.cache.shrink()
+        self.tokens = list(tokens)
+
     def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
         """Read `tokens` as a run did that ended with `commits`, so many tokens each: the prompt before them, of which nothing
         goes yet, then each commit in a pass of its own, after which the policy acts. The first begins with the prompt's last

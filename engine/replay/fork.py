@@ -218,6 +218,8 @@ def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]
             raise MethodError(
                 f"The run was made in {header.dtype}, and {name} is loaded in {dtype}: load it in {header.dtype}."
             )
+    if header.loaded is not None:
+        raise MethodError("This run went on from a loaded cache, which its trace does not hold: load the cache again.")
     if header.parent is not None:
         raise MethodError("This run was branched off another one in Python, whose past it does not hold: fork that run.")
 

@@ -62,6 +62,7 @@ class Header:
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
+    loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
     """
 
     kind: ClassVar[str] = "header"
@@ -93,6 +94,7 @@ class Header:
     machine: dict[str, Any] | None = None
     tells: dict[str, dict[str, Note]] | None = None
     parts: dict[str, Any] = field(default_factory=dict)
+    loaded: dict[str, Any] | None = None
 
     @property
     def where(self) -> str:
@@ -218,9 +220,8 @@ class Tops:
 class Packed:
     """Entries that a codec packed: those at positions first to stop - 1, in every KV head of the layers that it packs.
 
-    bytes: that they take in all layers, scales and whatever else included
+    bytes: that they take in all layers, scales and whatever else included;  notes: what the codec told of it besides
     key_error, value_error: the largest absolute difference between a number of a key, or value, and what it is unpacked to
-    notes: what the codec told of it besides
     """
 
     first: int
@@ -241,8 +242,7 @@ class CacheChange:
                  would need
     peak_bytes:  the most that its storages had at once so far, where that has grown: what moves stands twice for a moment
     head_bytes:  int64 [L, H_kv] bytes of each layer and KV head, its part of what heads share included, where heads differ
-    evicted_count: entries that left the KV head that lost most
-    evicted_all: int32 [E] positions that left every layer and KV head
+    evicted_count: entries that left the KV head that lost most;  evicted_all: int32 [E] positions that left every head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
     merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
                  where it was too little like any

@@ -44,6 +44,9 @@ def consistent_header(header: Header) -> None:
     vocab = vocabulary(header)
     if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
         raise TraceError(f"prompt holds an id outside the vocabulary of {vocab:,}")
+    entries = 0 if header.loaded is None else header.loaded.get("entries")
+    if type(entries) is not int or not 0 <= entries < max(header.prompt.size, 1):
+        raise TraceError(f"loaded.entries is {str(entries)[:20]}, and the prompt has {header.prompt.size} tokens")
     _piece_ids(header.pieces, vocab)
     for name, telling in header.tellings.items():
         _telling(telling, f"tellings.{name[:20]}")

@@ -16,6 +16,7 @@ class Summary:
     tokens_per_s: decode only
     kv_bytes_held: memory of the target's cache after the last step, free room in its pages included;  kv_bytes_kept,
     kv_bytes_full: its entries alone, and those of a cache that keeps every entry
+    loaded: tokens of the prompt whose entries came from a file
     end: why the run ended, empty: it has not; "stop_text" where the record says "stop_token" and a text to stop at was written
     """
 
@@ -36,6 +37,7 @@ class Summary:
     kv_bytes_full: int
     lossless: bool
     end: str
+    loaded: int = 0
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -83,6 +85,7 @@ def summarise(trace: Trace) -> Summary:
         target.full_bytes if target else 0,
         trace.header.lossless,
         _ended(trace),
+        (trace.header.loaded or {}).get("entries", 0),
     )
 
 

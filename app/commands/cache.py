@@ -1,0 +1,55 @@
+"""The command `cache`: write a prompt's cache to a file, and go on from one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decodescope.engine.core.refusal import Refusal
+
+from .output import say_json, size
+from .run import decoded, prompt_ids, typed
+from .texts import read_text
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
+    from decodescope.engine.saved.file import SavedCache
+
+
+def save(args: argparse.Namespace) -> int:
+    """Read a prompt and write its cache; the exit code."""
+    target = Path(args.file).expanduser()
+    if target.exists() or not target.parent.is_dir():
+        wrong = "exists already: choose another name" if target.exists() else "lies in no folder: make it first"
+        raise Refusal(f"{target} {wrong}.")
+    prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
+    typed((("--prompt", prompt),))
+    from decodescope.engine.load import load as load_model
+    from decodescope.engine.saving import save_cache
+
+    model = load_model(args.model, args.dtype, args.device)
+    if model.tokenizer is None:
+        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+    kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
+    full = kept.kv.numel() * model.decoder.dtype.itemsize
+    if args.json:
+        said = {"file": str(target), "tokens": len(kept.tokens), "model": model.name, "quality": args.quality}
+        say_json({**said, **kept.record(), "kv_bytes": full})
+    else:
+        many = f"{len(kept.tokens)} tokens of {model.name} in {size(kept.nbytes)}"
+        print(f"{target}: {many}, {kept.bits:.2f} bits a number; in memory {size(full)}")
+    return 0
+
+
+def load(args: argparse.Namespace) -> int:
+    """Decode from a saved cache; the exit code."""
+
+    def read(model: Model) -> tuple[list[int], SavedCache]:
+        from decodescope.engine.saving import load_cache
+
+        cache = load_cache(model, args.file)
+        more = model.tokenizer.plain(args.prompt) if model.tokenizer is not None and args.prompt else []
+        return [*cache.tokens, *more], cache
+
+    return decoded(args, args.prompt, read)

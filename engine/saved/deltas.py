@@ -1,0 +1,119 @@
+"""Keys and values as small integers: tokens stand in groups, the first of each as it is, the others as what they differ
+from it.
+
+CacheGen, Liu et al. 2024, arXiv:2310.07240, section 5.2; the bins are those of UChi-JCL/CacheGen (cachegen_basics.py), which
+codes tokens themselves: groups of ten and anchors in 8 bits are told from memory of the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+GROUP = 10  # tokens of a group, its anchor included
+ANCHOR = 127  # steps of an anchor's largest number: 8 bits
+# How fine differences are: bins of keys in the first, second and last third of the layers; of values in the first
+# sixteenth, and behind it. Errors in early layers go through all that follow.
+LEVELS = {
+    "coarse": ((16, 16, 12), (16, 12)),
+    "middle": ((32, 16, 16), (32, 16)),
+    "fine": ((32, 32, 32), (32, 32)),
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a cache in a file: layers, entries, and channels (KV heads times their width); group: tokens of a group."""
+
+    layers: int
+    entries: int
+    channels: int
+    group: int = GROUP
+
+    @property
+    def anchors(self) -> int:
+        """Groups, the last of which may have fewer tokens."""
+        return -(-self.entries // self.group)
+
+    @property
+    def differences(self) -> int:
+        """Tokens that are no anchors."""
+        return self.entries - self.anchors
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A cache as integers. anchors: uint8 [L, 2, A, C], 0 to 254; differences: uint8 [L, 2, n - A, C], 0 to 2 steps; largest:
+    float32 [L, 2, n], what the largest code stands for, of each token, as numbers that 16 bits hold (bfloat16)."""
+
+    anchors: np.ndarray
+    differences: np.ndarray
+    largest: np.ndarray
+
+
+def steps(level: str, layers: int) -> np.ndarray:
+    """int64 [L, 2]: steps from nothing to the largest difference, of keys and values: bins // 2 - 1."""
+    keys, values = LEVELS[level]
+    early = max(1, layers // 16)
+    bins = [[keys[3 * i // layers], values[i >= early]] for i in range(layers)]
+    return np.array(bins) // 2 - 1
+
+
+def quantised(x: np.ndarray, shape: Shape, level: str) -> Codes:
+    """Codes of keys and values, float32 or float64 [L, 2, n, C]. No number is further off than half a step of its token's
+    largest difference, `largest` over `steps`; differences are taken from the anchor as it comes back, so errors do not
+    add up."""
+    fine = steps(level, shape.layers)[:, :, None, None]
+    lead, others = _places(shape)
+    largest = np.empty(x.shape[:3], np.float32)
+    anchors, largest[:, :, lead] = _rounded(x[:, :, lead], np.full_like(fine, ANCHOR))
+    back = _restored(anchors, largest[:, :, lead], np.full_like(fine, ANCHOR), x.dtype)
+    differences, largest[:, :, others] = _rounded(x[:, :, others] - back[:, :, others // shape.group], fine)
+    return Codes(anchors, differences, largest)
+
+
+def restored(codes: Codes, shape: Shape, level: str, dtype: type = np.float32) -> np.ndarray:
+    """float [L, 2, n, C]: about what was quantised."""
+    fine = steps(level, shape.layers)[:, :, None, None]
+    lead, others = _places(shape)
+    x: np.ndarray = np.empty((shape.layers, 2, shape.entries, shape.channels), dtype)
+    x[:, :, lead] = _restored(codes.anchors, codes.largest[:, :, lead], np.full_like(fine, ANCHOR), dtype)
+    x[:, :, others] = _restored(codes.differences, codes.largest[:, :, others], fine, dtype)
+    x[:, :, others] += x[:, :, lead][:, :, others // shape.group]
+    return x
+
+
+def short(x: np.ndarray) -> np.ndarray:
+    """float32 as the 16 bits that bfloat16 keeps, uint16; none of what is left of them may be lost."""
+    return (x.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def long(bits: np.ndarray) -> np.ndarray:
+    """float32: the numbers that 16 bits of bfloat16 stand for."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _places(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """The positions of the anchors, and of all others."""
+    places = np.arange(shape.entries)
+    return places[:: shape.group], places[places % shape.group > 0]
+
+
+def _rounded(x: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes uint8 of x [L, 2, T, C] in `fine` steps [L, 2, 1, 1] on either side, and the largest of each token, float32
+    [L, 2, T], rounded up to what 16 bits hold."""
+    most = np.abs(x).max(-1).astype(np.float32) if x.size else np.zeros(x.shape[:3], np.float32)
+    largest = _up(most)
+    scale = np.where(largest > 0, largest, 1)[..., None].astype(x.dtype)
+    return (np.rint(x / scale * fine) + fine).astype(np.uint8), largest
+
+
+def _up(x: np.ndarray) -> np.ndarray:
+    """float32 of at least x (float32, not negative) that 16 bits hold; x times 1.01 is more."""
+    return long(((np.nextafter(x, np.float32(np.inf)).view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)) * (x > 0))
+
+
+def _restored(codes: np.ndarray, largest: np.ndarray, fine: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
+    """float [L, 2, T, C]: what the codes stand for."""
+    return (codes.astype(dtype) - fine.astype(dtype)) * (largest[..., None].astype(dtype) / fine.astype(dtype))
