@@ -141,6 +141,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
     if "mass" in map_:
         mass = _packed(map_["mass"])
     starts = range(0, across * width, width)
+    merged = lives.fates.merged(i, lives.rows, width, across)
     return {
         "step": i,
         "count": lives.count,
@@ -152,6 +153,9 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "kept": _packed(map_["kept"]),
         "now": _packed(map_["now"].astype(np.uint8)),
         "mass": mass,
+        "merged": None if merged is None else _packed(merged.astype(np.uint8)),
+        "packed": min(lives.fates.packed_to(i), lives.length[i]),
+        "bits": lives.fates.bits,
         "texts": [_text(channel, lives, p) for p in starts],
         "held": lives.held[i],
         "least": lives.held[i] if lives.untold else int(lives.kept(i).sum(1).min()),
@@ -218,6 +222,7 @@ def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
         "text": _text(channel, lives, p),
         "came": came,
         "rows": lives.life(p, i),
+        **lives.fates.of(p, i),
         "steps": steps,
         "mass": masses,
     }

@@ -13,6 +13,8 @@ from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
 from decodescope.engine.trace.parts import PLACES, held_at, said, zones
 from decodescope.engine.trace.prompt import prompt_read
 
+from .fates import Fates
+
 KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
 BY_READING = -1  # the step in which the prompt's reading took place
 MOST_POSITIONS = 1 << 22
@@ -24,6 +26,7 @@ WORDS = {
     "K": "kept",
     "O": "left the window: it was the oldest that could go",
     "B": "over budget: it went although older ones stayed",
+    "M": "merged: it became part of another entry",
 }
 
 
@@ -36,6 +39,7 @@ class Lives:
     sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
     once: it cuts when the prompt has been read: these are the prompt's, and what is written stays
     budget: all of them together; None where text comes on top
+    fates: what became of entries beside that
     untold: whether some evictions were counted without being listed (level "counts")
 
     What is evicted never comes back, so one number per entry answers for every step.
@@ -63,6 +67,7 @@ class Lives:
         self._read = 0
         self._left = np.full((self.rows, 256), KEPT, np.int32)
         self._chosen: tuple[int, bool] = (-1, False)
+        self.fates = Fates(self.heads, said(header, "codec").get("bits"))
 
     @classmethod
     def of(cls, trace: Trace) -> Lives:
@@ -114,6 +119,7 @@ class Lives:
     def _enter(self, change: CacheChange, i: int) -> None:
         """Note what a change lost; what names no entry of this cache is passed over."""
         scored = False
+        self.fates.learn(change, i)
         if change.evicted_all is not None and len(change.evicted_all):
             gone = change.evicted_all.astype(np.int64)
             self._left[:, gone[(gone >= 0) & (gone < self._read)]] = i
@@ -155,9 +161,11 @@ class Lives:
     def letters(self, row: int, i: int, first: int, last: int) -> list[str]:
         """Per position first <= p < last why it is held or gone in a row after step i: a key of WORDS."""
         at, n = self._left[row, : self.length[i]], self.length[i]
-        letters = []
+        became, letters = self.fates.sources(i, row), []
         for p in range(first, min(last, n)):
-            if at[p] <= i:
+            if at[p] <= i and p in became:
+                letters.append("M")
+            elif at[p] <= i:
                 letters.append("B" if self.by_score else "O")
             elif self.sinks and p < self.sinks:
                 letters.append("S")
@@ -222,10 +230,14 @@ class Lives:
                     "kept": int(self.rows - len(gone)),
                     "first": int(gone.min()) if len(gone) else None,
                     "last": int(gone.max()) if len(gone) else None,
-                    "why": ("B" if self.by_score else "O") if len(gone) else "",
+                    "why": self._why(p, i) if len(gone) else "",
                 }
             )
         return rows
+
+    def _why(self, p: int, i: int) -> str:
+        """The letter of why a position that left somewhere did."""
+        return "M" if self.fates.of(p, i)["into"] else "B" if self.by_score else "O"
 
     # ---- the whole run
 

@@ -12,20 +12,21 @@ export function paints(element) {
     `rgb(${low.map((x, c) => Math.round(x + ((high[c] - x) * k) / (RAMP - 1))).join(" ")})`
   );
   return { ramp, gone: of("gone"), line: of("edge"), ink: of("ink"), muted: of("muted"), bg: of("bg"), ring: of("ring"),
-    mark: of("reject"), size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`,
+    part: of("target"), mark: of("reject"), size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`,
     mono: `${of("t-xs")} ${of("mono")}` };
 }
 
 /** Draw `rows` × `columns` cells and say where they lie: {left, room, columns, rows, lines, tall, at(event)}.
  *
- *  cell(row, column) -> [share, strength, now]: how much of the cell is filled from below, how strongly, whether it is
- *  framed
+ *  cell(row, column) -> [share, strength, now, merged]: how much of the cell is filled from below, how strongly, whether
+ *  it is framed, whether something of it went on in another
  *  group: rows that belong together;  label(row): what stands before a row, or nothing;  left: px for it
  *  most: px of a column;  tall: px of a row;  over: [column, text] to be named above
+ *  under: columns, from the first on, that a line stands below
  *  marked(column): whether a triangle stands below;  cursor: {row, column} or null */
 export function grid(canvas, colours,
-  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], marked = null, cursor = null,
-    tall }) {
+  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], under = 0, marked = null,
+    cursor = null, tall }) {
   const ratio = window.devicePixelRatio || 1, top = over.length ? 18 : 4, lines = [];
   const gap = tall > 4 ? 1 : 0, between = group < rows ? 3 : 0;
   for (let row = 0, y = top; row < rows; row++) lines.push(y), (y += tall + gap + ((row + 1) % group ? 0 : between));
@@ -42,15 +43,23 @@ export function grid(canvas, colours,
     pen.fillStyle = colours.gone;
     pen.fillRect(left, lines[row], room, tall);
     for (let column = 0; column < columns; column++) {
-      const [share, strength, now] = cell(row, column);
+      const [share, strength, now, merged] = cell(row, column);
       const x = edge(column), w = Math.max(1 / ratio, edge(column + 1) - x - inset);
       if (share > 0) {
         const filled = share >= 1 ? tall : Math.max(1, Math.min(tall - 1, Math.round(tall * share)));
         pen.fillStyle = colours.ramp[Math.round((RAMP - 1) * Math.max(0, Math.min(1, strength)))];
         pen.fillRect(x, lines[row] + tall - filled, w, filled);
       }
+      if (merged) {
+        pen.fillStyle = colours.part;
+        pen.fillRect(x, lines[row] + Math.floor((tall - 2) / 2), w, Math.min(2, tall));
+      }
       if (now) framed.push([x, lines[row], w]);
     }
+  }
+  if (under) {
+    pen.fillStyle = colours.part;
+    pen.fillRect(left, bottom + 1, Math.min(room, edge(under) - left), 2);
   }
   pen.strokeStyle = colours.ink;
   pen.lineWidth = 1;

@@ -1,10 +1,11 @@
 /* life: what became of the chosen position in every layer and head, step by step. */
-import { h, toggle } from "../scope.js";
+import { h, plural, toggle } from "../scope.js";
 import { grid, unpacked } from "./grids.js";
 import { PLAIN } from "./map.js";
 import { canvas, quiet, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";
 
+const NAMED = 3; // heads, or positions of a head, that a sentence lists
 const when = (step) => (step < 0 ? "while the prompt was read" : `in step ${step}`);
 
 export function lifeView(shared) {
@@ -32,7 +33,7 @@ export function lifeView(shared) {
     title.replaceChildren("The life of an entry");
     if (!some) return;
     title.replaceChildren(`Position ${life.position} `, token(life.text));
-    said.textContent = sentence(life, shared.map);
+    said.textContent = [sentence(life, shared.map), ...fates(life, shared.rowName)].join(" ");
     const { steps } = life, masses = life.mass?.map(unpacked), every = steps.length > 1 ? steps[1] - steps[0] : 1;
     note.textContent = [
       `One row per layer and head, one column per ${every > 1 ? `${every} steps` : "step"} from `
@@ -71,7 +72,7 @@ export function lifeView(shared) {
     twin.replaceChildren(table(`Position ${life.position}, head by head`,
       ["layer, head", "kept until", "why", "attention drawn, of its layer's largest"],
       life.rows.map(([left, letter], row) => [shared.rowName(row), left === null ? "now" : when(left),
-        `${letter}, ${shared.map.words[letter]}`, drew(row, left)])));
+        `${letter}, ${shared.map.words[letter]}${became(life, row)}`, drew(row, left)])));
   }
   return {
     element,
@@ -81,6 +82,29 @@ export function lifeView(shared) {
     reveal: () =>
       (picture.scrollIntoView({ block: "nearest" }), (box.hidden ? twin.firstChild : picture)?.focus()),
   };
+}
+
+/** What an entry of a row became part of, behind the words that say that it did. */
+function became({ into }, row) {
+  const merge = into.find((x) => x[0] === row);
+  return merge ? `: of position ${merge[1]}, similarity ${merge[2].toFixed(2)}, weight ${merge[3].toFixed(2)}` : "";
+}
+
+/** What became of the entry beside that: merged, grown by others, packed; a sentence each. */
+function fates({ into, took, packed }, rowName) {
+  const some = (list, name) => list.slice(0, NAMED).map(name).join("; ")
+    + (list.length > NAMED ? `; and ${list.length - NAMED} more` : "");
+  const off = (x) => Number(x.toPrecision(2));
+  return [
+    into.length ? `It became part of another entry in ${plural(into.length, "head")}: `
+      + `${some(into, (x) => `${rowName(x[0])}, of position ${x[1]} (similarity ${x[2].toFixed(2)}, `
+        + `weight ${x[3].toFixed(2)})`)}.` : "",
+    took.length ? `Others became part of it in ${plural(took.length, "head")}: `
+      + `${some(took, ([row, from]) => `${rowName(row)}, ${from.length > 1 ? "positions" : "position"} `
+        + `${from.slice(0, NAMED).join(", ")}${from.length > NAMED ? ` and ${from.length - NAMED} more` : ""}`)}.` : "",
+    packed ? `It was packed ${when(packed[0])}${packed[1] ? `, in ${Number(packed[1].toFixed(2))} bits a number` : ""}: `
+      + `keys of its block are off by at most ${off(packed[2])}, values by ${off(packed[3])}.` : "",
+  ].filter(Boolean);
 }
 
 /** When the entry came, how many heads keep it, and when and why the others lost it. */

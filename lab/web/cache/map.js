@@ -26,7 +26,7 @@ export function mapView(shared, { drawn, enter }) {
     () => (shared.looked() && shared.wide() ? shared.query("", { step: shared.now(), columns: columns() }) : null),
     (answer, trouble) => {
       shared.map = answer && { ...answer, run: panes[0].id, kept: unpacked(answer.kept), now: unpacked(answer.now),
-        mass: answer.mass && unpacked(answer.mass) };
+        mass: answer.mass && unpacked(answer.mass), merged: answer.merged && unpacked(answer.merged) };
       refuse(why, trouble);
       drawn();
     }
@@ -43,7 +43,9 @@ export function mapView(shared, { drawn, enter }) {
       h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
       map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
     legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
-      h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step");
+      h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
+      map.merged ? [h("i", { class: "merged" }), "became part of another"] : [],
+      map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []);
     asTable.hidden = map.untold;
     if (!map.untold) return;
     rule.textContent =
@@ -76,9 +78,10 @@ export function mapView(shared, { drawn, enter }) {
       tall: rows > 128 ? 3 : rows > 64 ? 4 : rows > 32 ? 7 : 12,
       cell: (row, c) => {
         const k = row * map.columns + c;
-        return [map.kept[k] / 255, map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN, map.now[k]];
+        return [map.kept[k] / 255, map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN, map.now[k], map.merged?.[k]];
       },
       label: (row) => (row % map.heads ? "" : `L${row / map.heads}`),
+      under: map.packed / map.bin,
       over: words.map((c) => [c, spoken(map.texts[c]).slice(0, 12).replace(/^␣/, "")]),
       marked: marked && ((c) => marked[1] >= c * map.bin && marked[0] < (c + 1) * map.bin),
       cursor: at.position === null ? null : { row: at.row, column: shared.columnOf(at.position) },
@@ -105,7 +108,10 @@ export function mapView(shared, { drawn, enter }) {
     const position = at.position !== null && columnOf(at.position) === column && row === at.row ? at.position : first;
     const place = map.bin === 1 ? `position ${first} ${spoken(map.texts[column])}`
       : `positions ${first} to ${last}${position !== first ? `, at ${position}` : ""}`;
-    tip.textContent = `${shared.rowName(row)}, ${place}: ${what}${map.now[k] ? ", evicted in this step" : ""}${mass}`;
+    const became = map.merged?.[k] ? (map.bin === 1 ? ", became part of another" : ", some became part of others") : "",
+      packed = first < map.packed ? `, packed in ${bitsOf(map)}` : "";
+    tip.textContent = `${shared.rowName(row)}, ${place}: ${what}${map.now[k] ? ", evicted in this step" : ""}${became}`
+      + `${packed}${mass}`;
   }
 
   picture.addEventListener("click", (event) => {
@@ -129,6 +135,8 @@ export function mapView(shared, { drawn, enter }) {
     reveal: () => (picture.scrollIntoView({ block: "nearest" }), picture.focus({ preventScroll: true })),
   };
 }
+
+const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
 
 /** How the picture is read: its columns, the policy's knobs, what is marked and what is missing. */
 function reading(map, marked) {
