@@ -52,8 +52,7 @@ def decoder(spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.fl
     ]
     embed = w(spec.vocab, d) * d**0.5
     made = Decoder(spec, embed, layers, torch.ones(d, dtype=dtype), w(spec.vocab, d) * sharp)
-    fits = {"depth": spec.n_layers, "kv_heads": spec.n_kv_heads}
-    sizes = {kind: {name: fits[name] for name in SHAPES[kind] if name in fits} for kind in spec.heads}
+    sizes = {kind: {name: getattr(spec, name) for name in NETS[kind].of_target} for kind in spec.heads}
     made.heads = {kind: heads(kind, d, seed, **sizes[kind]).moved(dtype=dtype) for kind in spec.heads}
     return made
 
@@ -71,7 +70,9 @@ SHAPES = {
     "ppd": dict(heads=3, ensemble=2),
     "judge": dict(),
     "specdec": dict(blocks=3),
-    "duo_attention": dict(depth=3, kv_heads=2),
+    "duo_attention": dict(),
+    "ntk_attention": dict(),
+    "compress_then_prompt": dict(tokens=3),
 }
 
 

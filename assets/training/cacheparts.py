@@ -2,6 +2,7 @@
 
     python assets/training/cacheparts.py ntk_attention --within 10
     python assets/training/cacheparts.py compress_then_prompt --within 10 --threads 2
+    python assets/training/cacheparts.py duo_attention --within 10
 
 The model stays as it is; only the part learns, by Adam, from the training text (corpus.py makes that first), with products in
 bfloat16. The rate falls by the share of the minutes that have passed, so training ends in time on any machine, and a slower one
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from head_gates import Gates
 from heads import MODELS, rate
 from net import Net
 from prefix_state import Prefix
@@ -50,6 +52,7 @@ class CachePart(Protocol):
 PARTS: dict[str, Callable[[Net, int], CachePart]] = {
     "ntk_attention": Prefix,
     "compress_then_prompt": Soft,
+    "duo_attention": Gates,
 }
 
 

@@ -13,11 +13,12 @@ class HeadGates(Head):
 
     While it is trained a head's output is alpha * full + (1 - alpha) * streaming attention; it begins at 1, the model itself.
 
-    alpha: float [depth, kv_heads], one row a layer
+    alpha: float [n_layers, n_kv_heads]
     """
 
     kind = "duo_attention"
+    of_target = ("n_layers", "n_kv_heads")
 
-    def __init__(self, d: int, depth: int, kv_heads: int) -> None:
-        super().__init__(d=d, depth=depth, kv_heads=kv_heads)
-        self.alpha = nn.Parameter(torch.ones(depth, kv_heads))
+    def __init__(self, d: int, n_layers: int, n_kv_heads: int) -> None:
+        super().__init__(d=d, n_layers=n_layers, n_kv_heads=n_kv_heads)
+        self.alpha = nn.Parameter(torch.ones(n_layers, n_kv_heads))

@@ -128,12 +128,9 @@ def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str
             raise LoadError(f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew.")
     if said.get("vocab", 0) not in (0, spec.vocab):
         raise LoadError(f"{folder} writes {said['vocab']} ids, {spec.name} knows {spec.vocab}; train it anew.")
-    if said.get("depth", spec.n_layers) != spec.n_layers or said.get("kv_heads", spec.n_kv_heads) != spec.n_kv_heads:
-        layers = f"{said['depth']} layers of {said['kv_heads']} KV heads"
-        raise LoadError(f"{folder} is for {layers}, {spec.name} has {spec.n_layers} of {spec.n_kv_heads}; train it anew.")
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew.")
-    if said.get("n_heads", 1) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:
+    if said.get("n_heads", said.get("n_kv_heads", 1)) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:
         raise LoadError(f"{folder}: n_heads must be a multiple of n_kv_heads, and head_dim even; train the heads again.")
     return said
 

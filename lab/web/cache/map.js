@@ -44,8 +44,8 @@ export function mapView(shared, { drawn, enter }) {
       map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
     legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
       h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
-      map.merged ? [h("i", { class: "merged" }), "became part of another"] : [],
-      map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []);
+      ...(map.merged ? [h("i", { class: "merged" }), "became part of another"] : []),
+      ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []));
     asTable.hidden = map.untold;
     if (!map.untold) return;
     rule.textContent =
