@@ -63,9 +63,9 @@ class Fates:
         """
         merges = self._merged(i)
         into = [[int(x[1]), int(x[3]), round(x[4], 4), round(x[5], 4)] for x in merges[merges[:, 2] == position].tolist()]
-        mine, took = merges[merges[:, 3] == position], []
-        for row in np.unique(mine[:, 1]).astype(int).tolist():
-            took.append([row, mine[mine[:, 1] == row][:, 2].astype(int).tolist()])
+        mine = merges[merges[:, 3] == position]
+        rows = np.unique(mine[:, 1]).astype(int).tolist()
+        took = [[row, mine[mine[:, 1] == row, 2].astype(int).tolist()] for row in rows]
         packed = next(([x[0], self.bits, x[3], x[4]] for x in self._packs if x[0] <= i and x[1] <= position < x[2]), None)
         return {"into": into, "took": took, "packed": packed}
 

@@ -1,4 +1,4 @@
-"""Training of DuoAttention's gates: windows ask what was said before, gates blend two readings, the shipped ones beat chance."""
+"""DuoAttention's gates: windows ask what was said before, gates blend two readings, the shipped ones beat chance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from decodescope.engine.load import fingerprint
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))
-import head_gates as training
-from net import Net, Shape
+import head_gates as training  # noqa: E402
+from net import Net, Shape  # noqa: E402
 
 SHIPPED = ASSETS / "models" / "lab" / "heads" / "duo_attention"
 

@@ -243,7 +243,9 @@ def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int)
 
 SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
-APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge")  # they guess no token; the judge's tests are in test_judge.py
+# none of these guesses a token; the judge's tests are in test_judge.py
+APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge")
+GUESSING = [x for x in SHIPPED if x not in APART and x.name not in CACHE]
 
 
 def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_a_constant() -> None:
@@ -255,7 +257,7 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert said == sorted(said), "the more it expects, the more is accepted"
 
 
-@pytest.mark.parametrize("folder", [x for x in SHIPPED if x not in APART and x.name not in CACHE], ids=lambda x: f"{x.parents[1].name}-{x.name}")
+@pytest.mark.parametrize("folder", GUESSING, ids=lambda x: f"{x.parents[1].name}-{x.name}")
 def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> None:
     config = read_json(folder, "config.json")
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its heads"

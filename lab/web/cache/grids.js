@@ -18,8 +18,8 @@ export function paints(element) {
 
 /** Draw `rows` × `columns` cells and say where they lie: {left, room, columns, rows, lines, tall, at(event)}.
  *
- *  cell(row, column) -> [share, strength, now, merged]: how much of the cell is filled from below, how strongly, whether
- *  it is framed, whether something of it went on in another
+ *  cell(row, column) -> [share, strength, now, merged]: how much of the cell is filled from below, how strongly,
+ *  whether it is framed, whether something of it went on in another
  *  group: rows that belong together;  label(row): what stands before a row, or nothing;  left: px for it
  *  most: px of a column;  tall: px of a row;  over: [column, text] to be named above
  *  under: columns, from the first on, that a line stands below

@@ -102,7 +102,8 @@ function fates({ into, took, packed }, rowName) {
     took.length ? `Others became part of it in ${plural(took.length, "head")}: `
       + `${some(took, ([row, from]) => `${rowName(row)}, ${from.length > 1 ? "positions" : "position"} `
         + `${from.slice(0, NAMED).join(", ")}${from.length > NAMED ? ` and ${from.length - NAMED} more` : ""}`)}.` : "",
-    packed ? `It was packed ${when(packed[0])}${packed[1] ? `, in ${Number(packed[1].toFixed(2))} bits a number` : ""}: `
+    packed ? `It was packed ${when(packed[0])}`
+      + `${packed[1] ? `, in ${Number(packed[1].toFixed(2))} bits a number` : ""}: `
       + `keys of its block are off by at most ${off(packed[2])}, values by ${off(packed[3])}.` : "",
   ].filter(Boolean);
 }
