@@ -103,6 +103,7 @@ def parser() -> Parser:
 
     _app(command("app", "app", "app", "open the lab in the browser"))
     _run(command("run", "run", "run", "decode one prompt with a method and tell what happened"))
+    _batch(command("batch", "batch", "batch", "decode many prompts, what several begin with read and held once"))
     for name, help in (
         ("methods", "list the parts that a method is made of, and their knobs"),
         ("models", "list the models that need no download"),
@@ -305,6 +306,23 @@ def _decoding(sub: Parser) -> None:
         "--level", choices=LEVELS, metavar="LEVEL", help=f"of --trace: {', '.join(LEVELS)} (default: decisions)"
     )
     sub.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
+    _json(sub)
+
+
+def _batch(sub: Parser) -> None:
+    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    sub.add_argument("--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input")
+    sub.add_argument("--chat", action="store_true", help="put each prompt as a user's turn, by the model's template")
+    sub.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
+    sub.add_argument("--set", action="append", default=[], metavar="PART.knob=value", help="a knob of a sampler")
+    sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
+    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
+    sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
+    sub.add_argument("--texts", type=whole(1, 1024), default=32, metavar="N", help="texts of a pass, at most (default: 32)")
+    sub.add_argument("--plan-only", action="store_true", help="say which prompts share what, and decode nothing")
+    sub.add_argument("--out", metavar="OUT", help="write the texts to this file, as JSON lines")
+    _length(sub)
+    _place(sub)
     _json(sub)
 
 

@@ -115,7 +115,7 @@ class Session(State):
             prompt=len(prompt),
             max_new=max_new_tokens,
             limit=limit,
-            stop=_stop(model, stop_tokens, stop_texts),
+            stop=ending(model, stop_tokens, stop_texts),
             target=lanes.pop(TARGET),
             lanes=lanes,
             drafter=m.drafter,
@@ -359,7 +359,7 @@ class Session(State):
         return twin
 
 
-def _stop(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> Stop:
+def ending(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> Stop:
     """Where a text of `model` ends: at these tokens, None: at its own, and at these texts. Raises MethodError."""
     pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
     if texts and pieces is None:

@@ -33,7 +33,7 @@ FLOORS = (
     *(f"engine.methods.{x}" for x in ("drafters", "strategies")),
     *("engine.load", "engine.method", "engine.pairing", "engine.session", "engine.saving", "engine.run", "engine.runner"),
     "engine.start",
-    *("engine.replay", "engine.bench"),
+    *("engine.replay", "engine.bench", "engine.batch"),
     *("engine.methods", "engine"),
     *("lab.words", "lab.cost", "lab.cache", "lab.decision", "lab.wire", "lab.figures", "lab.views", "lab.reports"),
     *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),

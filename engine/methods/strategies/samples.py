@@ -9,9 +9,8 @@ import torch
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.acceptance import Cursor, match, one_by_one
 from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.plain import drawn
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.branches import branch
@@ -74,41 +73,41 @@ class Samples(Strategy):
         s.scratch = _Samples(every, every[0])
 
     def step(self, s: State) -> Move:
-        drawn: _Samples = s.scratch
+        every: _Samples = s.scratch
         clock, device = s.target.executor, s.target.decoder.device
         started = clock.mark()
-        written = len(drawn.alive[0].tokens)
+        written = len(every.alive[0].tokens)
         position = s.prompt + written
-        roots = [sample.tokens[-1] if written else s.tokens[-1] for sample in drawn.alive]
+        roots = [sample.tokens[-1] if written else s.tokens[-1] for sample in every.alive]
         places = torch.full((len(roots), 1), position - 1, device=device)
         feed = Feed(torch.tensor(roots, device=device)[:, None], places, highest=position - 1)
-        logits, before = s.target.forward(feed)[:, 0], drawn.first.state  # [B, V]
+        logits, before = s.target.forward(feed)[:, 0], every.first.state  # [B, V]
         s.target.commit([0])
         verified = clock.mark()
         sure = logits.double().log_softmax(-1)
         going: list[int] = []
         ended: list[_Sample] = []
-        for i, (sample, best) in enumerate(zip(drawn.alive, logits.argmax(-1).tolist(), strict=True)):
+        for i, (sample, best) in enumerate(zip(every.alive, logits.argmax(-1).tolist(), strict=True)):
             token = self._draw(s, sample, logits[i : i + 1], best, position)
             sample.score += float(sure[i, token])
             stops = s.stop.at(sample.tokens[:-1], [token]) is not None
-            if stops and sample is drawn.first:
-                drawn.why = "stop_token"
+            if stops and sample is every.first:
+                every.why = "stop_token"
             (ended.append(sample) if stops else going.append(i))
         last = written + 1 >= s.left
         record = Beams(
-            [drawn.alive[i].tokens[-1] for i in going],
+            [every.alive[i].tokens[-1] for i in going],
             going,
-            [drawn.alive[i].score for i in going],
+            [every.alive[i].score for i in going],
             [{"tokens": sample.tokens, "score": sample.score} for sample in ended],
         )
         if ended and going:
             s.target.cache.rows(torch.tensor(going, device=device))
-        drawn.alive = [drawn.alive[i] for i in going]
+        every.alive = [every.alive[i] for i in going]
         end: EndReason | None = None
         if last or not going:
-            end = drawn.why or ("max_new_tokens" if written + 1 >= s.max_new else "context_full")
-        emitted = drawn.first.tokens if end is not None else []
+            end = every.why or ("max_new_tokens" if written + 1 >= s.max_new else "context_full")
+        emitted = every.first.tokens if end is not None else []
         s.tokens += emitted
         return Move(
             emitted,
@@ -122,9 +121,6 @@ class Samples(Strategy):
 
     def _draw(self, s: State, sample: _Sample, logits: torch.Tensor, best: int, position: int) -> int:
         """The next token of a sample, of logits [1, V], as plain decoding draws it."""
-        at = Cursor(Draft(), logits, [best], s.sampler, sample.state, position)
-        verdict = match(Draft(), at) if at.greedy else one_by_one(Draft(), at, sample.chance)
-        assert verdict.token is not None
-        sample.state = at.after(verdict.token)
-        sample.tokens.append(verdict.token)
-        return verdict.token
+        token, sample.state = drawn(logits, best, s.sampler, sample.state, sample.chance, position)
+        sample.tokens.append(token)
+        return token

@@ -1,0 +1,147 @@
+"""The command `batch`: decode many prompts, each beginning that several have in common read and held once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import sentence
+from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
+from decodescope.engine.core.refusal import Refusal
+
+from .output import note, say_json, size
+from .run import PARTS, given, interrupts
+from .texts import read_text
+
+if TYPE_CHECKING:
+    from decodescope.engine.batch.decode import Asked, Batch
+    from decodescope.engine.batch.plan import Plan
+    from decodescope.engine.load import Model
+
+
+def batch(args: argparse.Namespace) -> int:
+    """Decode the prompts of a file as asked; the exit code."""
+    out = None if args.out is None else _free(args.out)
+    prompts = of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
+    sampler = _sampler(args)
+    from decodescope.engine.batch.decode import decode, refuse
+    from decodescope.engine.batch.plan import planned
+    from decodescope.engine.load import load
+    from decodescope.engine.model.executor import EngineFault
+    from decodescope.engine.run import encode
+
+    model = load(args.model, args.dtype, args.device)
+    if model.tokenizer is None:
+        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+    chats = model.tokenizer.has_chat
+    ids = [encode(model, x.text, args.chat or (x.chat and chats)) for x in prompts]
+    refuse(model, ids)
+    if args.plan_only:
+        _say_plan(args, prompts, planned(ids))
+        return 0
+    with interrupts() as seen, _progress(len(ids)) as progress:
+        try:
+            done = decode(model, ids, _asked(args, model, sampler, lambda: bool(seen), progress))
+        except EngineFault as fault:
+            note(sentence(fault))
+            return 1
+    answers = [_answer(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
+    if out is not None:
+        out.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers), encoding="utf-8")
+    _show(args, prompts, done, answers, out)
+    return 130 if seen else 0
+
+
+def _free(name: str) -> Path:
+    """A file that can be written; said before anything was loaded if it cannot."""
+    out = Path(name).expanduser()
+    try:
+        if out.exists():
+            raise Refusal(f"{out} exists already: choose another name for --out, or move it away.")
+        if not out.parent.is_dir():
+            raise Refusal(f"There is no folder {out.parent} for the texts: make it first, or choose another.")
+    except (OSError, ValueError) as error:
+        raise Refusal(f"The texts cannot be written to {name[:200]}: {getattr(error, 'strerror', None) or error}.") from None
+    return out
+
+
+def _sampler(args: argparse.Namespace) -> Any:
+    """The sampler of the command line; a knob of another part is refused."""
+    from decodescope.engine.method import Method
+
+    names, settings = given(argparse.Namespace(**dict.fromkeys(PARTS), **vars(args)), "temperature.temperature=0.7")
+    other = next((part for part in settings if part not in ("sampler", *names.get("sampler", []))), None)
+    if other is not None:
+        raise Refusal(f"A batch is decoded plainly, so a knob of {other} would be ignored: set those of its samplers alone.")
+    return Method.named(names, settings).sampler
+
+
+def _asked(args: argparse.Namespace, model: Model, sampler: Any, halted: Callable[[], bool], progress: Any) -> Asked:
+    from decodescope.engine.batch.decode import Asked
+    from decodescope.engine.session import ending
+
+    return Asked(
+        sampler,
+        ending(model, [] if args.ignore_eos else None, args.stop),
+        max_new=args.max_new_tokens,
+        seed=args.seed,
+        most=args.texts,
+        halted=halted,
+        over=progress.add,
+    )
+
+
+def _progress(count: int) -> Any:
+    from decodescope.engine.core.progress import Progress
+
+    return Progress("decoding", count, "texts")
+
+
+def _answer(model: Model, prompt: Prompt, ids: list[int], text: Any) -> dict[str, Any]:
+    """What is said of a prompt, as a line of --out."""
+    assert model.tokenizer is not None
+    said = {"name": prompt.name, **({"category": prompt.kind} if prompt.kind else {}), "prompt": prompt.text}
+    text_of = model.tokenizer.decode(text.tokens)
+    return {**said, "prompt_tokens": len(ids), "text": text_of, "tokens": text.tokens, "end": text.end}
+
+
+def _figures(plan: Plan) -> dict[str, Any]:
+    groups = [{"prefix": x.prefix, "members": list(x.members)} for x in plan.groups]
+    return {"groups": groups, "prompt_tokens": plan.tokens, "read_tokens": plan.read, "least_tokens": plan.least}
+
+
+def _reading(plan: Plan) -> str:
+    """The plan in a sentence."""
+    shared = [x for x in plan.groups if x.prefix]
+    if not shared:
+        return f"{plan.tokens} tokens of prompts, no two of which begin alike: all are read"
+    many = f"{sum(len(x.members) for x in shared)} prompts share {len(shared)} prefix{'es' if len(shared) > 1 else ''}"
+    return f"{plan.tokens} tokens of prompts, {plan.read} of them read, {1 - plan.read / plan.tokens:.0%} fewer: {many}"
+
+
+def _say_plan(args: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> None:
+    if args.json:
+        say_json(_figures(plan))
+        return
+    for group in plan.groups:
+        print(f"{group.prefix} tokens shared by {len(group.members)}: {', '.join(prompts[i].name for i in group.members)}")
+    print(f"\n{_reading(plan)}; prefixes behind prefixes would need {plan.least}")
+
+
+def _show(
+    args: argparse.Namespace, prompts: list[Prompt], done: Batch, answers: list[dict[str, Any]], out: Path | None
+) -> None:
+    """The texts in the order of the file, and a line with figures; or one JSON object."""
+    tokens = sum(len(x.tokens) for x in done.texts)
+    figures = {"new_tokens": tokens, "passes": done.passes, "wall_s": done.wall_s, "kv_bytes_peak": done.peak_bytes}
+    if args.json:
+        say_json({"texts": answers, **_figures(done.plan), **figures, "out": None if out is None else str(out)})
+        return
+    if out is None:
+        for prompt, answer in zip(prompts, answers, strict=True):
+            print(f"{prompt.name}: {prompt.begins}{'…' if len(prompt.text) > BEGINS else ''}\n{answer['text']}\n")
+    rate = f"{tokens} tokens in {done.passes} passes, {tokens / done.wall_s:.1f} tokens/s" if done.wall_s else ""
+    print(f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}" + (f"; texts: {out}" if out else ""))

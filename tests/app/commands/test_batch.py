@@ -1,0 +1,63 @@
+"""The command `batch`: the texts of a file of prompts, what of them is read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+BEGIN = "The old house stood at the end of the road, and nobody had lived in it"
+PROMPTS = [f"{BEGIN} for years.", "def add(a, b):", f"{BEGIN} since the war."]
+MODEL = ["--model", "lab-draft", "--max-new-tokens", "8"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "prompts.txt"
+    made.write_text("\n".join(["", *PROMPTS, ""]), encoding="utf-8")
+    return made
+
+
+def test_texts_are_those_of_single_runs_and_what_is_common_is_read_once(said, file: Path) -> None:
+    out = file.with_name("texts.jsonl")
+    code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
+    done = json.loads(text)
+    assert (code, err, done["out"]) == (0, "", str(out))
+    assert [json.loads(x) for x in out.read_text(encoding="utf-8").splitlines()] == done["texts"]
+    assert [x["name"] for x in done["texts"]] == ["2", "3", "4"], "the lines of the file"
+    for prompt, answer in zip(PROMPTS, done["texts"], strict=True):
+        alone = json.loads(said("run", *MODEL, "--prompt", prompt, "--json")[1])
+        assert (answer["text"], answer["tokens"], answer["end"]) == (alone["text"], alone["tokens"], alone["end"])
+        assert answer["prompt_tokens"] == len(alone["prompt_tokens"]) and answer["prompt"] == prompt
+    shared = next(x for x in done["groups"] if x["members"] == [0, 2])
+    assert shared["prefix"] > 10 and done["read_tokens"] == done["prompt_tokens"] - shared["prefix"]
+    assert (done["passes"], done["new_tokens"]) == (16, 24)
+    code, text, _ = said("batch", *MODEL, "--prompts", str(file))
+    assert code == 0 and all(x["text"] in text for x in done["texts"]) and "2 prompts share 1 prefix; " in text
+
+
+def test_a_plan_alone_decodes_nothing(said, file: Path) -> None:
+    code, text, _ = said("batch", *MODEL, "--prompts", str(file), "--plan-only", "--json")
+    plan = json.loads(text)
+    assert code == 0 and set(plan) == {"groups", "prompt_tokens", "read_tokens", "least_tokens"}
+    assert plan["least_tokens"] <= plan["read_tokens"] < plan["prompt_tokens"]
+    assert "tokens shared by 2: 2, 4\n" in said("batch", *MODEL, "--prompts", str(file), "--plan-only")[1]
+
+
+def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
+    def refused(*more: str, prompts: Path = file) -> str:
+        code, out, err = said("batch", *MODEL, "--prompts", str(prompts), *more)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        return err
+
+    assert "already: choose another name for --out" in refused("--out", str(file))
+    assert refused("--set", "policy.size=3").startswith("A batch is decoded plainly, so a knob of policy would be ignored")
+    assert "cannot be read" in refused(prompts=file.with_name("none.txt"))
+    lines = file.with_name("bad.jsonl")
+    lines.write_text('{"prompt": "a"}\n{"text": 1}\n', encoding="utf-8")
+    assert "Line 2 of" in refused(prompts=lines)
+    lines.write_text("\n", encoding="utf-8")
+    assert "There is no prompt in" in refused(prompts=lines)
+    lines.write_text(json.dumps({"prompt": "word " * 3000}) + "\n", encoding="utf-8")
+    assert "prompt 1 has" in refused(prompts=lines)
