@@ -310,6 +310,7 @@ class _Pass:
         qkv = self.unrotated(i, x)
         parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])
         far = qkv[:, :, : s.n_heads].clone() if parted else None
+        plain = far.clone() if far is not None and self.sight.middle(i) is not None else None
         self.rotate(i, qkv[:, :, : s.n_heads + s.n_kv_heads])
         store = self.store_kv(i, qkv)
         q = self._grouped(qkv)
@@ -318,8 +319,7 @@ class _Pass:
             self.probe.queries[i] = q[:, :, :, -last:].clone()
         if store is not None and far is not None:
             self._rotate_far(i, far, store)
-            segments = self.sight.segments(i, store, self.decoder.rope_of(i))
-            y = self._in_segments(i, segments, {"original": q, self.sight.rope: self._grouped(far)}, store)
+            y = self._in_segments(i, *self._parted(i, q, far, plain, store), store)
         elif store is not None and (chosen := self._chosen(i, q, store)) is not None:
             y = self._in_segments(i, chosen, {"original": q}, store)
         elif store is not None and store.segmented:
@@ -335,6 +335,21 @@ class _Pass:
         if board is None or self.spec.window(i) is not None:
             return None
         return board.segments(i, store, q, self.sight.mask(i, store))
+
+    def _parted(
+        self, i: int, q: Tensor, far: Tensor, plain: Tensor | None, store: LayerStore
+    ) -> tuple[list[Segment], dict[RopeMode, Tensor]]:
+        """Segments and queries of a layer whose sinks stand elsewhere than in the text. far: queries [B, T, H, D] rotated for
+        those;  plain: queries before rotation, where something between is read too."""
+        rope, middle = self.decoder.rope_of(i), self.sight.middle(i)
+        segments = self.sight.segments(i, store, rope)
+        queries: dict[RopeMode, Tensor] = {"original": q, self.sight.rope: self._grouped(far)}
+        if plain is not None and middle is not None:
+            rotate_(plain, *rope.at(torch.full_like(self.feed.positions, middle.away), middle.away))
+            queries["inserted"] = self._grouped(plain)
+            between = self.sight.inserted(store, queries["inserted"], rope, middle)
+            segments += [] if between is None else [between]
+        return segments, queries
 
     def _grouped(self, qkv: Tensor) -> Tensor:
         """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""

@@ -23,16 +23,27 @@ class Band(NamedTuple):
     heads: tuple[tuple[bool, ...], ...] | None = None
 
 
+class Middle(NamedTuple):
+    """Of the entries that are neither first nor near enough to be seen, each query head reads the `count` with the largest
+    scores, each as if it stood `away` from the row, in the layers from `layer` on; a row that has fewer of them reads none."""
+
+    count: int
+    away: int
+    layer: int
+
+
 class Sinks(NamedTuple):
     """The first entries of a text, kept for good, which stand closer to a row than in the text once others have left.
 
     first: how many. They lie in the first slots of their store: what leaves behind them does not move them
     cap:   None: a place in the cache each, right before the oldest of the others. A number: each stands so far from any row
            that is as far away or further, and of the others a row sees those that are closer than that
+    middle: what a row reads beside them, with a cap, where a text is not read in a band; None: nothing
     """
 
     first: int
     cap: int | None = None
+    middle: Middle | None = None
 
 
 @dataclass

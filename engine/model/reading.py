@@ -91,15 +91,24 @@ def _segments(store: LayerStore, choice: Choice, some: Tensor) -> list[Segment]:
     """The segments of a choice; some: bool [B, H_kv, U], the runs that a row reads."""
     size, end = choice.size, some.shape[2] * choice.size
     rest = Dense(store.k[:, :, end:], store.v[:, :, end:], mask=choice.rest, first=end)
+    taken = gathered(choice.runs, some)
+    if taken is None:
+        return [rest]
+    runs, mask = taken
+    slots = (runs[..., None] * size + torch.arange(size, device=some.device)).flatten(2)  # [B, H_kv, W]
+    k, v = store.taken(slots)
+    return [Dense(k, v, mask=mask.repeat_interleave(size, 4), slots=slots), rest]
+
+
+def gathered(chosen: Tensor, some: Tensor) -> tuple[Tensor, Tensor] | None:
+    """What is read of U things, side by side: their numbers int64 [B, H_kv, W], and which of them each row reads, bool
+    [B, H_kv, g, T, W]; None: nothing. chosen: bool [B, H_kv, g, T, U];  some: bool [B, H_kv, U], what a row has chosen."""
     counts = some.sum(2, keepdim=True)
     most = int(counts.max())
     if not most:
-        return [rest]
+        return None
     runs = some.to(torch.int8).argsort(dim=2, descending=True, stable=True)[:, :, :most]  # those that are read come first
     own = torch.arange(most, device=some.device) < counts
     runs = torch.where(own, runs, runs[:, :, :1])  # a head that reads fewer repeats one of its own, which nobody sees twice
-    slots = (runs[..., None] * size + torch.arange(size, device=some.device)).flatten(2)  # [B, H_kv, W]
-    at = runs[:, :, None, None].expand(*choice.runs.shape[:4], most)
-    mask = (choice.runs.gather(4, at) & own[:, :, None, None]).repeat_interleave(size, 4)
-    k, v = store.taken(slots)
-    return [Dense(k, v, mask=mask, slots=slots), rest]
+    at = runs[:, :, None, None].expand(*chosen.shape[:4], most)
+    return runs, chosen.gather(4, at) & own[:, :, None, None]

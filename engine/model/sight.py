@@ -8,8 +8,10 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
+from .attention import widened
 from .cache import LayerStore
-from .feed import Feed
+from .feed import Feed, Middle
+from .reading import best, gathered
 from .rope import RopeTable, unrotated
 from .segments import Dense, RopeMode, Segment
 
@@ -110,15 +112,57 @@ class Sight:
         mask, count, cap = self.mask(i, store), min(self.sinks.first, store.n + store.m), self.sinks.cap
         seen, rest = (None, None) if mask is None else (mask[..., :count], mask[..., count:])
         k, v = store.k[:, :, :count], store.v[:, :, :count]
-        others = Dense(store.k[:, :, count:], store.v[:, :, count:], mask=rest, first=count)
+        near = self._near(i, store, count)  # what is older than that no row sees
+        rest = None if rest is None else rest[..., near - count :]
+        others = Dense(store.k[:, :, near:], store.v[:, :, near:], mask=rest, first=near)
         if cap is None:
             return [Dense(k, v, mask=seen, rope=self.rope), others]
         home = unrotated(k, rope, torch.arange(count, device=k.device), count)
         if self.feed.highest - self.feed.length + 1 >= cap + count - 1:  # no row is nearer than the cap to any of them
             return [Dense(home, v, mask=seen, rope=self.rope), others]
         away = self._behind(store)[..., :count] >= cap
-        near, away = (~away, away) if seen is None else (seen & ~away, seen & away)
-        return [Dense(home, v, mask=away, rope=self.rope), Dense(k, v, mask=near), others]
+        close, away = (~away, away) if seen is None else (seen & ~away, seen & away)
+        return [Dense(home, v, mask=away, rope=self.rope), Dense(k, v, mask=close), others]
+
+    def _near(self, i: int, store: LayerStore, count: int) -> int:
+        """The first slot behind the `count` of the sinks that some row sees as one that is near; told to the feed's board."""
+        assert self.sinks is not None
+        if self.sinks.cap is None or self.band is not None or not store.in_order:
+            return count
+        near = max(count, self.feed.highest - self.feed.length + 2 - self.sinks.cap)
+        if near > count and self.feed.board is not None and self.middle(i) is None:
+            slots = torch.arange(store.n, device=store.kv.device)
+            read = (slots < count) | (slots >= near)
+            self.feed.board.chosen[i] = read.expand(*store.kv.shape[1:3], -1), 1
+        return near
+
+    def middle(self, i: int) -> Middle | None:
+        """What the rows of a pass read in layer i of the entries that are neither first nor near."""
+        middle = None if self.sinks is None or self.feed.band is not None else self.sinks.middle
+        return middle if middle is not None and i >= middle.layer and self.spec.window(i) is None else None
+
+    def inserted(self, store: LayerStore, q: Tensor, rope: RopeTable, middle: Middle) -> Segment | None:
+        """The entries of the middle that are read; q: float [B, H_kv, g, T, D], rotated to `away`. To say which, all keys
+        between are put at position 0. Nothing has left the store."""
+        assert self.sinks is not None and self.sinks.cap is not None and store.in_order
+        begin, last = min(self.sinks.first, store.n + store.m), self.feed.highest - self.sinks.cap + 1
+        end = last if last <= store.n else store.n + store.m
+        if end - begin < middle.count:
+            return None
+        far = self._behind(store)[..., begin:end] >= self.sinks.cap  # [B, H_kv or 1, T, U]
+        base = self._visible(store.n, store.m)
+        far = far if base is None else far & base[..., begin:end]
+        far = far & (far.sum(-1, keepdim=True) >= middle.count)
+        places = self.positions(store)[0, 0, begin:end]
+        home = unrotated(store.k[:, :, begin:end], rope, places, self.feed.highest)
+        scores = (widened(q) @ widened(home)[:, :, None].mT).masked_fill(~far[:, :, None], -torch.inf)
+        chosen = best(scores, middle.count)
+        taken = gathered(chosen, chosen.flatten(2, 3).any(2))
+        if taken is None:
+            return None
+        at, mask = taken
+        k = home.gather(2, at[..., None].expand(-1, -1, -1, home.shape[3]))
+        return Dense(k, store.taken(at + begin)[1], mask=mask, rope="inserted", slots=at + begin)
 
     def _reaches(self, entries: int) -> bool:
         """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""

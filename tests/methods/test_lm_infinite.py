@@ -28,8 +28,12 @@ def lane(decoder: Decoder, start: int, window: int, attention: str = "none") -> 
     return Lane("target", decoder, build("policy", "lm_infinite", dict(start=start, window=window)), needs=needs)
 
 
-def dense(decoder: Decoder, tokens: list[int], start: int, window: int) -> Tensor:
-    """Logits [T, V]. Entry s stands behind row t by t - s, or by window + 1 if it is of the start and further away; of the
+def dense(
+    decoder: Decoder, tokens: list[int], start: int, window: int, middle: tuple[int, int, int] = (0, 0, 0), since: int = 0
+) -> Tensor:
+    """Logits [T, V]. middle: (count, away, first layer) of what rows from `since` on read beside the others.
+
+    Entry s stands behind row t by t - s, or by window + 1 if it is of the start and further away; of the
     others a row sees those at most `window` behind. A layer with a window of its own counts these distances."""
     spec, T = decoder.spec, len(tokens)
     behind = torch.arange(T)[:, None] - torch.arange(T)
@@ -43,7 +47,13 @@ def dense(decoder: Decoder, tokens: list[int], start: int, window: int) -> Tenso
         for h in range(spec.n_heads):
             q, (k, v) = qkv[:, h], qkv[:, spec.n_heads :].unflatten(1, (2, -1))[:, :, h // spec.group].unbind(1)
             scores = torch.stack([rotated(q, distance[:, s].clamp(min=0), decoder) @ k[s] for s in range(T)], 1)
-            weights = (scores / spec.head_dim**0.5).masked_fill(~inside, -torch.inf).softmax(-1)
+            reads = inside.clone()
+            between = ~seen & (behind >= 0) & (torch.arange(T)[:, None] >= since)
+            near = rotated(q, torch.full((T,), middle[1]), decoder) @ k.T
+            for t in torch.nonzero(between.sum(1) >= max(1, middle[0])).flatten().tolist() if i >= middle[2] else []:
+                chosen = near[t].masked_fill(~between[t], -torch.inf).topk(middle[0]).indices
+                scores[t, chosen], reads[t, chosen] = near[t, chosen], True
+            weights = (scores / spec.head_dim**0.5).masked_fill(~reads, -torch.inf).softmax(-1)
             heads.append(weights @ v)
         x = x + F.linear(torch.cat(heads, 1), w.out)
         gate, up = F.linear(F.rms_norm(x, (spec.d_model,), w.mlp_norm, spec.norm_eps), w.gate_up).chunk(2, -1)
@@ -69,6 +79,38 @@ def test_equals_one_dense_pass_with_its_mask_and_distances(
         made.commit(list(range(rows)))
         assert made.cache.held == min(len(made.tokens), start + window)
     assert len(made.tokens) == len(TEXT)
+
+
+@pytest.mark.parametrize(("count", "away", "above"), [(3, 2, 0), (5, 4, 1), (1, 9, 2)])
+@torch.inference_mode()
+def test_the_middle_is_read_by_upper_layers_from_one_distance(count: int, away: int, above: int) -> None:
+    """Tokens, blocks, and memory that keeps all; what lower layers do not see is not read."""
+    knobs = dict(start=2, window=6, middle=count, away=away, above=above)
+    made, at = Lane("target", DECODER, build("policy", "lm_infinite", knobs)), len(toys.PROMPT) - 1
+    wanted = dense(DECODER, TEXT, 2, 6, (count, away, above), since=at)
+    made.read(TEXT[:at], compress=False)
+    for rows in (1, 1, 3, 1, 12, 1):
+        at = len(made.tokens)
+        logits = made.forward(Feed.causal(TEXT[at : at + rows], at))[0]
+        assert torch.allclose(logits, wanted[at : at + rows], atol=1e-10)
+        made.commit(list(range(rows)))
+        assert made.cache.held == len(made.tokens)
+    assert not torch.allclose(wanted, dense(DECODER, TEXT, 2, 6), atol=1e-3), "the test needs a middle that shows"
+    read = made.passes[-1].read
+    assert (read or [[at] * 2] * 3) == [[8 if i < above else at] * 2 for i in range(3)]
+    for store in made.cache.layers[:above]:
+        store.kv[:, :, :, 2 : at - 6] = torch.nan
+    made.truncate(at)
+    assert torch.equal(made.forward(Feed.causal(TEXT[at : at + 1], at))[0], logits)
+
+
+@pytest.mark.parametrize("drafter", [("draft_model", {"length": 4}), ("token_recycling", {"nodes": "16"})])
+def test_drafts_change_no_text_with_a_middle(drafter: tuple[str, dict]) -> None:
+    policy = ("lm_infinite", dict(start=2, window=6, middle=2, above=0))
+    fast = toys.decode(toys.method(policy=policy, drafter=drafter), TEXT[:30], count=40)
+    plain = toys.decode(toys.method(policy=policy), TEXT[:30], count=40)
+    assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
+    assert plain.tokens != toys.decode(toys.method(policy=("lm_infinite", dict(start=2, window=6))), TEXT[:30], count=40).tokens
 
 
 @torch.inference_mode()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.policy import MOST, CachePolicy, evict_oldest, share
-from decodescope.engine.model.cache import KVCache
+from decodescope.engine.decoding.policy import MOST, CachePolicy, Deed, evict_oldest, share
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.feed import Band, Middle, Sinks
+from decodescope.engine.model.reading import Board, Choice
 from decodescope.engine.trace.parts import Zone
 
 
@@ -18,8 +24,13 @@ class LMInfinite(CachePolicy):
     trained context. What left the middle is gone. Equal to full attention up to `window + 1` tokens.
 
     What a token sees is said by its distance alone, so that each row of a draft sees what it would see one by one: drafts
-    change no text. The authors' mask frees no memory; here what no later token sees is not held. Their third branch, which
-    lets some layers read a few entries of the middle, needs all of them and is not here.
+    change no text. The authors' mask frees no memory; here what no later token sees is not held.
+
+    With a `middle` everything is held, and memory grows as the text does. In the layers from `above` on each query head of a
+    token behind the prompt, the prompt's last one included, then reads a few entries more of those between start and window:
+    those with the largest scores, as if each stood `away` from it, once there are as many. To find them all keys in between are
+    multiplied, of the values only theirs; the layers below read start and window alone. The authors do so for the last row of a
+    pass, from layer 4 on, with 5 entries at half the window.
     """
 
     title = "LM-Infinite"
@@ -31,14 +42,40 @@ class LMInfinite(CachePolicy):
 
     start: int = param(10, low=0, high=64, unit="entries", help="first entries kept for good, seen from one distance")
     window: int = param(246, low=1, high=MOST, unit="entries", help="newest entries that a token sees, itself aside")
+    middle: int = param(0, low=0, high=MOST, unit="a query head", help="entries between them that are read too; 0: they leave")
+    away: int = param(0, low=0, high=MOST, unit="tokens", help="distance at which those stand; 0: half the window")
+    above: int = param(4, low=0, high=255, unit="layer", help="the first that reads them")
     share: float = share()
 
     @property
+    def does(self) -> frozenset[Deed]:  # type: ignore[override] # depends on a knob
+        """What is between start and window leaves, or stays and is seldom read."""
+        return frozenset({"select"}) if self.middle else frozenset({"evict"})
+
+    @property
     def zones(self) -> tuple[Zone, ...]:
-        return Zone("start", "first", self.start), Zone("window", "newest", self.window)
+        return () if self.middle else (Zone("start", "first", self.start), Zone("window", "newest", self.window))
+
+    @property
+    def band(self) -> Band:
+        return Band(self.start, self.window)
+
+    @property
+    def sink_places(self) -> Sinks:
+        between = Middle(self.middle, self.away or max(1, self.window // 2), self.above) if self.middle else None
+        return Sinks(self.start, self.window + 1, between)
+
+    def says(self) -> dict[str, Any]:
+        kept = "Nothing leaves: a token reads start and window, and in upper layers a few entries between them."
+        return super().says() | ({"goes": kept} if self.middle else {})
 
     def divide(self, budget: int) -> None:
         self.window = max(1, budget - self.start)
 
     def compress(self, cache: KVCache) -> None:
-        evict_oldest(cache, protect=self.start, keep=self.window)
+        if not self.middle:
+            evict_oldest(cache, protect=self.start, keep=self.window)
+
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+        """Everything, as long as nothing is further away than the window: then `sink_places` say what is read."""
+        return None
