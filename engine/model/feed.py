@@ -24,10 +24,10 @@ class Band(NamedTuple):
 
 
 class Middle(NamedTuple):
-    """Of the entries that are neither first nor near enough to be seen, each query head reads the `count` with the largest
+    """Of the entries that are neither first nor near enough to be seen, each query head reads those `entries` with the largest
     scores, each as if it stood `away` from the row, in the layers from `layer` on; a row that has fewer of them reads none."""
 
-    count: int
+    entries: int
     away: int
     layer: int
 

@@ -147,16 +147,16 @@ class Sight:
         assert self.sinks is not None and self.sinks.cap is not None and store.in_order
         begin, last = min(self.sinks.first, store.n + store.m), self.feed.highest - self.sinks.cap + 1
         end = last if last <= store.n else store.n + store.m
-        if end - begin < middle.count:
+        if end - begin < middle.entries:
             return None
         far = self._behind(store)[..., begin:end] >= self.sinks.cap  # [B, H_kv or 1, T, U]
         base = self._visible(store.n, store.m)
         far = far if base is None else far & base[..., begin:end]
-        far = far & (far.sum(-1, keepdim=True) >= middle.count)
+        far = far & (far.sum(-1, keepdim=True) >= middle.entries)
         places = self.positions(store)[0, 0, begin:end]
         home = unrotated(store.k[:, :, begin:end], rope, places, self.feed.highest)
         scores = (widened(q) @ widened(home)[:, :, None].mT).masked_fill(~far[:, :, None], -torch.inf)
-        chosen = best(scores, middle.count)
+        chosen = best(scores, middle.entries)
         taken = gathered(chosen, chosen.flatten(2, 3).any(2))
         if taken is None:
             return None
