@@ -213,6 +213,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(group=4, buffer=4, sparsity=0.1, rank=2, later=2),
         dict(group=4, buffer=8, bits="4", sparsity=0.0, rank=1, later=0, outliers="first"),
     ],
+    "head_svd": [dict(first=8, buffer=4), dict(first=12, buffer=5, directions=0.4), dict(first=4, buffer=4, together=1)],
     "minicache": [dict(buffer=4), dict(buffer=5, start=0, t=0.3, retention=0.3)],
     "kivi": [dict(group=4, residual=4), dict(bits="4", group=4, residual=8)],
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],

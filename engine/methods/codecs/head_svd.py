@@ -1,0 +1,65 @@
+"""SVD of KV heads: the heads of a group keep the coordinates of their entries along a few directions that they share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.codec import Packing
+from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.directions import Directions, DirectionStore
+
+
+@component
+class HeadSVD(Packing):
+    """Make one KV head of several. The keys of the `together` heads of a group, one behind the other, are a vector of
+    together * D numbers; V holds the right singular vectors of those of many tokens, and an entry is stored by its coordinates
+    along the best of them, a share `directions`: with 2 heads and a half, two heads take what one took. Values likewise, with
+    directions of their own. All directions kept is the model itself, up to rounding.
+
+    Keys are turned back before their rotation, since directions of rotated keys would depend on the position; they are
+    decompressed, rotated again, and forgotten when they are read. Values are summed by their coordinates, and the sum is
+    decompressed, once a query and not once an entry: the place where the authors fold V into the output product, whose matrix
+    is not touched here.
+
+    The authors find directions offline, over calibration texts, on caches (SVD-a), and mend the model by training; there is
+    no code of theirs. Here they are found in the run's own first entries, of which the prompt has most, and nothing is
+    trained: so no file belongs to it, and a text unlike its prompt is kept less well.
+    """
+
+    title = "SVD of KV heads"
+    source = "Yu et al. 2024, arXiv:2406.07056, SVD-a; recalled"
+
+    together: int = param(2, low=1, high=64, unit="heads", help="KV heads of a group, which share directions")
+    directions: float = param(0.5, low=0.01, high=1.0, step=0.05, help="the share of them that is kept, rounded up; 1: all")
+    first: int = param(64, low=1, high=65_536, unit="entries", help="that are there when directions are looked for, at least")
+    buffer: int = param(16, low=1, high=1024, unit="entries", help="that are packed at a time; until then they stay whole")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if spec.n_kv_heads % self.together:
+            fits = ", ".join(str(n) for n in range(1, spec.n_kv_heads + 1) if spec.n_kv_heads % n == 0)
+            heads = f"the {spec.n_kv_heads} KV heads of {spec.name}"
+            return f"head_svd.together = {self.together} does not divide {heads}: set it to {fits}."
+        return super().refuse(method, spec)
+
+    @property
+    def whole(self) -> int:
+        return self.buffer
+
+    def rank(self, spec: ModelSpec) -> int:
+        """Directions that a group keeps."""
+        return math.ceil(self.directions * self.together * spec.head_dim)
+
+    def stored(self, spec: ModelSpec, bits: int) -> float:
+        wide = self.together * spec.head_dim
+        return bits * self.rank(spec) / wide + 16 / (spec.n_kv_heads * spec.head_dim)  # and the position of a key
+
+    def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
+        where = {"dtype": options.get("dtype", torch.float32), "device": options.get("device", "cpu")}
+        directions = Directions(spec, layer, self.together, self.rank(spec), self.buffer, self.first, **where)
+        return DirectionStore(directions, spec, layer, **options)

@@ -1,0 +1,76 @@
+"""SVD of KV heads: all directions are the model, fewer lose what lies along the others, and bytes are halved."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.method import MethodError
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.attention import widened
+from decodescope.engine.model.cache import PAGE
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.rope import unrotated
+
+TEXT = toys.prompts(1, 48, seed=2)[0]
+
+
+def lane(**knobs) -> Lane:
+    return Lane("target", toys.pair()[0].decoder, KeepAll(), codec=build("codec", "head_svd", dict(buffer=16, **knobs)))
+
+
+@torch.inference_mode()
+def test_all_directions_are_the_model() -> None:
+    whole, plain = lane(directions=1.0, first=32), lane(first=60_000)
+    for made in (whole, plain):
+        made.read(TEXT)
+    feed = Feed.causal([5, 7, 1], len(TEXT))
+    a, b = (made.forward(feed) for made in (whole, plain))
+    assert whole.cache.layers[0].packed == 48 and plain.cache.layers[0].packed == 0
+    assert torch.allclose(a, b, atol=1e-10) and whole.cache.layers[0].segmented
+    half = lane(first=32)
+    half.read(TEXT)
+    assert not torch.allclose(half.forward(feed), b, atol=1e-3), "half of the directions are another model"
+
+
+@torch.inference_mode()
+def test_error_is_what_lies_along_the_directions_that_are_left_out() -> None:
+    made, plain = lane(first=48), lane(first=60_000)
+    for one in (made, plain):
+        one.read(TEXT)
+    for layer, store in enumerate(made.cache.layers):
+        other, table = plain.cache.layers[layer], plain.decoder.rope_of(layer)
+        places = torch.arange(48)
+        for side, (x, y) in {"keys": (other.k, store.k), "values": (other.v, store.v)}.items():
+            if side == "keys":
+                x, y = (unrotated(z, table, places, 47) for z in (x, y))
+            rows, back = (widened(z[0].transpose(0, 1).flatten(1)) for z in (x, y))  # both heads of a token as one vector
+            lost = torch.linalg.svdvals(rows)[8:].square().sum()
+            assert torch.allclose((rows - back).square().sum(), lost) and lost > 1e-3, "no 8 of 16 directions lose less"
+
+
+@torch.inference_mode()
+def test_two_heads_take_what_one_took_and_directions_count_once() -> None:
+    made = lane(first=48)
+    made.read(TEXT)
+    wide, store = 8, made.cache.layers[0]
+    halved = 2 * 48 * 8 * wide  # keys and values of 48 entries in 8 of 16 directions
+    assert sum(block.nbytes for block in store.blocks) == halved + 48 * 4, "and the positions of keys"
+    bases, page = 2 * 16 * 8 * wide, 2 * 2 * 8 * wide * PAGE
+    assert store.nbytes() - bases - halved - 48 * 4 == page, "a page of whole entries"
+    for token in TEXT[:20]:
+        made.forward(Feed.causal([token], len(made.tokens)))
+        made.commit([0])
+    assert store.packed == 64 and len(store.blocks) == 1 and store.n == 68
+
+
+def test_directions_wait_for_enough_entries_and_heads_that_do_not_divide_are_refused() -> None:
+    plain, late = (toys.decode(toys.method(**x)) for x in ({}, {"codec": ("head_svd", dict(first=60))}))
+    assert plain.tokens == late.tokens and late.target.cache.layers[0].packed == 0
+    early = toys.decode(toys.method(codec=("head_svd", dict(first=20, buffer=8))))
+    assert early.tokens != plain.tokens and early.target.cache.layers[0].packed == 48, "the test needs a model that it moves"
+    with pytest.raises(MethodError, match=r"^head_svd\.together = 3 does not divide the 2 KV heads of toy: set it to 1, 2\.$"):
+        toys.method(codec=("head_svd", dict(together=3))).check(toys.SPEC)
