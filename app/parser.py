@@ -306,6 +306,7 @@ def _decoding(sub: Parser) -> None:
         "--level", choices=LEVELS, metavar="LEVEL", help=f"of --trace: {', '.join(LEVELS)} (default: decisions)"
     )
     sub.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
+    sub.add_argument("--shadow", action="store_true", help="keep a full cache beside: --trace then tells lost mass and drift")
     _json(sub)
 
 

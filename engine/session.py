@@ -60,6 +60,7 @@ class Session(State):
     watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
+    shadow: whether a full cache is kept beside the target's, which says what its policy and codec cost
     asked:  how many tokens of `prompt` a policy or context takes its share of, where the others were written by a run; None:
             all
     saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
@@ -94,6 +95,7 @@ class Session(State):
         layers: Sequence[int] | None = None,
         asked: int | None = None,
         saved: SavedCache | None = None,
+        shadow: bool = False,
     ):
         prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
         max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
@@ -127,8 +129,7 @@ class Session(State):
             chance=Chance(seed),
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
-        self.target.open, self.target.encode = self._lane, self.encode
-        self.recorder.attach(self.target)
+        self._surround(shadow)
         count = len(prompt) if asked is None else asked
         marks = getattr(model.tokenizer, "marks", frozenset[int]())
         m.policy.equip(model.decoder.heads)
@@ -178,6 +179,19 @@ class Session(State):
             if role == TARGET or role in m.decoding_lanes
         }
 
+    def _surround(self, shadow: bool) -> None:
+        """Watch the target's lane, tell it what its policy may use, and keep a full cache beside it if one is asked for.
+        Raises MethodError where nothing could be seen by that."""
+        self.recorder.attach(self.target)
+        self.target.open, self.target.encode = self._lane, self.encode
+        strategy = self.method.strategy
+        if shadow and not strategy.uses & {"policy", "codec"}:
+            raise MethodError(f"{strategy.name} keeps every entry as it is, so a shadow cache says nothing: leave it out.")
+        if shadow:
+            self.target.keep_shadow()
+        if self.target.shadow is not None and self._saved is not None:
+            raise MethodError("a full cache beside the target's knows no prompt that was loaded: leave one of the two out.")
+
     @property
     def header(self) -> Header:
         """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
@@ -201,6 +215,7 @@ class Session(State):
                 turn=self._user_turn,
                 parent=self._parent,
                 machine=self._machine(),
+                shadow=self.target.shadow is not None,
             )
             self._header.parts = self._said(self.method)
         return self._header

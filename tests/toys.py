@@ -194,7 +194,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "duo_attention": [dict(streaming=0.5, sinks=2, recent=6), dict(retrieval="0.0 2.0", sinks=0, recent=4)],
     "ems": [dict(centres=5, recent=3, window=4, reach=1), dict(centres=4, recent=2, similarity=0.2, covered=0.8)],
     "expected_attention": [dict(sinks=2, chosen=6, future=8)],
-    "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3)],
+    "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3), dict(heavy=3, recent=4, oracle=True)],
     "kvzip": [dict(sinks=2, chosen=5, window=3, chunk=15, lead=2)],
     "speckv": [dict(chosen=4, window=3, lookahead=6), dict(chosen=3, window=5, lookahead=3, reduce="mean", reach=0)],
     "key_norm": [dict(short=5, recent=3)],

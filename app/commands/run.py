@@ -83,13 +83,14 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
         saved=saved,
         level="counts" if target is None else args.level or "decisions",
         layers=None if target is None else args.layers,
+        shadow=args.shadow and target is not None,
     )
     return carried_out(session, model, target, args.json, notes)
 
 
 def _unrecorded(args: argparse.Namespace) -> list[str]:
     """Notes on the options that say what is recorded, where nothing is."""
-    asked = [x for x in ("level", "layers") if getattr(args, x) is not None]
+    asked = [x for x in ("level", "layers", "shadow") if getattr(args, x) not in (None, False)]
     return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]
 
 

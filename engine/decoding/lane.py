@@ -22,6 +22,7 @@ from .depth import Depth
 from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
 from .prompt import Prompt
+from .shadow import Shadow
 
 
 class Lane:
@@ -33,6 +34,7 @@ class Lane:
     passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
     open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
     encode: text -> its ids, nothing put in front; None without a tokenizer
+    shadow: a full cache beside this one; None: nobody asked for it
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
     """
@@ -69,7 +71,16 @@ class Lane:
         self.board: Board | None = None
         self.open: Callable[[str, Needs], Lane] | None = None
         self.encode: Callable[[str], list[int]] | None = None
+        self.shadow: Shadow | None = None
+        if policy.shadowed:
+            self.keep_shadow()
         self._feed: Feed | None = None
+
+    def keep_shadow(self) -> None:
+        """From now on, before anything was read, keep a full cache beside this one."""
+        batch = self.cache.layers[0].k.shape[0]
+        self.shadow = self.shadow or Shadow(self.decoder, self.executor, batch, self.policy.shadowed)
+        self.cache.beside = self.shadow.cache
 
     def log_evictions(self) -> None:
         """From now on keep the positions that leave each layer, and what they became part of, until they are taken."""
@@ -91,6 +102,8 @@ class Lane:
         self._check(peak, phase)
         self.best = best[0].tolist()
         self._feed = feed
+        if self.shadow is not None:
+            self.shadow.logits = logits
         record = Pass(self.name, phase, feed.length, held, self.executor.elapsed_us(start, end), batch=len(feed.tokens))
         layers = self.decoder.spec.n_layers
         if skip is not None:
@@ -188,6 +201,8 @@ class Lane:
             self.policy.read(self.cache, self._feed.tokens[:, rows])
         if self.prompt is not None:
             self.prompt.add(self.probe, rows, self._feed.length)
+        if self.shadow is not None:
+            self._follow(self.shadow, rows)
         if self.probe is not None and self.policy.needs.attention != "none":
             self._observe(before, rows)
         if self.watch is not None:
@@ -203,6 +218,19 @@ class Lane:
             self.policy.prompt_end(self.cache, self.prompt)
             self.prompt, self.needs = None, self.needs.written
         self._compress()
+        if self.shadow is not None:
+            self.shadow.cut(self.cache)
+
+    def _follow(self, shadow: Shadow, rows: list[int]) -> None:
+        """Let the full cache read what was committed; a policy that goes by it sees its attention."""
+        assert self._feed is not None
+        shadow.follow(self._feed, rows, self.cache)
+        for i, store in enumerate(self.cache.layers if self.policy.shadowed and rows else ()):
+            columns = shadow.columns(store)
+            if columns is not None:
+                self.policy.observe_columns(i, store, columns)
+            else:
+                self.policy.observe(i, store, shadow.rows(store))
 
     def _compress(self) -> None:
         self.policy.compress(self.cache)

@@ -43,6 +43,7 @@ class CachePolicy(Component):
     strict:   its band holds for drafts too: each row sees what it would see one by one, and drafts change no text
     once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
               The prompt's last token is then read alone, without a draft behind it
+    shadowed: a full cache is kept beside the lane's, and it sees the attention of that one
     asks:     it reads tokens behind the prompt when that has ended, to see what they look at, and forgets them
     reads:    it is told the tokens of new entries (`read`)
     share:    the budget as a share of the prompt, where a policy has the knob; 0: off
@@ -62,6 +63,11 @@ class CachePolicy(Component):
     asks: ClassVar[bool] = False
     reads: ClassVar[bool] = False
     share: float = 0.0
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether it goes by a full cache beside the lane's."""
+        return False
 
     @property
     def zones(self) -> tuple[Zone, ...]:

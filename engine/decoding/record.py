@@ -99,6 +99,7 @@ class Recorder:
     def step(self, s: State, move: Move, number: int, n: int, t_us: float, wall_us: float) -> Step:
         """The record of one step; n: committed tokens before it."""
         policy_us, s.target.policy_us = s.target.policy_us, 0.0
+        shadow_us = 0.0 if s.target.shadow is None else s.target.shadow.us
         passes = s.target.take_passes()
         for lane in s.lanes.values():
             passes = lane.take_passes() + passes
@@ -107,14 +108,14 @@ class Recorder:
             number,
             n,
             round(t_us, 1),
-            round(wall_us, 1),
+            round(max(0.0, wall_us - shadow_us), 1),
             move.emitted,
             move.origins,
             drafted=0 if draft is None else len(draft),
             accepted=0 if verdict is None else len(verdict.path),
             draft_us=round(move.draft_us, 1),
             verify_us=round(move.verify_us, 1),
-            commit_us=round(max(0.0, move.commit_us - policy_us), 1),
+            commit_us=round(max(0.0, move.commit_us - policy_us - shadow_us), 1),
             policy_us=round(policy_us, 1),
             passes=passes,
             cache=self.cache(s),
@@ -188,6 +189,9 @@ class Recorder:
                 change.merged, change.merged_by = merged
             elif lane.name == "target":
                 change.evicted_count = max(1, change.evicted_count)  # of some, which cannot be followed
+        if lane.shadow is not None:
+            seen, lane.shadow.us = lane.shadow.took(), 0.0
+            change.shadow = seen if self.decisions else None
         change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
         if lane.name == "target" and self.decisions:
             change.notes = lane.policy.notes()

@@ -24,6 +24,7 @@ class KVCache:
 
     length: tokens of the text that were committed, whether or not their entries are still held
     shared: entries of each layer that are held once for all sequences
+    beside: a cache whose sequences are always the same as here
     tree:   what its sequences have in common, where that is kept track of entry by entry
     """
 
@@ -41,6 +42,7 @@ class KVCache:
         self.length = self.shared = 0
         self.tree: Tree | None = None
         self.memory = Memory()
+        self.beside: KVCache | None = None
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
@@ -89,6 +91,8 @@ class KVCache:
             self.shared = len(self.tree.root.slots) if len(order) > 1 else 0
         for store in self.layers:
             store.rows(order)
+        if self.beside is not None:
+            self.beside.rows(order)
 
     @property
     def held(self) -> int:

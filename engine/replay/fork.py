@@ -75,6 +75,7 @@ class Fork(Session):
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
+            shadow=header.shadow,
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
         self._drawn_from = first.seed
@@ -152,6 +153,7 @@ class Fork(Session):
             turn=self._user_turn,
             level=self.recorder.level,
             asked=len(self._whole),
+            shadow=self.target.shadow is not None,
         )
 
     def _turn(self, leg: Leg) -> None:

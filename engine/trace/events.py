@@ -15,24 +15,16 @@ import numpy as np
 
 from decodescope.engine.core.note import Note
 
+from .shadowed import Shadowed
 from .telling import Telling
 
 SCHEMA = "1.1"
 Level = Literal["counts", "decisions", "fields"]
 LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
 EndReason = Literal[
-    "stop_token",
-    "max_new_tokens",
-    "stopped_by_user",
-    "context_full",
-    "out_of_memory",
-    "non_finite_logits",
-    "device_lost",
-    "storage_full",
-    "bad_input",
-    "internal_error",
-    "interrupted",
-]
+    "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
+    "storage_full", "bad_input", "internal_error", "interrupted",
+]  # fmt: skip
 READS = ("prefill", "score")  # phases of the passes that read a prompt
 Origin = Literal["accepted", "bonus", "residual", "correction", "target"]
 # A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
@@ -50,6 +42,7 @@ class Header:
              strategy `uses`, the `zones` that a policy keeps, ...; empty in files from before it was there
     tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
     lossless: whether the text has the target's own law, by the rule's and the cache's word
+    shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
     parent:  {"run": id, "step": k} where this run was branched off, or None
@@ -95,6 +88,7 @@ class Header:
     tells: dict[str, dict[str, Note]] | None = None
     parts: dict[str, Any] = field(default_factory=dict)
     loaded: dict[str, Any] | None = None
+    shadow: bool = False
 
     @property
     def where(self) -> str:
@@ -253,6 +247,7 @@ class CacheChange:
                  1 + 254 * sqrt(mass / largest of the layer)
     shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts
                  that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
+    shadow:      what a full cache beside this one says, where the header has `shadow`
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     """
 
@@ -275,6 +270,7 @@ class CacheChange:
     notes: dict[str, Any] | None = None
     shared: np.ndarray | None = None
     shared_bytes: int | None = None
+    shadow: Shadowed | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

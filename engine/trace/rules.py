@@ -25,6 +25,7 @@ from .events import (
 )
 from .formula import FormulaError, formula, relation, sentence
 from .limits import TraceError
+from .shadowed import Shadowed
 from .telling import Telling
 
 EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
@@ -256,6 +257,8 @@ def _change(change: CacheChange, where: str) -> None:
         _merged(change, where)
     if change.shared is not None or change.shared_bytes is not None:
         _shared(change, where)
+    if change.shadow is not None:
+        _shadow(change.shadow, f"{where}.shadow")
     _counts([change.kept_packed or 0], f"{where}.kept_packed")
     if change.packed is not None:
         _packed(change.packed, change.held, f"{where}.packed")
@@ -284,6 +287,19 @@ def _shared(change: CacheChange, where: str) -> None:
         starts = first == 0 and parent == -1 and i == 0 if before is None else first == before[2] and refs <= before[3]
         if not (starts and first < stop <= change.held and refs > 0):
             raise TraceError(f"{where}.shared: node {i} ({parent}, {first}, {stop}, {refs}) does not follow the one before it")
+
+
+def _shadow(shadow: Shadowed, where: str) -> None:
+    _counts([shadow.held_bytes], f"{where}.held_bytes")
+    _shape(shadow.lost_mass, f"{where}.lost_mass", 3, "f")
+    _within(shadow.lost_mass, 0, 1 + EPS, f"{where}.lost_mass")
+    _shape(shadow.drift, f"{where}.drift", 1, "f")
+    _within(shadow.drift, 0, np.inf, f"{where}.drift")
+    if len(shadow.drift) != len(shadow.lost_mass):
+        raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}")
+    if shadow.cut_mass is not None:
+        _shape(shadow.cut_mass, f"{where}.cut_mass", 2, "f")
+        _within(shadow.cut_mass, 0, 1 + EPS, f"{where}.cut_mass")
 
 
 def _packed(packed: Packed, held: int, where: str) -> None:

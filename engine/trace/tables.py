@@ -56,7 +56,9 @@ def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
     begun = [] if trace.prefill is None else [(-1, trace.prefill.cache)]
     for step, changes in (*begun, *((s.step, s.cache) for s in trace.steps)):
         for c in changes:
-            yield step, c.lane, c.appended, c.held, c.evicted_count, c.held_bytes, c.peak_bytes, c.full_bytes
+            sizes = (c.appended, c.held, c.evicted_count, c.held_bytes, c.peak_bytes, c.full_bytes)
+            costs = (None, None) if c.shadow is None else (float(c.shadow.lost_mass.mean()), float(c.shadow.drift.mean()))
+            yield step, c.lane, *sizes, *costs
 
 
 def _passes(trace: Trace) -> Iterator[tuple[Any, ...]]:
@@ -81,7 +83,7 @@ _STEPS = (
     "t_us", "wall_us", "draft_us", "verify_us", "commit_us", "policy_us", "passes", "held", "held_bytes", "evicted",
 )  # fmt: skip
 _DECISIONS = ("step", "node", "parent", "depth", "token", "text", "p", "r", "q", "u", "threshold", "ok", "kept")
-_CACHE = ("step", "lane", "appended", "held", "evicted", "held_bytes", "peak_bytes", "full_bytes")
+_CACHE = ("step", "lane", "appended", "held", "evicted", "held_bytes", "peak_bytes", "full_bytes", "lost_mass", "drift_nats")
 _PASSES = ("step", "lane", "phase", "tokens", "batch", "held", "wall_us", "attn", "ffn", "propagated")
 _NOTES = ("step", "part", "name", "word", "at", "value", "unit")
 _ROWS: dict[str, tuple[tuple[str, ...], Callable[[Trace], Iterator[tuple[Any, ...]]]]] = {

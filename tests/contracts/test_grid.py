@@ -71,7 +71,7 @@ def cells(kind: str, name: str, every: int) -> list[Cell]:
 def sized(name: str, budget: int, variant: int) -> CachePolicy:
     """A policy in one of its toys' settings, brought to about `budget` entries: those knobs that say how many entries it
     keeps get an even part each, the last one the rest."""
-    several = toys.settings_of("policy", name)
+    several = [x for x in toys.settings_of("policy", name) if not build("policy", name, x).shadowed]  # bare stores have none
     settings = dict(several[variant % len(several)])
     policy = build("policy", name, settings)
     entries = [p for p in type(policy).params() if p.unit == "entries"]

@@ -11,6 +11,7 @@ import toys
 from masked import Masked, hitters
 from sizes import sizes
 from torch import Tensor
+from voted import maps, sharp
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.draft import Draft
@@ -150,3 +151,27 @@ def test_bytes_follow_the_formula_and_do_not_grow() -> None:
         assert lane.cache.nbytes == 2 * 2 * 2 * capacity * 8 * 8 + 8 * 2 * 2 * capacity
         sizes.add(capacity)
     assert lane.cache.held == 40 and sizes == {48}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.inference_mode()
+def test_the_oracle_keeps_what_the_full_maps_say_and_the_online_scores_do_not(layout: str) -> None:
+    """Set by set from the text alone: the mass of an entry is what all tokens so far gave to it, with nothing evicted."""
+    decoder, text = sharp(3, n_kv_heads=LAYOUTS[layout]), toys.prompts(1, 50, 3)[0]
+    knobs = dict(heavy=8, recent=3)
+    lanes = {x: Lane("target", decoder, build("policy", "h2o", {**knobs, "oracle": x})) for x in (True, False)}
+    full, kept = maps(decoder, text), [[list(range(20)) for _ in range(LAYOUTS[layout])] for _ in range(2)]
+    for lane in lanes.values():
+        lane.read(text[:20])
+    apart = 0
+    for n in range(20, 51):
+        for i, h in product(range(2), range(LAYOUTS[layout])):
+            mass = full[i][h, :, :n].sum((0, 1))
+            kept[i][h] = sorted(hitters(8, 3)(kept[i][h], mass, n))
+        assert held(lanes[True]) == kept
+        apart += held(lanes[False]) != kept
+        for lane in lanes.values() if n < 50 else ():
+            lane.forward(Feed.causal(text[n : n + 1], n))
+            lane.commit([0])
+        kept = [[[*row, n] for row in heads] for heads in kept]
+    assert apart > 9 and not lanes[True].needs and lanes[False].shadow is None

@@ -22,19 +22,32 @@ class H2O(Scored):
     verification only the rows of accepted nodes count, and eviction follows the commit. The prompt is read
     densely, and the first cut follows the commit of its last token, whose row counts.
 
+    Once something has left, those weights are over the survivors. With `oracle` they are those of the full cache on the same
+    text, which a second cache beside this one gives (`Shadow`): what would have been kept if every score were true. It shows by
+    how much the others mislead, and saves neither memory nor time.
+
     With a `share` the budget is that share of the prompt's length, and `heavy` to `recent` is only how it is divided.
     """
 
     title = "H2O (heavy-hitter oracle)"
     source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop; shares: utils_hh"
-    needs = Needs(attention="columns")
     columns = {"mass": Column()}  # noqa: RUF012 # a constant of the class
     column, weighs = "mass", "attention"
     goes = "Over its budget each KV head gives up the entries that drew the least attention so far; the newest never leave."
 
     heavy: int = param(64, low=0, high=MOST, unit="entries", help="entries kept for their attention mass")
     recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case")
+    oracle: bool = param(False, help="whether the attention that counts is that of a full cache kept beside")
     share: float = share()
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(attention="none" if self.shadowed else "columns")
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether it goes by a full cache beside the lane's."""
+        return self.oracle
 
     @property
     def zones(self) -> tuple[Zone, ...]:

@@ -1,0 +1,85 @@
+"""Shadow: a full cache beside one that loses entries, so that it is known what that costs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.executor import Executor
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.shadowed import Shadowed
+
+
+class Shadow:
+    """Reads what a lane commits, in a pass of its own behind each commit, with a cache that keeps everything.
+
+    The text is the lane's, so its weights and logits are those of the full cache on that text. It changes no text, doubles the
+    passes, and holds memory that the lane's figures leave out.
+
+    us:     microseconds that it took, since they were last taken
+    logits: of the lane's last pass, float [B, T, V], as the lane leaves them here
+    """
+
+    def __init__(self, decoder: Decoder, executor: Executor, batch: int, columns: bool):
+        """columns: whether it is asked what a prompt's tokens gave, too."""
+        self.decoder, self.executor = decoder, executor
+        self.cache = KVCache(decoder.spec, batch=batch, dtype=decoder.dtype, device=decoder.device)
+        self.us, self.logits = 0.0, torch.empty(0)
+        self._needs = Needs("columns" if columns else "decode")
+        self._probe = Probe(self._needs)
+        self._rows: list[tuple[Tensor, Tensor]] = []  # (lost [R, L, H_kv], drift [R]) since they were last taken
+        self._stays: list[Tensor] = []  # for each layer [H_kv]: what the last row gave to entries that the lane holds
+        self._cut: Tensor | None = None
+
+    def follow(self, feed: Feed, rows: list[int], cache: KVCache) -> None:
+        """Read the `rows` of the lane's last pass that it has just committed to `cache`, before its policy acts."""
+        if not rows:
+            return
+        start = self.executor.mark()
+        self.cache.truncate(cache.length - len(rows))
+        own = Feed(feed.tokens[:, rows], feed.positions[:, rows], logits=feed.logits, highest=cache.length - 1)
+        self._probe = Probe(self._needs)
+        logits = self.executor.run(self.decoder, own, self.cache, self._probe, None, None)
+        self.cache.commit(range(len(rows)))
+        self._stays = []
+        if self._probe.rows:
+            kept = torch.stack([self.rows(store).sum(-1)[0].mean(1) for store in cache.layers])  # [L, H_kv, R]
+            self._stays = list(kept[..., -1])
+            full, mine = (x[0].double().log_softmax(-1) for x in (logits, self.logits[:, rows]))
+            drift = (full.exp() * (full - mine)).sum(-1)
+            self._rows.append(((1 - kept).clamp(min=0).permute(2, 0, 1), drift.clamp(min=0)))
+        self.us += self.executor.elapsed_us(start, self.executor.mark())
+
+    def cut(self, cache: KVCache) -> None:
+        """The lane's policy has acted: what of the last row's weights fell on what has left."""
+        if self._stays:
+            now = [self.rows(store)[0, :, :, -1].sum(-1).mean(1) for store in cache.layers]  # [H_kv] each
+            self._cut = (torch.stack(self._stays) - torch.stack(now)).clamp(min=0)
+
+    def rows(self, store: LayerStore) -> Tensor:
+        """float32 [B, H_kv, g, R, n]: what the rows last followed give to the entries of a layer of the lane, by slot."""
+        return _held(self._probe.rows[store.layer], store)
+
+    def columns(self, store: LayerStore) -> Tensor | None:
+        """float32 [B, H_kv, n]: the same of a prompt's tokens, summed over them and the group; None: they were no prompt's."""
+        columns = self._probe.columns.get(store.layer)
+        return None if columns is None else _held(columns, store)
+
+    def took(self) -> Shadowed | None:
+        """What is known since the last call; None: nothing."""
+        rows, self._rows = self._rows, []
+        cut, self._cut = self._cut, None
+        if not rows:
+            return None
+        lost, drift = (torch.cat(x).float().cpu().numpy() for x in zip(*rows, strict=True))
+        return Shadowed(lost, drift, None if cut is None else cut.cpu().numpy(), self.cache.nbytes, round(self.us, 1))
+
+
+def _held(table: Tensor, store: LayerStore) -> Tensor:
+    """A table [B, H_kv, ..., N] by position, at the positions of a store: [B, H_kv, ..., n]; 0 where a head has none."""
+    at = store.positions().expand(*table.shape[:2], -1)
+    at = at.view(*at.shape[:2], *[1] * (table.dim() - 3), at.shape[2]).expand(*table.shape[:-1], -1)
+    return table.gather(-1, at.clamp(min=0)).masked_fill(at < 0, 0)

@@ -1,0 +1,27 @@
+"""Shadowed: what a full cache says that a run keeps beside the target's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Shadowed:
+    """What a full cache beside the target's says of a step, where a run keeps one: it reads the same text, in passes that are
+    no part of the run's. Times of the step are without them.
+
+    lost_mass:  float32 [R, L, H_kv], of each of the R committed rows the share of the full cache's attention, mean over the
+                query heads of the group, that fell on entries which the target no longer held; a merged one counts as lost
+    drift:      float32 [R], of each of them the distance of the target's distribution from the full cache's: KL(full | target)
+                in nats, before the sampler
+    cut_mass:   float32 [L, H_kv], what the last of them gave to the entries that left in this step
+    held_bytes: bytes of that cache, which are in no other figure;  wall_us: how long its passes took
+    """
+
+    lost_mass: np.ndarray
+    drift: np.ndarray
+    cut_mass: np.ndarray | None
+    held_bytes: int
+    wall_us: float
