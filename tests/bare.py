@@ -126,7 +126,7 @@ class Beside:
 
     def __init__(self, decoder: Decoder, policy: CachePolicy, batch: int, rule: Rule | None = None):
         self.policy, self.rule = policy, rule
-        self.whole = Whole(decoder, batch, policy.sink_places)
+        self.whole = Whole(decoder, batch, policy.sink_places, policy.band if policy.strict else None)
         self.layers = [Bare(self.whole, i, batch, policy.columns) for i in range(decoder.spec.n_layers)]
         self.prompt: Prompt | None = Prompt(decoder, Needs(queries=10**6) | policy.needs)
         self.evidence = Evidence(self.whole)

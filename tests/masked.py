@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Sinks
+from decodescope.engine.model.feed import Band, Sinks
 
 # (positions still kept, their mass by position float32 [n], tokens read) -> positions kept from now on
 Keep = Callable[[list[int], Tensor, int], list[int]]
@@ -31,8 +31,9 @@ class Whole:
     """Reads B texts at once and drops nothing. `seen[i]`, bool [B, H_kv, n], says which positions of layer i a query may see.
 
     Keys are kept as they were before rotation: a score is the query, turned by the distance to an entry, times its key.
-    sinks: None: distances are those of the text. Without a cap: those between places in a cache that holds what is seen,
+    sinks: None: distances are those of the text. Without a cap: those between places in a cache that holds what the row sees,
            side by side. With one: the first entries are never further away than it, and of the others a row sees those nearer
+    band:  what a row sees of the text before it; None: all that is seen
     n:     tokens read
     kv:    per layer float [2, B, H_kv, n, D], keys before rotation and values
     given: per layer float [B, H_kv, g, T, n + T], what the rows of the last pass gave to all positions, and to one another
@@ -42,8 +43,8 @@ class Whole:
 
     narrow: Callable[[int, Tensor], Tensor] | None = None
 
-    def __init__(self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None):
-        self.decoder, self.spec, self.sinks = decoder, decoder.spec, sinks
+    def __init__(self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None, band: Band | None = None):
+        self.decoder, self.spec, self.sinks, self.band = decoder, decoder.spec, sinks, band
         L, H = self.spec.n_layers, self.spec.n_kv_heads
         self.n = 0
         self.kv = [torch.zeros(2, batch, H, 0, self.spec.head_dim, dtype=decoder.dtype) for _ in range(L)]
@@ -84,15 +85,17 @@ class Whole:
         [B, H_kv, T, n + T] (1 where all are alike)."""
         seen, T, sinks = self.seen[i], len(self._depth), self.sinks
         inside = torch.cat([seen[:, :, None].expand(-1, -1, T, -1), self._visible.expand(*seen.shape[:2], T, T)], 3)
-        rows = (self.n + self._depth)[None, None]
-        if sinks is not None and sinks.cap is None:  # side by side: the rank among what is seen
-            rows = seen.sum(2, keepdim=True) + self._depth
-            at = torch.cat([seen.cumsum(2) - 1, rows], 2)
-        else:
-            at = torch.cat([torch.arange(self.n)[None, None], rows], 2)
-        distance = rows[..., None] - at[:, :, None]
-        if sinks is not None and sinks.cap is not None:
-            first = torch.arange(distance.shape[3]) < sinks.first
+        rows = self.n + self._depth
+        at = torch.cat([torch.arange(self.n), rows])
+        distance = (rows[:, None] - at)[None, None]
+        if self.band is not None:
+            near = (at < self.band.first) | (distance <= self.band.newest)
+            held = torch.tensor(self.band.heads[i] if self.band.heads else True)
+            inside = inside & (near | ~held.view(1, -1, 1, 1))
+        if sinks is not None and sinks.cap is None:  # side by side: the rank among what the row sees, itself the last
+            distance = inside.sum(3, keepdim=True) - inside.cumsum(3)
+        elif sinks is not None:
+            first = at < sinks.first
             inside = inside & (first | (distance < sinks.cap))
             distance = torch.where(first, distance.clamp(max=sinks.cap), distance)
         window = self.spec.window(i)

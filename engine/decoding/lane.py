@@ -123,7 +123,7 @@ class Lane:
     def _sighted(self, feed: Feed, alone: bool = False) -> None:
         """Tell a pass what the policy says of its sight. A row that comes alone sees what is held. alone: as for `shallow`."""
         feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
-        if self.policy.strict and (feed.length > 1 or self.cache.layers[0].m):
+        if self.policy.strict and feed.highest > self.cache.length:  # not the one row right behind what is held
             feed.band = self.policy.band
 
     @torch.inference_mode()

@@ -50,15 +50,15 @@ class Sight:
             window = None  # nothing is out of reach yet
         key = (n, m)
         if key not in self.masks:
-            self.masks[key] = self._visible(n, m)
-        base, reaches, banded = self.masks[key], self._reaches(n + m), self._banded(i)
+            self.masks[key] = self._visible(n, m, store)
+        base, reaches, banded = self.masks[key], self._reaches(n + m), self._by_head(i)
         if present is None and window is None and not banded and not reaches:
             return base
         mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
         if present is not None:
             mask = mask & F.pad(present, (0, m), value=True)[:, :, None]
         if banded:
-            mask = mask & self._in_band(i, store)
+            mask = mask & (self._in_band(store) | ~self._heads(i, mask.device))
         if reaches:
             assert self.sinks is not None and self.sinks.cap is not None
             mask = mask & ((self.positions(store)[:, :, None] < self.sinks.first) | (self._behind(store) < self.sinks.cap))
@@ -70,12 +70,20 @@ class Sight:
         """Whether a band holds for some head of layer i."""
         return self.band is not None and (self.band.heads is None or any(self.band.heads[i]))
 
-    def _in_band(self, i: int, store: LayerStore | None) -> Tensor:
-        """bool [B, H_kv or 1, T, S]: the entries of layer i that the band leaves to each fed row."""
+    def _by_head(self, i: int) -> bool:
+        """Whether the heads of layer i differ in what a band leaves them."""
+        return self.band is not None and self.band.heads is not None and any(self.band.heads[i])
+
+    def _heads(self, i: int, device: torch.device) -> Tensor:
+        """bool [H_kv, 1, 1]: the heads of layer i for which the band holds."""
+        assert self.band is not None and self.band.heads is not None
+        return torch.tensor(self.band.heads[i], device=device)[:, None, None]
+
+    def _in_band(self, store: LayerStore | None) -> Tensor:
+        """bool [B, H_kv or 1, T, S]: the entries that the band leaves to each fed row."""
         assert self.band is not None
-        keys, heads = self.positions(store)[:, :, None], self.band.heads
-        inside = (keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest)
-        return inside if heads is None else inside | ~torch.tensor(heads[i], device=keys.device)[:, None, None]
+        keys = self.positions(store)[:, :, None]
+        return (keys < self.band.first) | (keys >= self.feed.positions[:, None, :, None] - self.band.newest)
 
     def positions(self, store: LayerStore | None) -> Tensor:
         """int64 [B, H_kv or 1, S]: the place in the text of each entry, committed and pending."""
@@ -186,8 +194,16 @@ class Sight:
             closer = (places - torch.arange(sinks.shape[3], device=sinks.device)).expand_as(sinks)
         return torch.cat([closer, behind[..., self.sinks.first :]], 3)
 
-    def _visible(self, n: int, m: int) -> Tensor | None:
-        """bool [B or 1, 1, T, n + m] from the feed: committed entries, then pending ones."""
+    def _visible(self, n: int, m: int, store: LayerStore | None) -> Tensor | None:
+        """bool [B or 1, H_kv or 1, T, n + m] from the feed and a band that holds for all heads: committed entries, then pending
+        ones. Under such a band layers that hold as many entries hold the same."""
+        visible = self._fed(n, m)
+        if self.band is None or self.band.heads is not None:
+            return visible
+        return self._in_band(store) if visible is None else visible & self._in_band(store)
+
+    def _fed(self, n: int, m: int) -> Tensor | None:
+        """bool [B or 1, 1, T, n + m] from the feed alone."""
         T, given, device = self.feed.length, self.feed.visible, self.feed.tokens.device
         if given is None:
             if T == 1:

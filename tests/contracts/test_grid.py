@@ -256,6 +256,7 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
     policies = [sized(name, cell.budget, cell.number) for _ in range(2)]
     for policy in policies:
+        policy.equip(decoder.heads)
         policy.begin(decoder.spec, cell.prompt)
     lane, reference = Lane("target", decoder, policies[0], batch=TEXTS), Beside(decoder, policies[1], TEXTS, rule)
     if name in READS:
@@ -267,7 +268,7 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     for tokens, visible, path, read in steps(lane, cell, text):
         assert same(read, reference.read(tokens, visible, path))
         assert kept(lane) == reference.kept()
-        cuts += lane.cache.held < lane.cache.length
+        cuts += min(min(store.lengths) for store in lane.cache.layers) < lane.cache.length
     return cuts
 
 

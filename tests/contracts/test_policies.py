@@ -267,6 +267,49 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
                 assert positions(both, layer)[b] == positions(single[b], layer)[0]
 
 
+@pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
+def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single_ones(name: str, settings: dict) -> None:
+    """A lane reads one text, or several of one length; two texts have two lanes, which share a decoder and nothing else."""
+    method, prompts = toys.method(policy=(name, settings)), (READ, toys.prompts(1, 17, seed=12)[0])
+    both = [Session(toys.pair()[0], method, prompt, max_new_tokens=8) for prompt in prompts]
+    for session in both:
+        session.start()
+    for _ in range(8):
+        for session in both:
+            session.step()
+    for session, prompt in zip(both, prompts, strict=True):
+        alone = toys.decode(method, prompt, count=8)
+        assert session.tokens == alone.tokens and len(session.tokens) == len(prompt) + 8
+        assert all(positions(session.target, i) == positions(alone.target, i) for i in range(3))
+
+
+@pytest.mark.parametrize(("name", "settings"), POLICIES)
+def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: dict) -> None:
+    """Where all keys and values are zero each row gives as much to all that it sees: what leaves stood behind all that stays,
+    but for what is kept for its place. In every layer and head, whatever slots they stand in."""
+    decoder = toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
+    for weights in decoder.layers:
+        weights.qkv = torch.zeros_like(weights.qkv)
+    alone = {knob.name: 0 for knob in registry("policy")[name].params() if knob.name == "reach"}  # nobody has fewer neighbours
+    made, text = lane(name, settings | alone, decoder, read=24), toys.prompts(1, 34, seed=3)[0]
+    newest, compared = held_at(made.policy.zones, "newest"), 0
+    before = [[list(range(24))] * 2] * 3
+    made.read(text[:24])
+    for token in text[24:]:
+        for old, now in ((x, y) for i in range(3) for x, y in zip(before[i], positions(made, i)[0], strict=True)):
+            end = len(made.tokens) - (newest or 0)
+            while newest is None and end - 1 in now:
+                end -= 1
+            left, chosen = set(old) - set(now), [p for p in now if p < end]
+            assert not left or not chosen or min(left) > max(chosen)
+            compared += bool(left and chosen)
+        if newest is None:
+            break
+        before = [[[*row, len(made.tokens)] for row in positions(made, i)[0]] for i in range(3)]
+        fed(made, token)
+    assert compared or not any(zone.place == "chosen" and zone.entries for zone in made.policy.zones), "the test needs choices"
+
+
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
 def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
     """What the trace says was evicted is what the cache no longer holds."""

@@ -34,9 +34,9 @@ def fed(made: Lane, tokens: list[int]) -> torch.Tensor:
     return logits[0]
 
 
-def read(reference: Masked, prompt: list[int]) -> torch.Tensor:
-    """Logits [V] after a prompt of which each token sees what would be held had they come one by one."""
-    return [reference.read([token]) for token in prompt][-1][0]
+def read(reference: Masked, tokens: list[int]) -> torch.Tensor:
+    """Logits [T, V] of tokens of which each sees what would be held had they come one by one."""
+    return torch.cat([reference.read([token]) for token in tokens])
 
 
 @pytest.mark.parametrize("size", [1, 5, 12, 100])
@@ -45,9 +45,9 @@ def read(reference: Masked, prompt: list[int]) -> torch.Tensor:
 def test_window_equals_an_explicit_mask_at_original_positions(size: int, decoder: Decoder) -> None:
     made = lane("window", decoder, size=size)
     reference = Masked(decoder, lambda kept, _, n: [p for p in kept if p >= n - size])
-    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT), atol=1e-10)
+    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-10)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 3:
-        assert torch.allclose(fed(made, block), reference.read(block), atol=1e-10)
+        assert torch.allclose(fed(made, block), read(reference, block), atol=1e-10)
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
 
 
@@ -58,9 +58,9 @@ def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent:
     """A layer's own window is counted in the cache too: one that is as wide as the cache keeps its eye on the sinks."""
     made = lane("streaming_llm", decoder, sinks=sinks, recent=recent)
     reference = Masked(decoder, streaming(sinks, recent), in_cache=True)
-    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT), atol=1e-10)
+    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-10)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 4:
-        assert torch.allclose(fed(made, block), reference.read(block), atol=1e-10)
+        assert torch.allclose(fed(made, block), read(reference, block), atol=1e-10)
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
     assert made.cache.held == min(sinks + recent, 47)
 
@@ -69,9 +69,9 @@ def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent:
 def test_streaming_in_float32_is_within_its_rounding() -> None:
     decoder = toys.decoder(toys.SPEC, toys.LIVELY, torch.float32)
     made, reference = lane("streaming_llm", decoder, sinks=2, recent=8), Masked(decoder, streaming(2, 8), in_cache=True)
-    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT), atol=1e-5 * 11)  # logits up to 11
+    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-5 * 11)  # logits up to 11
     for block in ([3], [1, 4], [5, 9, 2]):
-        assert torch.allclose(fed(made, block), reference.read(block), atol=1e-5 * 11)
+        assert torch.allclose(fed(made, block), read(reference, block), atol=1e-5 * 11)
 
 
 @pytest.mark.parametrize("needs", [Needs(), Needs("rows")], ids=["fused", "explicit"])
@@ -120,7 +120,7 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, mo
 
     made.watch = watch
     logits = made.read(prompt)
-    assert torch.allclose(logits, read(Masked(decoder, streaming(2, 20), in_cache=True), prompt), atol=1e-10)
+    assert torch.allclose(logits, read(Masked(decoder, streaming(2, 20), in_cache=True), prompt)[-1], atol=1e-10)
     assert widest <= {64, 96} and made.cache.layers[0].capacity <= 96 and made.cache.held == 22
     assert len(decoder.rope._table) == 32 and [count for count, _ in columns] == [64] * 4 + [44]
     for count, seen in columns:  # each query head gives one unit
@@ -169,7 +169,7 @@ def test_streaming_runs_beyond_the_trained_context_in_constant_memory() -> None:
 
 
 def test_streaming_with_speculation_evicts_at_commits_only() -> None:
-    """The same text as without drafts wherever a step commits one token: blocks of one are the sequential reference."""
+    """And each row of a draft sees what it would see one by one, its sinks where they would stand."""
     parts = dict(policy=("streaming_llm", {"sinks": 2, "recent": 8}))
     session = toys.decode(toys.method(**parts, drafter=("draft_model", {"length": 4})), count=60)
     for step in session.sink.steps:
@@ -180,7 +180,7 @@ def test_streaming_with_speculation_evicts_at_commits_only() -> None:
     text, at = session.tokens, len(toys.PROMPT) - 1
     with torch.inference_mode():
         for step in session.sink.steps:
-            logits = reference.read(text[at : at + len(step.emitted)])
+            logits = read(reference, text[at : at + len(step.emitted)])
             assert logits.argmax(-1).tolist() == step.emitted
             at += len(step.emitted)
     assert sum(step.accepted for step in session.sink.steps) > 5

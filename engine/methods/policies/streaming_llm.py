@@ -29,6 +29,7 @@ class StreamingLLM(CachePolicy):
     rope = "in_cache"
     bounded = True
     banded = True
+    strict = True
 
     sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good")
     recent: int = param(252, low=1, high=MOST, unit="entries", help="newest entries kept")

@@ -21,6 +21,7 @@ class Window(CachePolicy):
     title = "Window"
     source = "Beltagy et al. 2020, arXiv:2004.05150 (sliding window); the baseline of arXiv:2309.17453"
     banded = True
+    strict = True
 
     goes = "Once more entries than the window are held the oldest leave, in all layers and KV heads alike."
 
