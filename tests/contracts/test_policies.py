@@ -271,7 +271,7 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
 def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single_ones(name: str, settings: dict) -> None:
     """A lane reads one text, or several of one length; two texts have two lanes, which share a decoder and nothing else."""
     method, prompts = toys.method(policy=(name, settings)), (READ, toys.prompts(1, 17, seed=12)[0])
-    both = [Session(toys.pair()[0], method, prompt, max_new_tokens=8) for prompt in prompts]
+    both = [Session(toys.pair()[0], method, prompt, models=toys.helpers(), max_new_tokens=8) for prompt in prompts]
     for session in both:
         session.start()
     for _ in range(8):
@@ -283,6 +283,9 @@ def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single
         assert all(positions(session.target, i) == positions(alone.target, i) for i in range(3))
 
 
+LEVEL = {"reach": 0, "chunk": 64}  # nobody has fewer neighbours than others, and all are asked by the same rows
+
+
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
 def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: dict) -> None:
     """Where all keys and values are zero each row gives as much to all that it sees: what leaves stood behind all that stays,
@@ -290,8 +293,8 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
     decoder = toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
     for weights in decoder.layers:
         weights.qkv = torch.zeros_like(weights.qkv)
-    alone = {knob.name: 0 for knob in registry("policy")[name].params() if knob.name == "reach"}  # nobody has fewer neighbours
-    made, text = lane(name, settings | alone, decoder, read=24), toys.prompts(1, 34, seed=3)[0]
+    even = {knob.name: LEVEL[knob.name] for knob in registry("policy")[name].params() if knob.name in LEVEL}
+    made, text = lane(name, settings | even, decoder, read=24), toys.prompts(1, 34, seed=3)[0]
     newest, compared = held_at(made.policy.zones, "newest"), 0
     before = [[list(range(24))] * 2] * 3
     made.read(text[:24])
