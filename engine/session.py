@@ -149,11 +149,14 @@ class Session(State):
         if bad is not None:
             names = " and ".join(x.spec.name for x in self._models.values())
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
-        limit, tightest = context(self._models, self.method.policy.bounded)
+        policy, spec = self.method.policy, self._models[TARGET].spec
+        limit, tightest = context(self._models, policy.endless(spec, len(prompt)))
         if len(prompt) >= limit:
             what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included"
             if len(prompt) >= context(self._models, bounded=True)[0]:
                 raise MethodError(f"{what}: shorten the prompt.")
+            if policy.bounded:
+                raise MethodError(f"{what}: let {policy.name} keep fewer entries than that, not {policy.budget}.")
             kept = cast(CachePolicy, build("policy", "streaming_llm")).budget or 0
             takes = reading(self._models[TARGET].decoder, len(prompt), kept)
             way = f"use the policy streaming_llm, which keeps {kept} entries: {takes}"

@@ -38,7 +38,7 @@ class CachePolicy(Component):
     column:   the one of them that records and views show;  weighs: what it adds up, as people call it
     rope:     where entries of the zone "first" stand once others have left: where they did in the text ("original"), right
               before those that are held ("in_cache"), or just beyond the newest ("capped")
-    bounded:  positions stay below a bound however long the text: the context limit does not apply
+    bounded:  positions stay below a bound however long the text: the context limit does not apply, if it is above that
     banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
     strict:   its band holds for drafts too: each row sees what it would see one by one, and drafts change no text
     once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
@@ -96,6 +96,12 @@ class CachePolicy(Component):
     def selects(self) -> bool:
         """Whether it is asked what a pass reads (`select`)."""
         return "select" in self.does
+
+    def endless(self, spec: ModelSpec, prompt: int) -> bool:
+        """Whether a text with a prompt of `prompt` tokens may grow beyond the context of a model: the policy is `bounded`, and
+        what it keeps has places in that context, with one behind it."""
+        kept = entries(self, self.share, prompt) if self.share else self.budget
+        return self.bounded and kept is not None and kept < spec.max_positions
 
     @property
     def lossless(self) -> bool:

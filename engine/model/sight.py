@@ -111,7 +111,12 @@ class Sight:
         if self.band is not None:
             return self.feed.positions.clamp(max=self.band.first + self.band.newest), highest
         pending = store.pending_positions()
-        assert pending is not None and store.heads is None, "places in a cache are those of all heads"
+        assert pending is not None
+        if store.heads is not None:
+            raise ValueError(
+                f"layer {store.layer}: its KV heads hold different numbers of entries, and places in a cache are counted for "
+                "all heads alike: let a policy keep as many in each, or count places in the text (rope = original)."
+            )
         return self.feed.positions - pending[:, :1] + store.n, highest  # pending rows stand right behind what is held
 
     def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:

@@ -21,7 +21,7 @@ from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.h2o import H2O
 from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.feed import Feed, Sinks
 from decodescope.engine.trace import check, frame, open_trace
 from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.summary import summarise
@@ -239,3 +239,18 @@ def test_a_lie_about_a_layer_is_found(session: Session, lie: str) -> None:
     else:
         change.by_head = change.by_head[:2]
     assert any("holds" in str(x) or "hold other" in str(x) for x in check(trace).problems)
+
+
+def test_places_in_a_cache_are_refused_where_heads_differ() -> None:
+    """They are counted for all heads of a layer alike."""
+
+    @component
+    class InCache(ByHead):
+        sink_places = Sinks(1)
+
+    InCache.name = "h2o"
+    lane = Lane("target", toys.pair()[0].decoder, InCache(heavy=9, recent=RECENT))
+    with torch.inference_mode():
+        lane.read(toys.PROMPT * 2)
+        with pytest.raises(ValueError, match=r"^layer 0: its KV heads hold different numbers .* \(rope = original\)\.$"):
+            lane.forward(Feed.causal([1], len(lane.tokens)))

@@ -11,6 +11,7 @@ from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.method import MethodError
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.rope import rotate_
@@ -166,6 +167,18 @@ def test_streaming_runs_beyond_the_trained_context_in_constant_memory() -> None:
     assert kept == [0, 1, *range(154, 164)]
     plain = toys.decode(toys.method(policy=("window", {"size": 12})), count=150, pair=(small, small))
     assert plain.end.reason == "context_full" and len(plain.tokens) == 32
+
+
+def test_what_is_wider_than_the_context_is_limited_by_it() -> None:
+    """Sinks and window must have places that the model knows: a text ends at the context where they have more than that."""
+    small = toys.model(toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64))
+    for recent, share, reason in ((30, 0.0, "context_full"), (29, 0.0, "max_new_tokens"), (29, 1.0, "max_new_tokens")):
+        policy = ("streaming_llm", {"sinks": 2, "recent": recent, "share": share})
+        session = toys.decode(toys.method(policy=policy), count=40, pair=(small, small))
+        assert session.end.reason == reason and len(session.tokens) == (32 if reason == "context_full" else 55)
+    sentence = r"reads at most 32, .*: let streaming_llm keep fewer entries than that, not 42\.$"
+    with pytest.raises(MethodError, match=sentence):
+        toys.decode(toys.method(policy=("streaming_llm", {"sinks": 2, "recent": 40})), toys.PROMPT * 3, pair=(small, small))
 
 
 def test_streaming_with_speculation_evicts_at_commits_only() -> None:
