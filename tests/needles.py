@@ -63,5 +63,5 @@ def decoder() -> Decoder:
     head = torch.zeros(SPEC.vocab, WIDTH, dtype=torch.float64)
     head[answer(0) : answer(VALUES), value] = eye
     made = Decoder(SPEC, embed, [Layer(one, qkv.flatten(0, 2), out.flatten(1), one, *nothing)], one, head)
-    made.heads = {"duo_attention": toys.heads("duo_attention", WIDTH, depth=1, kv_heads=2)}
+    made.heads = {"duo_attention": toys.heads("duo_attention", WIDTH, n_layers=1, n_kv_heads=2)}
     return made
