@@ -101,7 +101,7 @@ class CachePolicy(Component):
         """Whether a text with a prompt of `prompt` tokens may grow beyond the context of a model: the policy is `bounded`, and
         what it keeps has places in that context, with one behind it."""
         kept = entries(self, self.share, prompt) if self.share else self.budget
-        return self.bounded and kept is not None and kept < spec.max_positions
+        return self.bounded and (kept is None or kept < spec.max_positions)
 
     @property
     def lossless(self) -> bool:

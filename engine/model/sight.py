@@ -163,7 +163,7 @@ class Sight:
         if end - begin < middle.entries:
             return None
         far = self._behind(store)[..., begin:end] >= self.sinks.cap  # [B, H_kv or 1, T, U]
-        base = self._visible(store.n, store.m)
+        base = self._fed(store.n, store.m)
         far = far if base is None else far & base[..., begin:end]
         far = far & (far.sum(-1, keepdim=True) >= middle.entries)
         places = self.positions(store)[0, 0, begin:end]

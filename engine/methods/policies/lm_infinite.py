@@ -39,7 +39,6 @@ class LMInfinite(CachePolicy):
     rope = "capped"
     bounded = True
     banded = True
-    strict = True
 
     start: int = param(10, low=0, high=64, unit="entries", help="first entries kept for good, seen from one distance")
     window: int = param(246, low=1, high=MOST, unit="entries", help="newest entries that a token sees, itself aside")
