@@ -158,6 +158,74 @@ PRESETS: dict[str, Preset] = {
         "A block of guesses is corrected pass by pass until it stops changing: no draft model, the greedy text.",
         {"strategy": "jacobi", "sampler": ["greedy"]},
     ),
+    "snapkv": Preset(
+        "SnapKV, 25 %",
+        "Once the prompt is read a quarter of it stays, what its last tokens look at. The text may differ.",
+        {"drafter": "none", "policy": "snapkv", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
+    ),
+    "adakv": Preset(
+        "Ada-KV, 25 %",
+        "As SnapKV, but the heads of a layer compete for the quarter, so some keep more than others. The text may differ.",
+        {"drafter": "none", "policy": "adakv", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
+    ),
+    "fastgen": Preset(
+        "FastGen, profiles",
+        "Each head keeps the least that recovers nine tenths of its attention in the prompt. The text may differ.",
+        {"drafter": "none", "policy": "fastgen", "sampler": ["greedy"]},
+        {"policy": {"recover": 0.9}},
+    ),
+    "duo": Preset(
+        "DuoAttention, half streams",
+        "Heads that look things up keep everything, the other half the first and the newest entries. The text may differ.",
+        {"drafter": "none", "policy": "duo_attention", "sampler": ["greedy"]},
+        {"policy": {"recent": 28}},
+    ),
+    "tova": Preset(
+        "TOVA, 48 entries",
+        "One token a step with a cache of 48 entries: those that the newest token looks at most. The text may differ.",
+        {"drafter": "none", "policy": "tova", "sampler": ["greedy"]},
+        {"policy": {"size": 48}},
+    ),
+    "d2o": Preset(
+        "D2O, merging",
+        "What goes over the budget of each layer becomes part of the entry that is most like it. The text may differ.",
+        {"drafter": "none", "policy": "d2o", "sampler": ["greedy"]},
+        {"policy": {"heavy": 24, "recent": 24}},
+    ),
+    "quest": Preset(
+        "Quest, reads 48",
+        "Every entry is held, and each step reads the pages whose keys may answer it best. The text may differ.",
+        {"drafter": "none", "policy": "quest", "sampler": ["greedy"]},
+        {"policy": {"entries": 48}},
+    ),
+    "kivi": Preset(
+        "KIVI, 2 bits",
+        "Keys and values of all but the newest entries are packed into two bits a number. The text may differ.",
+        {"drafter": "none", "codec": "kivi", "sampler": ["greedy"]},
+    ),
+    "minicache": Preset(
+        "MiniCache, layers in pairs",
+        "Two neighbouring layers share the directions of their entries and keep their lengths. The text may differ.",
+        {"drafter": "none", "codec": "minicache", "sampler": ["greedy"]},
+    ),
+    "gemfilter": Preset(
+        "GemFilter, 64 tokens",
+        "An early layer chooses 64 of the prompt's tokens, and the target reads those alone. The text may differ.",
+        {"drafter": "none", "context": "gemfilter", "sampler": ["greedy"]},
+    ),
+    "specpc": Preset(
+        "SpecPC, 64 tokens",
+        "A small model's attention chooses 64 of the prompt's tokens; the target reads those alone. The text may differ.",
+        {"drafter": "none", "context": "specpc", "sampler": ["greedy"]},
+    ),
+    "samples": Preset(
+        "Four texts, one prompt",
+        "Four texts are drawn at once; their prompt is held and read once for all of them (Hydragen).",
+        {"strategy": "samples", "sampler": ["temperature"]},
+        WARM,
+    ),
 }
 SMALLER = ("plain", "h2o", "streaming")  # those that hold less: no draft's tree, or a cache with a bound
 

@@ -136,9 +136,10 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
         assert kind == "sampler" or parts[kind]["name"] == chosen
     assert len(header.prompt) > 200 and 0 < len(made.tokens) <= 24
     assert (sum(x.accepted for x in steps) > 0) == (preset.names.get("drafter", "none") != "none")
-    evicted = [x.cache[0].evicted_count for x in steps]
-    assert all(evicted) if "policy" in preset.names else not any(evicted)
-    if parts["policy"].get("share"):
+    evicted, says = [x.cache[0].evicted_count for x in steps], header.parts["policy"]
+    assert any(evicted) is ("evict" in says["does"]) and bool(says["does"]) is ("policy" in preset.names)
+    assert not any(evicted[1:]) if says.get("once") else all(evicted) or not any(x[1] == "newest" for x in says["zones"])
+    if parts["policy"].get("share") and not says.get("once"):
         budget = sum(parts["policy"].get(knob, 0) for knob in ("sinks", "heavy", "recent"))
         assert {x.cache[0].held for x in steps} == {budget} and budget == len(header.prompt) // 4
     assert matching(Choice("x", preset.names, preset.settings)) == name
