@@ -319,6 +319,16 @@ def _beside(request: Request, lives: Lives, other: str, beside: Lives) -> dict[s
     return {"step": i, "with": other, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
 
 
+def _shared(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+    """The tree of entries that several texts have in common after a step: [node before it, first position, the one behind the
+    last, texts that read it] by node, and the bytes that it saves; no nodes where there are none."""
+    step = _at(channel, _step(request, lives))
+    change = next((x for x in step.cache if x.lane == "target" and x.shared is not None), None)
+    if change is None or change.shared is None:
+        return {"nodes": [], "bytes": 0, "of": 0}
+    return {"nodes": change.shared.tolist(), "bytes": change.shared_bytes, "of": change.held}
+
+
 VIEWS: dict[str, Callable[[Request, Channel, Lives], dict[str, Any]]] = {
     "": _overview,
     "/head": _head,
@@ -327,6 +337,7 @@ VIEWS: dict[str, Callable[[Request, Channel, Lives], dict[str, Any]]] = {
     "/heavy": _heavy,
     "/series": lambda request, channel, lives: lives.series(POINTS),
     "/find": _find,
+    "/shared": _shared,
     "/attention": _attention,
 }
 

@@ -195,10 +195,10 @@ class Recorder:
         change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
         if lane.name == "target" and self.decisions:
             change.notes = lane.policy.notes()
-            if nodes := cache.nodes():
-                entry = spec.kv_bytes(1, cache.layers[0].kv.element_size())
-                change.shared = np.array([(x.parent, x.first, x.stop, x.refs) for x in nodes], np.int32)
-                change.shared_bytes = entry * sum((x.refs - 1) * (x.stop - x.first) for x in nodes)
+        if nodes := cache.nodes():
+            entry = spec.kv_bytes(1, cache.layers[0].kv.element_size())
+            change.shared = np.array([(x.parent, x.first, x.stop, x.refs) for x in nodes], np.int32)
+            change.shared_bytes = entry * sum((x.refs - 1) * (x.stop - x.first) for x in nodes)
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
         if lane.policy.column and entries <= MASS[self.level]:
             change.mass = column_map(lane)

@@ -277,7 +277,7 @@ class CacheChange:
         if self.kept_packed is not None:
             return self.kept_packed
         if self.by_head is None:
-            return self.full_bytes * self.held // read if read else 0
+            return self.full_bytes * self.held // read - (self.shared_bytes or 0) if read else 0
         return self.full_bytes * int(self.by_head.sum()) // (read * self.by_head.size) if read else 0
 
 

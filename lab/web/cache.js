@@ -10,6 +10,7 @@ import { headView } from "./cache/head.js";
 import { heavyView } from "./cache/heavy.js";
 import { lifeView } from "./cache/life.js";
 import { mapView } from "./cache/map.js";
+import { prefixesView } from "./cache/prefixes.js";
 import { searchView } from "./cache/search.js";
 import { seriesView } from "./cache/series.js";
 import { sharing } from "./cache/shared.js";
@@ -55,19 +56,21 @@ function stepper({ view, store, now }) {
 export function page(element) {
   const shared = sharing(element), { now, looked } = shared;
   const steps = stepper(shared), head = headView(shared), life = lifeView(shared), heavy = heavyView(shared),
-    both = bothView(shared), attention = attentionView(shared), series = seriesView(shared);
+    both = bothView(shared), attention = attentionView(shared), series = seriesView(shared),
+    prefixes = prefixesView(shared);
   const map = mapView(shared, { drawn: () => draw(), enter: life.reveal });
   const search = searchView(shared, { marked: () => (map.draw(), head.draw()), reveal: map.reveal });
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
-      [map, head, life, both, attention, series].map((part) => part.element)),
+      [map, head, prefixes, life, both, attention, series].map((part) => part.element)),
     h("aside", { "aria-label": "find, and heavy hitters" }, h("h2", null, "Find tokens"), search.elements,
       h("h2", null, "Heavy hitters"), heavy.elements),
     steps.element);
   const nothing = h("p", { class: "nothing", role: "status" });
   element.replaceChildren(h("h1", { class: "unseen" }, "Cache"), nothing, opened);
 
-  const questions = [...[map, head, life, heavy, search, both, attention, series].map((part) => part.question),
+  const questions = [...[map, head, life, heavy, search, both, attention, series,
+    prefixes].map((part) => part.question),
     both.others];
   const load = () => questions.forEach((one) => one.tick());
   function go(row, position) {
@@ -109,7 +112,7 @@ export function page(element) {
       run = panes[0]?.id ?? null;
       shared.at = { row: 0, position: null };
       shared.map = null;
-      for (const part of [map, head, life, search, both, attention, series]) part.reset();
+      for (const part of [map, head, life, search, both, attention, series, prefixes]) part.reset();
       questions.forEach((one) => one.forget());
     }
     draw();

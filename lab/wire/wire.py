@@ -281,6 +281,8 @@ class Wire:
             "evicted": change.evicted_count,
             **self._evicted(change),
         }
+        if change.shared_bytes is not None:
+            row |= {"shared": change.shared_bytes, "kept": change.kept_bytes(row["read"])}
         if change.by_head is not None:
             row |= {"mean": round(float(change.by_head.mean()), 3), "least": int(change.by_head.min())}
         if step == 0 and self.prefill is not None:

@@ -30,6 +30,8 @@ SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "rec
 ALL = Choice(PROMPT, max_new=24)
 H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
 
+BEAMS = Choice(PROMPT, {"strategy": "beam"}, {"strategy": {"width": 5}}, max_new=24)
+
 OTHER = "another text, which no other test reads"
 
 
@@ -260,6 +262,25 @@ class TestTheTab:
         page = self.opened(lab, ran(lab.play, replace(SINKS, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         assert 0 < int(page.inner_text(f"{PAGE} .bytes .lead").split("kept, ")[1].split(" %")[0]) < 100
+
+    def test_what_hypotheses_share_is_a_tree_of_nodes(self, lab: Lab) -> None:
+        beams = ran(lab.play, BEAMS)
+        page = self.opened(lab, beams.run, 20)
+        change = next(iter(beams.steps(20, 21))).cache[0]
+        page.wait_for_selector(f"{PAGE} .prefixes .node")
+        assert page.locator(f"{PAGE} .prefixes .node").count() == len(change.shared) > 3
+        assert page.locator(f"{PAGE} .prefixes .shared").count() == int((change.shared[:, 3] > 1).sum())
+        titles = page.locator(f"{PAGE} .prefixes title").all_text_contents()
+        assert titles[0] == f"positions 0 to {change.shared[0, 2] - 1}, {change.shared[0, 2]} entries, read by 5 texts"
+        tops = page.locator(f"{PAGE} .prefixes rect").evaluate_all("x => x.map((y) => y.getAttribute('y'))")
+        leaves = [y for y, (*_, refs) in zip(tops, change.shared.tolist(), strict=True) if refs == 1]
+        assert len(leaves) == len(set(leaves)) > 2, "texts stand below each other"
+        assert f"stand for the {change.held * 5} that 5 texts read" in page.inner_text(f"{PAGE} .prefixes .lead")
+        kept = page.inner_text(f"{PAGE} .bytes .lead b")
+        assert kept == f"{change.kept_bytes(change.held) / 1024:.1f} KiB", "what is shared is kept once"
+        page = self.opened(lab, ran(lab.play, ALL).run, 5)
+        page.wait_for_selector(f"{PAGE} .bytes .lead b")
+        assert page.locator(f"{PAGE} .prefixes").is_hidden()
 
     def test_why_the_needle_was_lost_and_what_another_policy_keeps(self, lab: Lab) -> None:
         sinks, all_ = ran(lab.play, SINKS), ran(lab.play, ALL)
