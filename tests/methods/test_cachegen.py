@@ -172,10 +172,12 @@ def test_files_that_are_foreign_cut_damaged_or_of_another_model_are_refused(save
         load_cache(target, tmp_path)
 
 
-def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(saved: Path, tmp_path: Path) -> None:
-    target, data, path = toys.pair()[0], saved.read_bytes(), tmp_path / "x.dscache"
+def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(tmp_path: Path) -> None:
+    target, path = toys.pair()[0], tmp_path / "x.dscache"
+    save_cache(target, PROMPT[:16], path)
+    data = path.read_bytes()
     begun, refused = 12 + struct.unpack("<I", data[8:12])[0], 0
-    for seed in range(60):
+    for seed in range(30):
         body, chance = bytearray(data[begun:]), random.Random(seed)
         body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
         path.write_bytes(repacked(data[:begun] + bytes(body), sha256=hashlib.sha256(body).hexdigest()))
@@ -184,5 +186,5 @@ def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(saved: Pa
         except SavedCacheError:
             refused += 1
         else:
-            assert read.kv.shape == (3, 2, 2, 299, 8) and all(0 <= x < 13 for x in read.tokens)
-    assert refused > 30, "states that do not end as they began are noticed"
+            assert read.kv.shape == (3, 2, 2, 15, 8) and all(0 <= x < 13 for x in read.tokens)
+    assert 10 < refused < 30, "states that do not end as they began are noticed"
