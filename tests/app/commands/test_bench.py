@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -365,6 +366,17 @@ def run_script(name: str, *words: str) -> str:
     return subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / name), *words], capture_output=True, text=True, check=True
     ).stdout
+
+
+def test_passes_over_a_tenth_of_a_cache_are_timed_beside_those_over_all_of_it() -> None:
+    """On a tiny model, whose figures say nothing: that every policy has its row in every shape, with bytes of the storages."""
+    text = run_script("cache_speed.py", "--quick", "--threads", "1")
+    for shape, entries in product(("12 KV heads", "4 KV heads"), ("128", "256")):
+        lines = [x for x in text.splitlines() if re.match(rf"{shape} +{entries} ", x)]
+        whats = ("full cache", "streaming_llm", "key_norm", "h2o", "full, with rows")
+        assert len(lines) == 5 and all(what in line for what, line in zip(whats, lines, strict=True))
+        assert all(re.search(r"\d+% of 1\.\d\d +\d\.\d% and a page a head", line) for line in lines[1:4])
+    assert text.count("H2O reads 64 tokens in ") == 2 and "Wanted: at 16,384 entries" in text
 
 
 def told(**gains: float) -> dict[str, Any]:
