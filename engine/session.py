@@ -151,6 +151,7 @@ class Session(State):
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
         policy, spec = self.method.policy, self._models[TARGET].spec
         limit, tightest = context(self._models, policy.endless(spec, len(prompt)))
+        limit -= self.method.context.aside(self._models[TARGET].decoder)
         if len(prompt) >= limit:
             what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included"
             if len(prompt) >= context(self._models, bounded=True)[0]:
@@ -192,6 +193,9 @@ class Session(State):
             raise MethodError(f"{strategy.name} keeps every entry as it is, so a shadow cache says nothing: leave it out.")
         if shadow:
             self.target.keep_shadow()
+        context, decoder = self.method.context, self.target.decoder
+        if self.target.shadow is not None and (context.aside(decoder) or context.states(decoder)):
+            raise MethodError(f"{context.name} puts something beside the text, which a full cache lacks: leave one out.")
         if self.target.shadow is not None and self._saved is not None:
             raise MethodError("a full cache beside the target's knows no prompt that was loaded: leave one of the two out.")
 
@@ -265,6 +269,7 @@ class Session(State):
                 self.target.hold(self._saved.tokens[:-1], self._saved.kv)
             if self.prompt - 1 > len(self.target.tokens):
                 self.target.read(self.tokens[:-1], "prefill", self._between(TARGET), compress=False)
+            self.target.put(self.prompt - 1)
             passes += self.target.take_passes()
             for role, lane in self.lanes.items():
                 lane.read(self.tokens[:-1] or self.tokens, "prefill", self._between(role))
@@ -285,8 +290,9 @@ class Session(State):
     def _shorten(self) -> tuple[Cut | None, list[Pass]]:
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
 
-        reading = Reading(list(self.tokens), self._lane, self._between)
-        cut = self.method.context.cut(reading)
+        context, decoder = self.method.context, self.target.decoder
+        reading = Reading(list(self.tokens), self._lane, self._between, decoder)
+        cut = context.cut(reading)
         if cut is not None:
             cut.held_bytes = reading.held_bytes
             if not self.recorder.decisions or len(self.tokens) > SCORES:
@@ -294,6 +300,7 @@ class Session(State):
             self.tokens[:] = [self.tokens[i] for i in cut.kept.tolist()]
             self.prompt = self._begin = len(self.tokens)
             self.sampler_state = self.sampler.start(list(self.tokens), self.target.decoder.vocab)
+        self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
         return cut, reading.passes
 
     def _between(self, role: str) -> Callable[[int, int], None]:

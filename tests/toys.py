@@ -209,6 +209,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "window": [dict(size=6)],
     "specpc": [dict(keep=8, window=3, kernel=3, neighbours=3), dict(keep=6, window=2, lookahead=3, layer=0)],
     "gemfilter": [dict(keep=6, kernel=3), dict(keep=10, layer=2)],
+    "compress_then_prompt": [dict(), dict(use=False)],
+    "ntk_attention": [dict(), dict(strength=0.0)],
     "gear": [
         dict(group=4, buffer=4, sparsity=0.1, rank=2, later=2),
         dict(group=4, buffer=8, bits="4", sparsity=0.0, rank=1, later=0, outliers="first"),

@@ -22,7 +22,7 @@ class Prefix:
     """The part as cacheparts.py trains it. Queries are rotated when they meet the state, as in the authors' code, so windows
     stand at random places of the context: else it would learn the places of a window's tokens."""
 
-    lr = 5e-3
+    lr = 1.5e-2
 
     def __init__(self, net: Net, seed: int, kind: str = STYLE) -> None:
         s = net.shape

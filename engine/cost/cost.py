@@ -196,10 +196,18 @@ def ops_of(
     options["propagated"], options["again"] = record.propagated or 0, _again(record)
     options["bounds"] = record.bounds
     entries = held if held is not None else record.held if record.read is None else record.read
+    entries = _more(entries, record.aside or 0)
     if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
         each = _each_layer("held", entries, spec)
         options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]
     return pass_ops(spec, record.tokens, entries, **options)
+
+
+def _more(held: Held, count: int) -> Held:
+    """So many entries more in each layer and head."""
+    if not count:
+        return held
+    return [_more(x, count) for x in held] if isinstance(held, Sequence) else held + count  # type: ignore[return-value] # as nested as it was
 
 
 class RecordOptions(TypedDict, total=False):

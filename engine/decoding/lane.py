@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.model.beside import Vectors
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder, Skip
 from decodescope.engine.model.executor import EngineFault, Executor, guarded
@@ -29,6 +30,7 @@ class Lane:
     """`tokens` are those whose K/V are committed; pending ones are in no list until `commit`.
 
     needs:  what its passes are asked for; what concerns the prompt alone falls away when that has ended
+    vectors: what is put into the text where no token stands, in its order
     prompt: what is known of the prompt while it is read; None: it has ended, and the policy has acted
     probe:  what the last pass left behind, or None;  best: argmax of each of its logit rows (sequence 0)
     passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
@@ -63,6 +65,7 @@ class Lane:
             store=self.codec.store,
         )
         self.tokens: list[int] = []
+        self.vectors: Sequence[Vectors] = ()
         self.probe: Probe | None = None
         self.best: list[int] = []
         self.passes: list[Pass] = []
@@ -116,13 +119,16 @@ class Lane:
             record.propagated = layers - left.depth
         record.instrumented = True if self.probe is not None else None
         record.slots, record.shared, record.distinct = feed.slots or None, self.cache.shared or None, self.cache.distinct
+        record.aside = feed.shift or None
         self._note_read(record, feed)
         self.passes.append(record)
         return logits
 
     def _sighted(self, feed: Feed, alone: bool = False) -> None:
-        """Tell a pass what the policy says of its sight. A row that comes alone sees what is held. alone: as for `shallow`."""
+        """Tell a pass where its rows stand and what the policy says of its sight. A row that comes alone sees what is held.
+        alone: as for `shallow`."""
         feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
+        feed.shift = 0 if alone else self.cache.aside
         if self.policy.strict and feed.highest > self.cache.length:  # not the one row right behind what is held
             feed.band = self.policy.band
 
@@ -136,6 +142,7 @@ class Lane:
         states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
         record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until)
+        record.aside = feed.shift or None
         self._note_read(record, feed)
         self.passes.append(record)
         return states
@@ -316,10 +323,10 @@ class Lane:
         self.truncate(same)
         logits = None
         hidden: list[dict[int | str, Tensor]] = []
-        for at in range(same, len(tokens), CHUNK):
+        for at, chunk in self._chunks(same, tokens):
             if between is not None:
                 between(at, len(tokens))
-            chunk = tokens[at : at + CHUNK]
+            self.put(at)
             feed = Feed.causal(chunk, at, self.decoder.device, logits="last")
             feed.band = self.policy.band
             logits = self.forward(feed, phase)
@@ -344,6 +351,40 @@ class Lane:
         self.cache.commit(range(len(tokens)))
         self.cache.shrink()
         self.tokens = list(tokens)
+
+    def _chunks(self, at: int, tokens: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """The tokens from `at` on in pieces that a pass reads, each with its place: none goes past a vector."""
+        while at < len(tokens):
+            stop = min([at + CHUNK, *(x.at for x in self.vectors if x.at > at)])
+            yield at, tokens[at:stop]
+            at = stop
+
+    @torch.inference_mode()
+    def put(self, at: int) -> None:
+        """Read the vectors that stand behind `at` tokens of the text or fewer and have not been read: they become entries
+        without tokens. Everything before them has been read."""
+        if self.prompt is not None:
+            self.prompt.shift = self.cache.aside
+        known = sum(x.entries > 0 for x in self.cache.outside)
+        for x in self.vectors[known:]:
+            if x.at > at:
+                return
+            rows = torch.ones(len(x.rows), dtype=torch.bool, device=self.decoder.device)
+            feed = Feed.causal([0] * len(x.rows), x.at, self.decoder.device, logits="last")
+            feed.embeds, feed.embed_rows, feed.shift = x.rows[None].to(self.decoder.device), rows, self.cache.aside
+            held, start = self.cache.lengths(), self.executor.mark()
+            self.executor.run(self.decoder, feed, self.cache, None, None, None)
+            us = self.executor.elapsed_us(start, self.executor.mark())
+            aside = self.cache.aside or None
+            self.passes.append(Pass(self.name, "prefill", feed.length, held, us, slots=feed.length, aside=aside))
+            self.cache.set_aside(x.kind, x.origin)
+            if self.prompt is not None:
+                self.prompt.shift = self.cache.aside
+
+    def follow(self, other: Lane) -> None:
+        """Read beside the text what `other` does; before anything is read."""
+        self.vectors = other.vectors
+        self.cache.outside = [x for x in other.cache.outside if not x.entries]
 
     def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
         """Read `tokens` as a run did that ended with `commits`, so many tokens each: the prompt before them, of which nothing

@@ -37,8 +37,10 @@ class Prompt:
     Attention is worked out when it is asked for, from the last queries and the keys of the cache, one layer at a time: the
     passes themselves stay fused, and nothing of the size prompt times prompt is ever there.
 
-    length: tokens read so far
+    length: tokens read so far;  shift: entries without tokens that stand before the next
     """
+
+    shift = 0
 
     def __init__(self, decoder: Decoder, needs: Needs, lane: Reads | None = None):
         self.decoder, self.spec, self.needs, self.length = decoder, decoder.spec, needs, 0
@@ -107,8 +109,9 @@ class Prompt:
         moments = self._moments[layer]
         mean, covariance = moments.mean.clone(), moments.covariance
         if layer not in self.spec.no_rope:
-            last = self.length + future - 1
-            both = self.decoder.rope_of(layer).at(torch.arange(self.length, last + 1, device=mean.device), last)
+            first = self.length + self.shift
+            last = first + future - 1
+            both = self.decoder.rope_of(layer).at(torch.arange(first, last + 1, device=mean.device), last)
             cos, sin = (x.float().mean(0) for x in both)  # [1, dim]
             rotate_(mean, cos, sin)
             for _ in range(2):  # its rows, then its columns

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.probe import Needs
+from decodescope.engine.model.beside import State, Vectors
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.trace.events import Cut, Pass
 
 from .lane import Lane, lent
@@ -24,12 +26,14 @@ class Reading:
     tokens:  its ids, as they were given
     open:    a lane of its own for the model of a role, "target" or one of the context's `lanes`, with these needs
     between: told between two chunks that a lane reads how many tokens it has read, and of how many; may raise
+    decoder: the target's model
     passes:  of the lanes so far;  held_bytes: what the cache of a lane held at most, measured from its storages
     """
 
     tokens: list[int]
     open: Callable[[str, Needs], Lane]
     between: Callable[[str], Callable[[int, int], None]]
+    decoder: Decoder
     passes: list[Pass] = field(default_factory=list)
     held_bytes: int = 0
 
@@ -49,14 +53,22 @@ class PromptContext(Component):
     at places that follow each other, and the text goes on behind them. So drafters that look in the text, samplers that count
     in it and policies see what the model read; the trace's header keeps the prompt as it was given.
 
-    lossless: whether the target's law is unchanged
+    It may also put something beside the text where no token stands: `vectors`, which are read as inputs of the first layer and
+    become entries without tokens, or `states`, which stand for entries. Positions, scores and counts are those of the text.
+
+    lossless: whether the target's law is unchanged;  changes: why not
     """
 
     kind = "context"
     lossless: ClassVar[bool] = False
+    changes: ClassVar[str] = "the prompt is shortened"
 
     def says(self) -> dict[str, Any]:
-        return {} if self.lossless else {"changes": "the prompt is shortened"}
+        return {} if self.lossless else {"changes": self.changes}
+
+    def aside(self, decoder: Decoder) -> int:
+        """Entries without tokens that it puts into a text, at most: so much less of the context is left for the text."""
+        return 0
 
     def begin(self, prompt: int) -> None:
         """Called once before anything is read, with the length of the prompt: a share of it becomes tokens here, in the knobs,
@@ -65,6 +77,14 @@ class PromptContext(Component):
     def cut(self, reading: Reading) -> Cut | None:
         """What the target reads of the prompt, the last token always; None: all of it."""
         return None
+
+    def vectors(self, reading: Reading) -> Sequence[Vectors]:
+        """What is put into the text that the target reads, in the order of the text; after `cut`."""
+        return ()
+
+    def states(self, decoder: Decoder) -> Sequence[State]:
+        """What every row attends to beside all entries, from the prompt's first token on."""
+        return ()
 
 
 def share() -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.model.cache import KVCache
-from decodescope.engine.trace.events import LEVELS, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
+from decodescope.engine.trace.events import LEVELS, Augmented, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
 
 from .draft import Draft, Verdict
 from .lane import Lane
@@ -44,6 +44,7 @@ class Recorder:
         self._held: dict[str, list[list[int]]] = {}  # lane -> entries by layer and KV head
         self._read: dict[str, int] = {}
         self._peak: dict[str, int] = {}
+        self._beside: dict[str, int] = {}  # lane -> what stands beside its entries, so much of it was told
         self._fields: Fields | None = None
 
     @property
@@ -84,6 +85,7 @@ class Recorder:
         lanes = (s.target, *s.lanes.values())
         self._held = {x.name: [store.lengths for store in x.cache.layers] for x in lanes}
         self._read = {x.name: x.cache.length for x in lanes}
+        self._beside = {x.name: len(x.cache.outside) for x in lanes}
         self._peak = {}
 
     def pieces(self, ids: Iterable[int]) -> dict[str, Piece]:
@@ -177,6 +179,9 @@ class Recorder:
             change.by_head = np.array(held, np.int32)
         if cache.memory.peak > self._peak.get(lane.name, 0):
             change.peak_bytes = self._peak[lane.name] = cache.memory.peak
+        if fresh := cache.outside[self._beside.get(lane.name, 0) :]:
+            change.augmented = [Augmented(x.kind, x.at, x.entries, x.origin) for x in fresh]
+            self._beside[lane.name] = len(cache.outside)
         if any(store.heads is not None for store in cache.layers):
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         if lane.name == "target":

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
+from .beside import Aside, Beside, Kind, pending
 from .column import Column
 from .memory import Memory
 from .store import PAGE, LayerStore
@@ -26,6 +27,7 @@ class KVCache:
     shared: entries of each layer that are held once for all sequences
     beside: a cache whose sequences are always the same as here
     tree:   what its sequences have in common, where that is kept track of entry by entry
+    outside: what every row attends to beside the entries of the text
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class KVCache:
         self.tree: Tree | None = None
         self.memory = Memory()
         self.beside: KVCache | None = None
+        self.outside: list[Beside] = []
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
@@ -60,6 +63,23 @@ class KVCache:
         if self.tree is not None and rows:
             self.tree.grow()
 
+    @property
+    def aside(self) -> int:
+        """Entries without tokens, per layer and KV head."""
+        return sum(x.entries for x in self.outside)
+
+    @property
+    def aside_bytes(self) -> int:
+        """Bytes of them."""
+        return sum(kv.untyped_storage().nbytes() for x in self.outside for kv in x.tensors)
+
+    def set_aside(self, kind: Kind, origin: str = "") -> None:
+        """Keep all pending rows as entries without tokens, behind what was committed: they are no part of the text."""
+        kept = Aside(kind, self.length, tuple(pending((x.k, x.v), x.n) for x in self.layers), origin)
+        self.memory.take(*kept.kv)
+        self.outside.append(kept)
+        self.rollback()
+
     def rollback(self) -> None:
         """Drop every pending row in every layer."""
         for store in self.layers:
@@ -74,9 +94,11 @@ class KVCache:
             yield
 
     def truncate(self, length: int) -> None:
-        """Forget every entry at position >= `length`, and what is pending."""
+        """Forget every entry at position >= `length`, and what is pending; also what stands behind more of the text."""
         for store in self.layers:
             store.truncate(length)
+        self.memory.give(*(kv for x in self.outside if x.at > length for kv in x.tensors))
+        self.outside = [x for x in self.outside if x.at <= length]
         self.length = min(self.length, length)
 
     def shrink(self) -> None:
@@ -127,7 +149,7 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all storages, positions and columns included."""
-        return sum(store.nbytes() for store in self.layers)
+        return sum(store.nbytes() for store in self.layers) + self.aside_bytes
 
     def copy(self) -> KVCache:
         """An independent copy; nothing of it is shared."""

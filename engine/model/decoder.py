@@ -256,7 +256,7 @@ class _Pass:
             return
         table = self.decoder.rope_of(i)
         if table not in self.rotations:
-            self.rotations[table] = table.at(self.feed.positions, self.feed.highest)
+            self.rotations[table] = table.at(self.feed.places, self.feed.highest + self.feed.shift)
         rotate_(x, *self.rotations[table])
 
     def _rotate_far(self, i: int, q: Tensor, store: LayerStore) -> None:
@@ -322,7 +322,7 @@ class _Pass:
             y = self._in_segments(i, *self._parted(i, q, far, plain, store), store)
         elif store is not None and (chosen := self._chosen(i, q, store)) is not None:
             y = self._in_segments(i, chosen, {"original": q}, store)
-        elif store is not None and store.segmented:
+        elif store is not None and (store.segmented or (self.cache is not None and self.cache.outside)):
             y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store)
         else:
             y = self._at_once(i, q, qkv, store)
@@ -365,7 +365,11 @@ class _Pass:
     def _in_segments(
         self, i: int, segments: Sequence[Segment], queries: Mapping[RopeMode, Tensor], store: LayerStore
     ) -> Tensor:
-        """Attention [B, H_kv, g, T, D] of queries in that shape, by rotation, over the segments of a store."""
+        """Attention [B, H_kv, g, T, D] of queries in that shape, by rotation, over the segments of a store and what stands
+        beside it."""
+        if self.cache is not None and self.cache.outside:
+            rope = self.sight.rope if self.sight.rope in queries else "original"
+            segments = [*segments, *self.sight.aside(i, self.cache.outside, rope)]
         (probe, columns), scale, cap = self._asked(i), self.spec.score_scale, self.spec.attn_cap
         slots = store.n + store.m
         return attended(segments, queries, scale, cap, slots=slots, probe=probe, layer=i, columns=columns)

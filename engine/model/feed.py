@@ -62,6 +62,7 @@ class Feed:
     band:      what a row sees of the text before it; None: all that is held
     sinks:     the entries whose distance is not that of the text; None: all stand where they stood
     board:     what its layers share while they choose what they read; None: they read all that is held
+    shift:     entries without tokens that stand before the rows: so far behind their place in the text they are rotated
     highest:   the largest of `positions`, known without asking the device; -1: look it up
     """
 
@@ -78,6 +79,7 @@ class Feed:
     sinks: Sinks | None = None
     board: Board | None = None
     highest: int = -1
+    shift: int = 0
 
     def __post_init__(self) -> None:
         if self.highest < 0:
@@ -91,6 +93,11 @@ class Feed:
         rows = torch.tensor([tokens], device=device)
         end = start + len(tokens)
         return cls(rows, torch.arange(start, end, device=device)[None], logits=logits, highest=end - 1)
+
+    @property
+    def places(self) -> Tensor:
+        """int64 [B, T]: where the rows stand, entries without tokens counted too."""
+        return self.positions + self.shift if self.shift else self.positions
 
     @property
     def length(self) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,6 +12,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from .attention import widened
+from .beside import Beside
 from .cache import LayerStore
 from .feed import Feed, Middle
 from .reading import best, gathered
@@ -107,9 +111,10 @@ class Sight:
         assert self.sinks is not None
         if self.sinks.cap is not None:
             return torch.full_like(self.feed.positions, self.sinks.cap), self.sinks.cap
-        highest = store.n + store.m  # a chain is the deepest tree
+        shift = self.feed.shift
+        highest = store.n + store.m + shift  # a chain is the deepest tree
         if self.band is not None:
-            return self.feed.positions.clamp(max=self.band.first + self.band.newest), highest
+            return self.feed.positions.clamp(max=self.band.first + self.band.newest) + shift, highest
         pending = store.pending_positions()
         assert pending is not None
         if store.heads is not None:
@@ -117,7 +122,7 @@ class Sight:
                 f"layer {store.layer}: its KV heads hold different numbers of entries, and places in a cache are counted for "
                 "all heads alike: let a policy keep as many in each, or count places in the text (rope = original)."
             )
-        return self.feed.positions - pending[:, :1] + store.n, highest  # pending rows stand right behind what is held
+        return self.feed.positions - pending[:, :1] + store.n + shift, highest  # pending rows stand right behind what is held
 
     def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:
         """The entries of a store that is `parted`: sinks, for queries rotated to `far`, and the others, for the text's."""
@@ -130,7 +135,8 @@ class Sight:
         others = Dense(store.k[:, :, near:], store.v[:, :, near:], mask=rest, first=near)
         if cap is None:
             return [Dense(k, v, mask=seen, rope=self.rope), others]
-        home = unrotated(k, rope, torch.arange(count, device=k.device), count)
+        shift = self.feed.shift
+        home = unrotated(k, rope, torch.arange(count, device=k.device) + shift, count + shift)
         if self.feed.highest - self.feed.length + 1 >= cap + count - 1:  # no row is nearer than the cap to any of them
             return [Dense(home, v, mask=seen, rope=self.rope), others]
         away = self._behind(store)[..., :count] >= cap
@@ -167,7 +173,8 @@ class Sight:
         far = far if base is None else far & base[..., begin:end]
         far = far & (far.sum(-1, keepdim=True) >= middle.entries)
         places = self.positions(store)[0, 0, begin:end]
-        home = unrotated(store.k[:, :, begin:end], rope, places, self.feed.highest)
+        shift = self.feed.shift
+        home = unrotated(store.k[:, :, begin:end], rope, places + shift, self.feed.highest + shift)
         scores = (widened(q) @ widened(home)[:, :, None].mT).masked_fill(~far[:, :, None], -torch.inf)
         chosen = best(scores, middle.entries)
         taken = gathered(chosen, chosen.flatten(2, 3).any(2))
@@ -176,6 +183,20 @@ class Sight:
         at, mask = taken
         k = home.gather(2, at[..., None].expand(-1, -1, -1, home.shape[3]))
         return Dense(k, store.taken(at + begin)[1], mask=mask, rope="inserted", slots=at + begin)
+
+    def aside(self, i: int, beside: Sequence[Beside], rope: RopeMode) -> list[Segment]:
+        """What layer i attends to beside the entries of the text; all of it is visible to every row, whatever a window or a
+        band hides. rope: as for `Beside.segment`; with a cap it is for rows that are as far away."""
+        segments = [x.segment(i, len(self.feed.tokens), rope) for x in beside]
+        if rope != "capped":
+            return segments
+        assert self.sinks is not None and self.sinks.cap is not None
+        away = (self.feed.positions >= self.sinks.cap)[:, None, :, None]
+        parts: list[Segment] = []
+        for x, of in zip(segments, beside, strict=True):
+            mask = away.expand(-1, -1, -1, of.entries)
+            parts += [replace(x, mask=mask), replace(x, mask=~mask, rope="original")] if x.rope == rope else [x]
+        return parts
 
     def _reaches(self, entries: int) -> bool:
         """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
@@ -195,7 +216,7 @@ class Sight:
         if self.sinks.cap is not None:
             closer = sinks.clamp(max=self.sinks.cap)
         else:
-            places = self.far(store)[0][:, None, :, None]
+            places = self.far(store)[0][:, None, :, None] - self.feed.shift
             closer = (places - torch.arange(sinks.shape[3], device=sinks.device)).expand_as(sinks)
         return torch.cat([closer, behind[..., self.sinks.first :]], 3)
 

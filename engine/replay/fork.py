@@ -191,10 +191,12 @@ class Fork(Session):
     def _read_anew(self, fresh: Session) -> None:
         """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy or codec that
         changes the cache acts where the run committed: it holds what it would hold had it acted from the first step."""
+        fresh.target.follow(self.target)
         if fresh.method.policy.lossless and fresh.method.codec.lossless and len(self.tokens) > 1:
             fresh.target.read(self.tokens[:-1])
         elif len(self.tokens) > 1:
             fresh.target.repeat(self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted])
+        fresh.target.put(len(self.tokens) - 1)
         for lane in fresh.lanes.values():
             lane.read(self.tokens[:-1] or self.tokens)
         self.target, self.lanes = fresh.target, fresh.lanes

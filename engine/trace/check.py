@@ -82,6 +82,7 @@ def check(trace: Trace) -> Report:
                 books.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             length = step.n + len(step.emitted) if step.beams is None else read + index + 1
+            books.read(where, step.passes)
             books.enter(where, step.cache, length)
             for problem in texts.problems(step) if trace.prefill is not None else ():  # a branch begins in their midst
                 report.add(where, problem)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .events import CacheChange, Header, Prefill
+from .events import CacheChange, Header, Pass, Prefill
 
 # Evictions that are followed by position; a run that lists more is followed by numbers alone.
 FOLLOWED = 500_000
@@ -29,6 +29,7 @@ class CacheBooks:
         self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = 0
+        self._aside = 0  # entries without tokens, as far as they were told
 
     def begin(self, prefill: Prefill, n: int) -> None:
         """Open the books with the reading of a prompt of `n` tokens."""
@@ -43,7 +44,16 @@ class CacheBooks:
         """Follow the changes of one step, after which the text has `n` tokens."""
         for change in changes:
             if change.lane == LANE:
+                self._aside += sum(x.entries for x in change.augmented or [])
+                if any(x.at > n for x in change.augmented or []):
+                    self._report(where, f"its cache has something behind a text of {n} tokens that stands for none")
                 self._enter(where, change, n)
+
+    def read(self, where: str, passes: list[Pass]) -> None:
+        """The passes that check drafts read all entries without tokens that were told before."""
+        for one in passes:
+            if one.lane == LANE and one.phase == "verify" and (one.aside or 0) != self._aside:
+                self._report(where, f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there")
 
     def _enter(self, where: str, change: CacheChange, n: int) -> None:
         listed = self._evictions(where, change, n)

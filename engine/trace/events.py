@@ -16,6 +16,8 @@ import numpy as np
 from decodescope.engine.core.note import Note
 
 from .shadowed import Shadowed
+from .stored import Augmented as Augmented
+from .stored import Packed as Packed
 from .telling import Telling
 
 SCHEMA = "1.1"
@@ -105,7 +107,8 @@ class Pass:
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: sub-layers that ran; None: all;  propagated: layers whose K/V were filled from an exit state without running
-    slots:   the last of the rows, which stand for no token and are never kept (prompt tokens)
+    slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
+             text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
     shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
     read:    of `held` so many that were read, by layer and KV head; of several sequences the most; None: all
     bounds:  by layer, the pages of which the bounds of the keys were read, to choose what is read
@@ -126,6 +129,7 @@ class Pass:
     read: list[list[int]] | None = None
     bounds: list[int] | None = None
     distinct: int | None = None
+    aside: int | None = None
 
     @property
     def entries(self) -> float:
@@ -211,22 +215,6 @@ class Tops:
 
 
 @dataclass
-class Packed:
-    """Entries that a codec packed: those at positions first to stop - 1, in every KV head of the layers that it packs.
-
-    bytes: that they take in all layers, scales and whatever else included;  notes: what the codec told of it besides
-    key_error, value_error: the largest absolute difference between a number of a key, or value, and what it is unpacked to
-    """
-
-    first: int
-    stop: int
-    bytes: int
-    key_error: float
-    value_error: float
-    notes: dict[str, Any] | None = None
-
-
-@dataclass
 class CacheChange:
     """What happened to one lane's KV cache in a step.
 
@@ -249,6 +237,7 @@ class CacheChange:
                  that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
     shadow:      what a full cache beside this one says, where the header has `shadow`
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
+    augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
     """
 
     lane: str
@@ -271,6 +260,7 @@ class CacheChange:
     shared: np.ndarray | None = None
     shared_bytes: int | None = None
     shadow: Shadowed | None = None
+    augmented: list[Augmented] | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

@@ -28,6 +28,7 @@ from .limits import TraceError
 from .shadowed import Shadowed
 from .telling import Telling
 
+FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
 
 
@@ -213,7 +214,7 @@ def _passes_and_cache(record: Step | Prefill) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    optional = (one.attn, one.ffn, one.propagated, one.slots, one.shared, one.distinct)
+    optional = (one.attn, one.ffn, one.propagated, one.slots, one.shared, one.distinct, one.aside)
     _counts([one.tokens, one.batch, *(x or 0 for x in optional)], where)
     for layer in one.held if isinstance(one.held, list) else [one.held]:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
@@ -260,6 +261,10 @@ def _change(change: CacheChange, where: str) -> None:
     if change.shadow is not None:
         _shadow(change.shadow, f"{where}.shadow")
     _counts([change.kept_packed or 0], f"{where}.kept_packed")
+    for one in change.augmented or []:
+        _counts([one.at, one.entries], f"{where}.augmented")
+        if one.form not in FORMS:
+            raise TraceError(f"{where}.augmented has the form {one.form[:20]!r}; there are {', '.join(FORMS)}")
     if change.packed is not None:
         _packed(change.packed, change.held, f"{where}.packed")
 
