@@ -136,10 +136,10 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
     """The map after a step, and what the policy keeps for which reason."""
     i = _step(request, lives)
     columns = min(_number(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
-    map_, mass = lives.binned(i, columns, _mass(_at(channel, i), lives)), None
+    step = _at(channel, i)
+    map_ = lives.binned(i, columns, _mass(step, lives), _read(step, lives))
     width, across = map_["bin"], map_["columns"]
-    if "mass" in map_:
-        mass = _packed(map_["mass"])
+    mass, read = (_packed(map_[name]) if name in map_ else None for name in ("mass", "read"))
     starts = range(0, across * width, width)
     merged = lives.fates.merged(i, lives.rows, width, across)
     return {
@@ -153,6 +153,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "kept": _packed(map_["kept"]),
         "now": _packed(map_["now"].astype(np.uint8)),
         "mass": mass,
+        "read": read,
         "merged": None if merged is None else _packed(merged.astype(np.uint8)),
         "packed": min(lives.fates.packed_to(i), lives.length[i]),
         "bits": lives.fates.bits,
@@ -402,6 +403,12 @@ def _mass(step: Step, lives: Lives) -> np.ndarray | None:
     """uint8 [layers, heads, n] of attention that the entries have drawn by this step, where it was recorded."""
     mass = next((x.mass for x in step.cache if x.lane == "target"), None)
     return mass if mass is not None and mass.shape[:2] == (lives.layers, lives.heads) else None
+
+
+def _read(step: Step, lives: Lives) -> np.ndarray | None:
+    """uint8 [layers, heads, n] of what the step's last pass has read, where it did not read all."""
+    read = next((x.read for x in step.cache if x.lane == "target"), None)
+    return read if read is not None and read.shape[:2] == (lives.layers, lives.heads) else None
 
 
 def _history(channel: Channel, lives: Lives, position: int, first: int, last: int) -> tuple[list[int], list[str] | None]:

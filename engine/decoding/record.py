@@ -207,6 +207,9 @@ class Recorder:
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
         if lane.policy.column and entries <= MASS[self.level]:
             change.mass = column_map(lane)
+        alone = cache.layers[0].kv.shape[1] == 1  # of several texts each reads what is its own
+        if alone and lane.board is not None and lane.board.chosen and entries <= MASS[self.level]:
+            change.read = lane.board.map(cache.layers).to(torch.uint8).cpu().numpy()
         return change
 
     def _capture(self, lane: Lane, rows: list[int], before: list[int]) -> None:

@@ -65,6 +65,14 @@ class Board:
         self.chosen[i] = some, choice.size
         return _segments(store, choice, some)
 
+    def map(self, stores: Sequence[LayerStore]) -> Tensor:
+        """bool [L, H_kv, n]: the entries that some row has read in each layer, of sequence 0; those that the pass has written
+        count as read. n: committed entries by now, which stand in the order of the text."""
+        maps = stores[0].kv.new_ones(len(stores), stores[0].kv.shape[2], stores[0].n, dtype=torch.bool)
+        for i, (some, size) in self.chosen.items():
+            maps[i, :, : some.shape[2] * size] = some[0].repeat_interleave(size, 1)
+        return maps
+
     def read(self, stores: Sequence[LayerStore]) -> list[list[int]] | None:
         """Committed entries that each layer and KV head has read, of several sequences the most; None: all that are held."""
         if not self.chosen:

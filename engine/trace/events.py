@@ -110,8 +110,7 @@ class Pass:
     slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
     shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
-    read:    of `held` so many that were read, by layer and KV head; of several sequences the most; None: all
-    bounds:  by layer, the pages of which the bounds of the keys were read, to choose what is read
+    read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
     """
 
     lane: str
@@ -236,6 +235,7 @@ class CacheChange:
     shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts
                  that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
     shadow:      what a full cache beside this one says, where the header has `shadow`
+    read:        uint8 [L, H_kv, n], where its last pass did not read all: 1 what that has read or written; kept as `mass` is
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
     """
@@ -257,6 +257,7 @@ class CacheChange:
     merged: np.ndarray | None = None
     merged_by: np.ndarray | None = None
     notes: dict[str, Any] | None = None
+    read: np.ndarray | None = None
     shared: np.ndarray | None = None
     shared_bytes: int | None = None
     shadow: Shadowed | None = None

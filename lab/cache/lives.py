@@ -185,11 +185,11 @@ class Lives:
             self._chosen = (self.count, falls)
         return self._chosen[1]
 
-    def binned(self, i: int, columns: int, mass: np.ndarray | None) -> dict[str, Any]:
+    def binned(self, i: int, columns: int, mass: np.ndarray | None, read: np.ndarray | None = None) -> dict[str, Any]:
         """The map after step i in at most `columns` columns of equal width: per row and column the share that is held, whether
-        something went in this step, and the largest mass of what is held.
+        something went in this step, and the largest mass of what is held, and the share that was read.
 
-        uint8 [rows, columns] each; mass: uint8 [layers, heads, n] as recorded, or None
+        uint8 [rows, columns] each; mass, read: uint8 [layers, heads, n] as recorded, or None
         """
         n = self.length[i]
         width = max(1, -(-n // max(1, columns)))
@@ -206,6 +206,11 @@ class Lives:
             shown = mass.reshape(self.rows, -1)[:, :n]
             padded[:, : shown.shape[1]] = shown
             grid["mass"] = padded.reshape(self.rows, across, width).max(2)
+        if read is not None:
+            seen = np.zeros((self.rows, across * width), np.uint8)
+            shown = read.reshape(self.rows, -1)[:, :n]
+            seen[:, : shown.shape[1]] = shown
+            grid["read"] = np.ceil(255 * (seen.reshape(self.rows, across, width) > 0).sum(2) / here).astype(np.uint8)
         return grid
 
     # ---- one position

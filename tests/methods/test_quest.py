@@ -11,11 +11,17 @@ import toys
 from masked import rotated
 
 from decodescope.engine.core.component import build
+from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.cache import PAGE
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.pages import bound
+from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.trace.rules import consistent_step
+from decodescope.lab.cache.lives import Lives
+from decodescope.lab.cost.passes import Passes
 
 SETTINGS: dict[str, Any] = dict(entries=3 * PAGE, dense=1)
 TEXT = toys.prompts(1, 150, seed=5)[0]
@@ -168,3 +174,36 @@ def test_a_batch_of_two_texts_is_each_of_them_alone() -> None:
     for i, text in enumerate(texts):
         alone = reading(text=text)
         assert torch.allclose(fed(alone, 3 + i), logits[i], atol=1e-9) and alone.passes[-1].read is not None
+
+
+def test_a_trace_says_what_each_pass_has_read() -> None:
+    """Counts and map agree, and are checked against each other; the map is as long as the text, and drawn in columns."""
+    trace = toys.decode(toys.method(policy=("quest", SETTINGS)), TEXT[:90], count=12).sink
+    first, *later = trace.steps
+    assert first.passes[-1].read is None and first.cache[0].read is None, "the prompt's last token reads everything"
+    for step in later:
+        one, read = step.passes[-1], step.cache[0].read
+        assert one.read is not None and one.bounds == [0, *[one.held // PAGE] * 2] and read is not None
+        assert read[:, :, : one.held].sum(2).tolist() == one.read and read.shape[2] == one.held + 1 and read.min() == 0
+        consistent_step(step, step.step, toys.SPEC.vocab)
+    grid = Lives.of(trace).binned(5, 20, None, later[4].cache[0].read)
+    assert grid["read"].shape == grid["kept"].shape and set(grid["read"][:2].flatten()) == {255} and grid["read"][2:].min() == 0
+    spoilt = later[4].cache[0].read
+    spoilt[2, 0, :] = 1
+    with pytest.raises(TraceError, match="maps other numbers of entries"):
+        consistent_step(later[4], 5, toys.SPEC.vocab)
+    later[3].passes[-1].read[1][0] = 1000
+    with pytest.raises(TraceError, match="more entries of a layer than are held"):
+        consistent_step(later[3], 4, toys.SPEC.vocab)
+
+
+def test_what_was_read_is_what_a_pass_costs() -> None:
+    spec, pages = toys.SPEC, 12
+    held, read = (Pass("target", "verify", 1, 200, 1.0, read=x) for x in (None, [[200, 200], [48, 64], [48, 48]]))
+    bounds = Pass("target", "verify", 1, 200, 1.0, read=read.read, bounds=[0, pages, pages])
+    entry = 2 * 2 * spec.n_kv_heads * spec.head_dim  # bytes of a key and a value in 16 bits, all KV heads
+    less = cost_of(spec, held).kv_read_bytes - cost_of(spec, read).kv_read_bytes
+    assert less == entry * (2 * 200 - 56 - 48)
+    assert cost_of(spec, bounds).kv_read_bytes - cost_of(spec, read).kv_read_bytes == 2 * pages * entry
+    assert cost_of(spec, read).flops < cost_of(spec, held).flops
+    assert Passes(toys.decode(count=1).header).cost(bounds) == cost_of(spec, bounds, bits=64)

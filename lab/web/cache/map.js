@@ -26,7 +26,8 @@ export function mapView(shared, { drawn, enter }) {
     () => (shared.looked() && shared.wide() ? shared.query("", { step: shared.now(), columns: columns() }) : null),
     (answer, trouble) => {
       shared.map = answer && { ...answer, run: panes[0].id, kept: unpacked(answer.kept), now: unpacked(answer.now),
-        mass: answer.mass && unpacked(answer.mass), merged: answer.merged && unpacked(answer.merged) };
+        mass: answer.mass && unpacked(answer.mass), merged: answer.merged && unpacked(answer.merged),
+        read: answer.read && unpacked(answer.read) };
       refuse(why, trouble);
       drawn();
     }
@@ -44,6 +45,7 @@ export function mapView(shared, { drawn, enter }) {
       map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
     legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
       h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
+      ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
       ...(map.merged ? [h("i", { class: "merged" }), "became part of another"] : []),
       ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []));
     asTable.hidden = map.untold;
@@ -78,7 +80,8 @@ export function mapView(shared, { drawn, enter }) {
       tall: rows > 128 ? 3 : rows > 64 ? 4 : rows > 32 ? 7 : 12,
       cell: (row, c) => {
         const k = row * map.columns + c;
-        return [map.kept[k] / 255, map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN, map.now[k], map.merged?.[k]];
+        const worth = map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN;
+        return [map.kept[k] / 255, worth * faint(map, k), map.now[k], map.merged?.[k]];
       },
       label: (row) => (row % map.heads ? "" : `L${row / map.heads}`),
       under: map.packed / map.bin,
@@ -111,7 +114,7 @@ export function mapView(shared, { drawn, enter }) {
     const became = map.merged?.[k] ? (map.bin === 1 ? ", became part of another" : ", some became part of others") : "",
       packed = first < map.packed ? `, packed in ${bitsOf(map)}` : "";
     tip.textContent = `${shared.rowName(row)}, ${place}: ${what}${map.now[k] ? ", evicted in this step" : ""}${became}`
-      + `${packed}${mass}`;
+      + `${packed}${part ? readSays(map, k) : ""}${mass}`;
   }
 
   picture.addEventListener("click", (event) => {
@@ -137,6 +140,12 @@ export function mapView(shared, { drawn, enter }) {
 }
 
 const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
+
+/** What of the strength of a cell is left where not all of it was read. */
+const faint = (map, k) => (map.read ? 0.1 + 0.9 * (map.read[k] / 255) : 1);
+
+const readSays = ({ read }, k) => !read ? "" : read[k] === 255 ? ", read in this step"
+  : read[k] ? ", some read in this step" : ", not read in this step";
 
 /** How the picture is read: its columns, the policy's knobs, what is marked and what is missing. */
 function reading(map, marked) {

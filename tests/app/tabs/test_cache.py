@@ -69,6 +69,15 @@ def bytes_of(text: str) -> np.ndarray:
 # ---- answers
 
 
+def test_the_map_says_what_the_last_pass_did_not_read(play: Play, client: TestClient) -> None:
+    text = f"{PROMPT}, and sees another dog asleep in the sun"
+    channel = ran(play, Choice(text, {"policy": "quest"}, {"policy": {"entries": 48, "dense": 1}}, max_new=6))
+    answer = told(client, channel.run, step=4)
+    read, recorded = bytes_of(answer["read"]).reshape(6, -1), channel.steps(4, 5)[0].cache[0].read.reshape(6, -1)
+    assert answer["bin"] == 1 and np.array_equal(read, 255 * recorded) and not read.all() and read[:2].all()
+    assert told(client, ran(play, ALL).run, step=4)["read"] is None
+
+
 def test_the_map_and_one_head_are_those_of_the_records(play: Play, client: TestClient) -> None:
     channel = ran(play, H2O)
     lives = lives_of(channel)
