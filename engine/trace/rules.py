@@ -221,10 +221,10 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
     if not passes or passes[-1].read is None:
         raise TraceError(f"{where} maps what a pass has read, and the last one says that it read all")
     held, counts = passes[-1].held, passes[-1].read
-    each = held if isinstance(held, list) else [held] * len(counts)
+    each: Sequence[int | list[int]] = held if isinstance(held, list) else [held] * len(counts)
     if read.shape[:2] != (len(counts), len(counts[0])):
         raise TraceError(f"{where} has {list(read.shape[:2])} layers and KV heads, the pass {[len(counts), len(counts[0])]}")
-    mapped = [layer[:, : int(np.max(n))].sum(1).tolist() for layer, n in zip(read, each, strict=True)]
+    mapped = [layer[:, : n if isinstance(n, int) else max(n)].sum(1).tolist() for layer, n in zip(read, each, strict=True)]
     if mapped != counts:
         raise TraceError(f"{where} maps other numbers of entries than the last pass says that it has read")
 
