@@ -117,7 +117,8 @@ def continued(method: Method, spec: ModelSpec, saved: SavedCache | None, prompt:
     usual = Method()
     for part, other in ((method.context, usual.context), (method.policy, usual.policy), (method.codec, usual.codec)):
         if not part.lossless:
-            raise MethodError(f"{part.name} looks at passes over the prompt, and a loaded cache has none: choose {other.name}.")
+            early = f"{part.name} works from the prompt's first pass on, and a loaded cache needs none"
+            raise MethodError(f"{early}: choose {other.name}.")
     if method.needs | method.drafter.asks(spec):
         raise MethodError(
             f"{method.drafter.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose a "

@@ -221,7 +221,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
-    "samples": [dict(samples=3), dict(samples=1, plan="node")],
+    "samples": [dict(samples=3), dict(samples=3, plan="node")],
     "jacobi": [dict(block=4), dict(block=7, guess="random")],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],

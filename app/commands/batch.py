@@ -12,7 +12,7 @@ from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.refusal import Refusal
 
-from .output import note, say_json, size
+from .output import free_file, note, say_json, size
 from .run import PARTS, given, interrupts
 from .texts import read_text
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def batch(args: argparse.Namespace) -> int:
     """Decode the prompts of a file as asked; the exit code."""
-    out = None if args.out is None else _free(args.out)
+    out = None if args.out is None else free_file(args.out, "--out", "the texts")
     prompts = of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
     sampler = _sampler(args)
     from decodescope.engine.batch.decode import decode, refuse
@@ -53,19 +53,6 @@ def batch(args: argparse.Namespace) -> int:
         out.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers), encoding="utf-8")
     _show(args, prompts, done, answers, out)
     return 130 if seen else 0
-
-
-def _free(name: str) -> Path:
-    """A file that can be written; said before anything was loaded if it cannot."""
-    out = Path(name).expanduser()
-    try:
-        if out.exists():
-            raise Refusal(f"{out} exists already: choose another name for --out, or move it away.")
-        if not out.parent.is_dir():
-            raise Refusal(f"There is no folder {out.parent} for the texts: make it first, or choose another.")
-    except (OSError, ValueError) as error:
-        raise Refusal(f"The texts cannot be written to {name[:200]}: {getattr(error, 'strerror', None) or error}.") from None
-    return out
 
 
 def _sampler(args: argparse.Namespace) -> Any:

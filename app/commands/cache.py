@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decodescope.engine.core.refusal import Refusal
 
-from .output import say_json, size
+from .output import free_file, say_json, size
 from .run import decoded, prompt_ids, typed
 from .texts import read_text
 
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 
 def save(args: argparse.Namespace) -> int:
     """Read a prompt and write its cache; the exit code."""
-    target = Path(args.file).expanduser()
-    if target.exists() or not target.parent.is_dir():
-        wrong = "exists already: choose another name" if target.exists() else "lies in no folder: make it first"
-        raise Refusal(f"{target} {wrong}.")
+    target = free_file(args.file, "OUT", "the cache")
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
     typed((("--prompt", prompt),))
     from decodescope.engine.load import load as load_model

@@ -6,7 +6,10 @@ import codecs
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
 
 
 def say_json(value: dict[str, Any]) -> None:
@@ -49,6 +52,22 @@ class Live:
             sys.stdout.write(text)
             sys.stdout.flush()
             self.last = text[-1]
+
+
+def free_file(name: str, option: str, what: str, *endings: str) -> Path:
+    """The path that `name` says, where neither it nor it with one of `endings` is taken; a Refusal before anything was loaded
+    if it cannot be written. option: what gives the name;  what: is written there."""
+    target = Path(name).expanduser()
+    try:
+        for taken in (target, *(target.with_name(target.name + ending) for ending in endings)):
+            if taken.exists():
+                raise Refusal(f"{taken} exists already: choose another name for {option}, or move it away.")
+        if not target.parent.is_dir():
+            raise Refusal(f"There is no folder {target.parent} for {what}: make it first, or choose another.")
+    except (OSError, ValueError) as error:  # a name that the system does not take, a folder that may not be looked into
+        wrong = getattr(error, "strerror", None) or error
+        raise Refusal(f"{what[0].upper()}{what[1:]} cannot be written to {name[:200]}: {wrong}.") from None
+    return target
 
 
 def size(count: int) -> str:

@@ -14,7 +14,7 @@ from decodescope.app.refusal import sentence
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, words
 
-from .output import Live, note, say_json, size
+from .output import Live, free_file, note, say_json, size
 from .texts import LARGEST, read_text
 
 if TYPE_CHECKING:
@@ -227,16 +227,7 @@ def line(summary: Summary) -> str:
 
 def free_place(name: str) -> Path:
     """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
-    target = Path(name).expanduser()
-    try:
-        for taken in (target, target.with_name(target.name + ".partial")):
-            if taken.exists():
-                raise Refusal(f"{taken} exists already: choose another name for --trace, or move it away.")
-        if not target.parent.is_dir():
-            raise Refusal(f"There is no folder {target.parent} for the trace: make it first, or choose another.")
-    except (OSError, ValueError) as error:  # a name that the system does not take, a folder that may not be looked into
-        raise Refusal(f"The trace cannot be written to {name[:200]}: {getattr(error, 'strerror', None) or error}.") from None
-    return target
+    return free_file(name, "--trace", "the trace", ".partial")
 
 
 def compose(args: argparse.Namespace) -> Method:

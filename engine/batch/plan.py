@@ -45,10 +45,10 @@ class _Node:
 
 
 def planned(prompts: Sequence[Sequence[int]]) -> Plan:
-    """The plan that reads the fewest tokens where each prompt has one shared prefix; of equally good ones that with fewer and
-    shorter prefixes. The last token of a prompt is shared by none: it is read with the first pass that writes.
+    """A plan that reads the fewest tokens where each prompt has one shared prefix. The last token of a prompt is shared by
+    none: it is read with the first pass that writes.
 
-    A group with more to write beside what it reads comes first, as in the paper: those with short prompts.
+    Groups whose prompts are shortest on average come first: more is written beside what they read.
     """
     nodes = _tree(prompts)
     opened = _chosen(nodes)

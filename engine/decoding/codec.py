@@ -58,7 +58,8 @@ class Packing(Codec):
     """Base of codecs that store older entries in fewer bits: `whole` says when, `encode` and `decode` how
     (engine/model/packed.py says what they are given). Entries that are packed stay so; the newest stand in full precision.
 
-    A policy that evicts is refused: what leaves would have to be unpacked first, as groups of entries share their scales.
+    A policy that evicts, or chooses what is read, is refused: what leaves would have to be unpacked first, as groups of entries
+    share their scales.
     """
 
     does = frozenset({"pack"})
@@ -71,9 +72,10 @@ class Packing(Codec):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if not method.policy.does:
             return None
+        deed = "take single ones out" if "evict" in method.policy.does else "read single ones"
         return (
-            f"{self.name} packs entries together, and {method.policy.name} would take single ones out: choose the policy "
-            "keep_all, or the codec unpacked."
+            f"{self.name} packs entries together, and {method.policy.name} would {deed}: choose the policy keep_all, or the "
+            "codec unpacked."
         )
 
     @property

@@ -109,11 +109,13 @@ class CachePolicy(Component):
         return not self.does
 
     def most(self, prompt: int, new: int) -> int:
-        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes, or in chunks."""
+        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes, or in chunks; of
+        a full cache beside the lane's, too."""
+        beside = prompt + new if self.shadowed else 0
         if self.budget is None:
-            return prompt + new
+            return beside + prompt + new
         read = min(prompt, self.budget + CHUNK) if self.banded else prompt
-        return max(read, min(prompt + new, self.budget))
+        return beside + max(read, min(prompt + new, self.budget))
 
     def says(self) -> dict[str, Any]:
         zones = [zone.record() for zone in self.zones]
@@ -158,7 +160,6 @@ class CachePolicy(Component):
     def compress(self, cache: KVCache) -> None:
         """Called after each commit, the first time after that of the prompt's last token, which has then read all of the
         prompt and counts: may evict, keep or rewrite entries."""
-
 
     def notes(self) -> dict[str, Any] | None:
         """What it tells of the step that has ended (`tells`), once; None: nothing."""

@@ -31,4 +31,3 @@ class PrefixState(Head):
         """What the queries of `layer` read of it, each beside the others of its KV head."""
         z, k = (x[layer].unflatten(0, (kv_heads, -1)) for x in (self.z, self.k))
         return Linear(z=z, k=k)
-

@@ -137,12 +137,12 @@ class KVCache:
 
     def nodes(self) -> list[Shared]:
         """The entries that sequences have in common and those that each has alone, where none is held twice; empty where there
-        is one sequence, or each has a cache of its own."""
+        is one sequence, or each has a cache of its own, or they have nothing in common."""
         batch, length = self.layers[0].batch, self.layers[0].n
         if batch == 1:
             return []
         if self.tree is not None:
-            return self.tree.shared()
+            return self.tree.shared() if self.tree.root.slots else []
         own = [Shared(0, self.shared, length, 1)] * (batch if length > self.shared else 0)
         return [Shared(-1, 0, self.shared, batch), *own] if self.shared else []
 

@@ -210,6 +210,7 @@ class Tree:
         nodes = [
             ([*node.slots, pending[id(node)]] if id(node) in pending else node.slots, node.first, texts)
             for node, _, texts in self._walk()
+            if node.slots or id(node) in pending  # behind a prompt of one token the first node has nothing
         ]
         if self.plan == "node":
             for slots, first, texts in nodes:

@@ -226,7 +226,7 @@ class CacheChange:
     evicted_count: entries that left the KV head that lost most;  evicted_all: int32 [E] positions that left every head
     evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
     merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
-                 where it was too little like any
+                 where it was dropped
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
     notes:       what the cache policy told of the step
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the

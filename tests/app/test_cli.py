@@ -271,6 +271,7 @@ BAD = {
     "trace in no folder": "run --model lab --prompt x --trace /no/such/folder/t",
     "trace of an endless name": f"run --model lab --prompt x --trace {'x' * 5000}",
     "trace in a folder that takes none": "run --model lab-draft --prompt x --trace /dev/null/t",
+    "cache of an endless name": f"cache save --model lab-draft --prompt x {'x' * 5000}",
     "stop of no text": "run --model lab-draft --prompt x --stop '\udcff'",
     "empty stop": "run --model lab-draft --prompt x --stop ''",
     "prompt of no text": "run --model lab-draft --prompt 'a\udcff'",

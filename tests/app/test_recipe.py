@@ -160,7 +160,7 @@ def test_compositions_with_a_name_repeat_no_default() -> None:
 @pytest.mark.parametrize(
     ("asked", "back"),
     [
-        ({"share": 0.25}, {"heavy": 64, "recent": 64, "share": 0.25}),
+        ({"share": 0.25}, {"heavy": 64, "recent": 64, "oracle": False, "share": 0.25}),
         ({"heavy": 10, "recent": 30, "share": 0.25}, None),  # divided otherwise: the entries that it came to
         ({"heavy": 7, "recent": 9, "share": 0.25}, None),  # so is 7 to 9
         ({"heavy": 12, "recent": 12}, None),

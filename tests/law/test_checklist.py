@@ -163,7 +163,7 @@ def test_all_twelve_points_are_there() -> None:
 
 @pytest.mark.parametrize("kind", toys.SPEC.heads)
 def test_point_10_no_two_layers_of_draft_heads_share_their_weights(kind: str) -> None:
-    assert tied(lambda: toys.heads(kind, 16)) == 0
+    assert tied(lambda: toys.decoder().heads[kind]) == 0
 
 
 @pytest.mark.parametrize(("name", "settings"), toys.representatives("drafter"))

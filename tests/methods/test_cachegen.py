@@ -121,9 +121,9 @@ def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
     target = toys.pair()[0]
     cache = load_cache(target, saved)
     for parts, words in (
-        (dict(policy="snapkv"), "snapkv looks at passes over the prompt, .* choose keep_all"),
-        (dict(codec="kivi"), "kivi looks at .* choose unpacked"),
-        (dict(context="gemfilter"), "gemfilter looks at .* choose whole_prompt"),
+        (dict(policy="snapkv"), "snapkv works from the prompt's first pass on, .* choose keep_all"),
+        (dict(codec="kivi"), "kivi works from .* choose unpacked"),
+        (dict(context="gemfilter"), "gemfilter works from .* choose whole_prompt"),
         (dict(drafter="medusa"), "medusa wants what passes over the prompt leave behind"),
     ):
         with pytest.raises(MethodError, match=words):

@@ -8,7 +8,7 @@ import toys
 from contracts.test_policies import fed, lane, positions
 from needles import KEYS, answer, ask, decoder, filler, pair
 
-from decodescope.engine.core.component import registry
+from decodescope.engine.core.component import build, registry
 
 AT, KEY, VALUE = 12, 3, 5  # where the pair stands that is asked for
 # At the budgets of tests/toys.py: what the question looks at stays; or place alone counts, or what all rows before it gave, of
@@ -43,7 +43,7 @@ def answers(name: str) -> tuple[bool, bool]:
 @pytest.mark.parametrize("name", registry("policy"))
 def test_a_policy_answers_when_it_holds_the_pair(name: str) -> None:
     right, held = answers(name)
-    assert right is held or ("merge" in registry("policy")[name].does and right)
+    assert right is held or ("merge" in build("policy", name).does and right)
 
 
 def test_what_is_looked_at_stays_and_what_is_far_goes() -> None:

@@ -27,8 +27,8 @@ class CompressThenPrompt(PromptContext):
     """
 
     title = "Compress, then prompt"
-    source = "Xu et al. 2023, arXiv:2305.11186; zirui-ray-liu/compress-then-prompt"
-    caution = "Trained under the codec kivi with 2 bits; beside a full cache it has nothing to repair."
+    source = "Xu et al. 2023, arXiv:2305.11186 (its abstract; the rest recalled); zirui-ray-liu/compress-then-prompt"
+    caution = "Trained under the codec kivi with 2 bits; most of the gain is there with a full cache too (docs/heads.md)."
     changes = "soft tokens stand before the text"
 
     use: bool = param(True, help="whether they are put there")

@@ -21,7 +21,7 @@ from decodescope.engine.trace.parts import Zone
 
 FIRST = "\n\nRepeat the previous context exactly."
 LATER = "\n\nRepeat the part of the previous context exactly, starting with "
-ROOM = 64  # tokens of the context that a repetition needs at least
+ROOM = 64  # tokens of the context without which no repetition is tried
 
 
 @component
@@ -96,9 +96,17 @@ class KVzip(Once):
         self._notes = {"threshold": float(worth[:, 0][keep[:, 0]].min()), "kept": counts}
 
     def _pieces(self, prompt: Prompt) -> Iterator[tuple[int, int]]:
-        """From where to where the prompt is repeated."""
-        end, room = prompt.length - self.window, prompt.spec.max_positions - prompt.length
-        size = min(self.chunk, max(1, room - ROOM // 2 - self.lead))
+        """From where to where the prompt is repeated; each with its instruction fits behind it."""
+        encode, end = prompt.lane.encode, prompt.length - self.window
+        asked = 0 if encode is None else max(len(encode(text)) for text in (FIRST, LATER))
+        room = prompt.spec.max_positions - prompt.shift - prompt.length
+        size = min(self.chunk, room - asked - self.lead)
+        if size < 1:
+            raise ParamError(
+                f"{self.name} repeats the prompt behind itself, and of the {prompt.spec.max_positions} tokens that "
+                f"{prompt.spec.name} reads {room} are left; the instruction and kvzip.lead take {asked + self.lead}: give a "
+                "shorter prompt or a smaller lead."
+            )
         for at in range(self.sinks, end, size):
             yield at, min(at + size, end)
 

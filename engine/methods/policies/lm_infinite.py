@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.policy import MOST, CachePolicy, Deed, evict_oldest, share
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.policy import MOST, CachePolicy, Deed, entries, evict_oldest, share
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.feed import Band, Middle, Sinks
 from decodescope.engine.model.reading import Board, Choice
@@ -29,7 +30,8 @@ class LMInfinite(CachePolicy):
     With a `middle` everything is held, and memory grows as the text does. In the layers from `above` on each query head of a
     token behind the prompt, the prompt's last one included, then reads a few entries more of those between start and window:
     those with the largest scores, as if each stood `away` from it, once there are as many. To find them all keys in between are
-    multiplied, of the values only theirs; the layers below read start and window alone. The authors do so for the last row of a
+    multiplied, of the values only theirs (the record, and what is priced, count such a layer as read in full); the layers below
+    read start and window alone. The authors do so for the last row of a
     pass, from layer 4 on, with 5 entries at half the window.
     """
 
@@ -64,6 +66,11 @@ class LMInfinite(CachePolicy):
     def sink_places(self) -> Sinks:
         between = Middle(self.middle, self.away or max(1, self.window // 2), self.above) if self.middle else None
         return Sinks(self.start, self.window + 1, between)
+
+    def endless(self, spec: ModelSpec, prompt: int) -> bool:
+        """With a middle too: what is near must have its place in the context, and so must the distance of the middle."""
+        near = entries(self, self.share, prompt) if self.share else self.start + self.window
+        return max(near, self.away if self.middle else 0) < spec.max_positions
 
     def says(self) -> dict[str, Any]:
         kept = "Nothing leaves: a token reads start and window, and in upper layers a few entries between them."

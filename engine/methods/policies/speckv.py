@@ -66,6 +66,10 @@ class SpecKV(Observed):
         self._votes: dict[int, Tensor] = {}  # layer -> float32 [B, H_kv, n], what the lookahead says of the entries
         self._notes: dict[str, Any] | None = None
 
+    def most(self, prompt: int, new: int) -> int:
+        ahead = self.lookahead if prompt > self.capacity else 0
+        return max(prompt + ahead, super().most(prompt, new))
+
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         if prompt.length <= self.capacity:
             return
@@ -85,7 +89,8 @@ class SpecKV(Observed):
         if not self.lookahead:
             return tokens
         with prompt.lane.beside(DRAFT) as lane:
-            room = min(self.lookahead, lane.decoder.spec.max_positions - prompt.length)
+            target = prompt.spec.max_positions - prompt.shift
+            room = min(self.lookahead, min(lane.decoder.spec.max_positions, target) - prompt.length)
             logits = lane.read(list(prompt.lane.tokens), "score")
             while len(tokens) < room:
                 tokens.append(int(logits.argmax()))

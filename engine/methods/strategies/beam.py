@@ -38,9 +38,8 @@ class Beam(Strategy):
     under a mask, in one product; "node" loads each node once, for the queries of the hypotheses that read it (KV-guided
     grouping); "flatten" cuts the nodes, one behind the other, into blocks of `block` entries for that (flattened splitting).
     All three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries where they lie,
-    all groups at once; here those that lie apart are copied for the pass, and groups follow each other, so on a CPU "dense" is
-    the one to use.
-    A policy that takes entries out, or a codec that packs them, leaves each hypothesis with a cache of its own, copied.
+    all groups at once; here those that lie apart are copied for the pass, and groups follow each other. A policy that takes
+    entries out or chooses what is read, or a codec that packs them, leaves each hypothesis with a cache of its own, copied.
     """
 
     title = "Beam search"

@@ -273,7 +273,7 @@ class TestTheTab:
         assert 0 < int(page.inner_text(f"{PAGE} .bytes .lead").split("kept, ")[1].split(" %")[0]) < 100
 
     def test_what_hypotheses_share_is_a_tree_of_nodes(self, lab: Lab) -> None:
-        beams = ran(lab.play, BEAMS)
+        beams = ran(lab.play, replace(BEAMS, prompt=OTHER))
         page = self.opened(lab, beams.run, 20)
         change = next(iter(beams.steps(20, 21))).cache[0]
         page.wait_for_selector(f"{PAGE} .prefixes .node")
@@ -287,7 +287,7 @@ class TestTheTab:
         assert f"stand for the {change.held * 5} that 5 texts read" in page.inner_text(f"{PAGE} .prefixes .lead")
         kept = page.inner_text(f"{PAGE} .bytes .lead b")
         assert kept == f"{change.kept_bytes(change.held) / 1024:.1f} KiB", "what is shared is kept once"
-        page = self.opened(lab, ran(lab.play, ALL).run, 5)
+        page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run, 5)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         assert page.locator(f"{PAGE} .prefixes").is_hidden()
 
