@@ -259,6 +259,7 @@ def _run(sub: Parser) -> None:
     _method(sub)
     _prompt(sub)
     _decoding(sub)
+    sub.add_argument("--shadow", action="store_true", help="keep a full cache beside: --trace then tells lost mass and drift")
 
 
 def _export(sub: Parser) -> None:
@@ -306,7 +307,6 @@ def _decoding(sub: Parser) -> None:
         "--level", choices=LEVELS, metavar="LEVEL", help=f"of --trace: {', '.join(LEVELS)} (default: decisions)"
     )
     sub.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
-    sub.add_argument("--shadow", action="store_true", help="keep a full cache beside: --trace then tells lost mass and drift")
     _json(sub)
 
 

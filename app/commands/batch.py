@@ -13,7 +13,7 @@ from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.refusal import Refusal
 
 from .output import free_file, note, say_json, size
-from .run import PARTS, given, interrupts
+from .run import PARTS, given, interrupts, prompt_ids
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ def batch(args: argparse.Namespace) -> int:
     from decodescope.engine.batch.plan import planned
     from decodescope.engine.load import load
     from decodescope.engine.model.executor import EngineFault
-    from decodescope.engine.run import encode
 
     model = load(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
     chats = model.tokenizer.has_chat
-    ids = [encode(model, x.text, args.chat or (x.chat and chats)) for x in prompts]
+    ids = [prompt_ids(model, x.text, args.chat or (x.chat and chats)) for x in prompts]
     refuse(model, ids)
     if args.plan_only:
         _say_plan(args, prompts, planned(ids))

@@ -62,6 +62,9 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     if "" in args.stop:
         raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
     notes = [] if target is not None else _unrecorded(args)
+    shadow = target is not None and getattr(args, "shadow", False)
+    if shadow and args.level == "counts":
+        raise Refusal("--level counts records nothing of a full cache beside the target's: leave --shadow or --level out.")
     method = compose(args)
     notes += ignored(args, method)
     model, drafts = models(args, method)
@@ -83,14 +86,14 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
         saved=saved,
         level="counts" if target is None else args.level or "decisions",
         layers=None if target is None else args.layers,
-        shadow=args.shadow and target is not None,
+        shadow=shadow,
     )
     return carried_out(session, model, target, args.json, notes)
 
 
 def _unrecorded(args: argparse.Namespace) -> list[str]:
     """Notes on the options that say what is recorded, where nothing is."""
-    asked = [x for x in ("level", "layers", "shadow") if getattr(args, x) not in (None, False)]
+    asked = [x for x in ("level", "layers", "shadow") if getattr(args, x, None) not in (None, False)]
     return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]
 
 

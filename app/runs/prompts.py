@@ -4,6 +4,7 @@ that was pasted or stood in a file (`of_text`), from LabBench (`of_labbench`), o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,4 +125,6 @@ def _object(line: str, number: int, where: str) -> Prompt:
     if not isinstance(text, str) or not text.strip():
         raise Refused(f"{place} has no prompt: write {OBJECT}.")
     kind, name = said.get("category", ""), said.get("question_id", number)
+    if re.search("[\ud800-\udfff]", f"{text}{kind}{name}"):
+        raise Refused(f"{place} holds half of a surrogate pair, which is no text: mend the line.")
     return Prompt(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text)

@@ -196,6 +196,13 @@ def test_a_level_without_a_trace_is_ignored_with_a_note(said, asked) -> None:
     assert asked(*RUN)["notes"] == []
 
 
+def test_a_full_cache_beside_is_asked_for_where_something_of_it_is_recorded(said, tmp_path: Path) -> None:
+    code, out, err = said(*RUN, "--shadow", "--level", "counts", "--trace", str(tmp_path / "a.dstrace"))
+    assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith("--level counts records nothing of a full cache")
+    code, _, err = said("cache", "load", "a.dscache", "--model", "lab-draft", "--shadow")
+    assert code == 2 and "--shadow" in err, "its prompt was loaded: there is no full cache of it"
+
+
 def test_entries_of_a_cache_are_counted_alike(asked) -> None:
     from decodescope.engine.checkpoint.config import spec_from_config
 

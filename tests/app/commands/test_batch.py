@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from decodescope.engine.checkpoint.tokenizer import Tokenizer
+
 BEGIN = "The old house stood at the end of the road, and nobody had lived in it"
 PROMPTS = [f"{BEGIN} for years.", "def add(a, b):", f"{BEGIN} since the war."]
 MODEL = ["--model", "lab-draft", "--max-new-tokens", "8"]
@@ -59,5 +61,14 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
     assert "Line 2 of" in refused(prompts=lines)
     lines.write_text("\n", encoding="utf-8")
     assert "There is no prompt in" in refused(prompts=lines)
+    for half in ({"prompt": "a \ud800"}, {"prompt": "a", "category": "\ud800"}, {"prompt": "a", "question_id": "\ud800"}):
+        lines.write_text(json.dumps(half), encoding="utf-8")
+        assert "Line 1 of" in (err := refused(prompts=lines)) and "half of a surrogate pair" in err
     lines.write_text(json.dumps({"prompt": "word " * 3000}) + "\n", encoding="utf-8")
     assert "prompt 1 has" in refused(prompts=lines)
+
+
+def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokenizer, "_template", property(lambda _: None, lambda *_: None), raising=False)
+    code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
+    assert (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
