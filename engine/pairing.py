@@ -106,11 +106,14 @@ def context(models: Mapping[str, Model], bounded: bool) -> tuple[int, str]:
     return (1 << 40, "") if tightest is None else (tightest.max_positions, tightest.name)
 
 
-def continued(method: Method, spec: ModelSpec, saved: SavedCache | None, prompt: Sequence[int]) -> SavedCache | None:
-    """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it, since no
-    pass reads its tokens."""
+def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]) -> SavedCache | None:
+    """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it: it is
+    another model's, or a part needs the passes over its tokens, which nobody makes."""
     if saved is None:
         return None
+    if saved.head.fingerprint != model.fingerprint:
+        theirs = f"{saved.head.model} ({saved.head.fingerprint})"
+        raise MethodError(f"the loaded cache is of {theirs}, and this is {model.name} ({model.fingerprint}): load that model.")
     if list(prompt[: len(saved.tokens)]) != saved.tokens:
         begins = f"the prompt does not begin with the {len(saved.tokens)} tokens of the loaded cache"
         raise MethodError(f"{begins}: leave the cache out, or give its prompt.")
@@ -119,7 +122,7 @@ def continued(method: Method, spec: ModelSpec, saved: SavedCache | None, prompt:
         if not part.lossless:
             early = f"{part.name} works from the prompt's first pass on, and a loaded cache needs none"
             raise MethodError(f"{early}: choose {other.name}.")
-    if method.needs | method.drafter.asks(spec):
+    if method.needs | method.drafter.asks(model.spec):
         raise MethodError(
             f"{method.drafter.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose a "
             "drafter that reads the text, such as prompt_lookup, or read the prompt anew."

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -106,7 +107,8 @@ class Session(State):
         self._models = paired(m, model, {role: loaded(x, role) for role, x in given.items()})
         for part in m.parts().values():
             part.mark_files()
-        self._saved = continued(m, model.spec, saved, prompt)
+        self._saved = continued(m, model, saved, prompt)
+        self._loaded = None if saved is None else saved.record()
         vocab = vocabulary(self._models)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
         limit = self._limit(prompt, max_new_tokens, vocab)
@@ -187,7 +189,8 @@ class Session(State):
         """Watch the target's lane, tell it what its policy may use, and keep a full cache beside it if one is asked for.
         Raises MethodError where nothing could be seen by that."""
         self.recorder.attach(self.target)
-        self.target.open, self.target.encode = self._lane, self.encode
+        self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
+        self.target.encode = self.encode
         strategy = self.method.strategy
         if shadow and not strategy.uses & {"policy", "codec"}:
             raise MethodError(f"{strategy.name} keeps every entry as it is, so a shadow cache says nothing: leave it out.")
@@ -209,8 +212,8 @@ class Session(State):
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 seed=self._seed,
                 lanes=further(self._models),
-                lossless=self.method.lossless and not self._cut and self._saved is None,
-                loaded=None if self._saved is None else self._saved.record(),
+                lossless=self.method.lossless and not self._cut and self._loaded is None,
+                loaded=self._loaded,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=torch.get_num_threads(),
@@ -267,6 +270,7 @@ class Session(State):
             cut, passes = self._shorten()
             if self._saved is not None:
                 self.target.hold(self._saved.tokens[:-1], self._saved.kv)
+                self._saved = None  # the lane has it
             if self.prompt - 1 > len(self.target.tokens):
                 self.target.read(self.tokens[:-1], "prefill", self._between(TARGET), compress=False)
             self.target.put(self.prompt - 1)
@@ -282,16 +286,11 @@ class Session(State):
             self._keep(self.prefilled)
         return self.prefilled
 
-    def _lane(self, role: str, needs: Needs) -> Lane:
-        """A lane of its own for the model of a role, which keeps everything."""
-        decoder = self._models[role].decoder.limited(self.target.decoder.vocab)
-        return Lane(role, decoder, KeepAll(), needs=needs, executor=self.target.executor)
-
     def _shorten(self) -> tuple[Cut | None, list[Pass]]:
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
-
-        context, decoder = self.method.context, self.target.decoder
-        reading = Reading(list(self.tokens), self._lane, self._between, decoder)
+        context, decoder, lane = self.method.context, self.target.decoder, self.target.open
+        assert lane is not None
+        reading = Reading(list(self.tokens), lane, self._between, decoder)
         cut = context.cut(reading)
         if cut is not None:
             cut.held_bytes = reading.held_bytes
@@ -382,6 +381,11 @@ class Session(State):
         twin._whole = list(twin.tokens)
         twin.recorder.forget()
         return twin
+
+
+def _opened(models: Mapping[str, Model], vocab: int, executor: Executor, role: str, needs: Needs) -> Lane:
+    """A lane of its own for the model of a role, which keeps everything."""
+    return Lane(role, models[role].decoder.limited(vocab), KeepAll(), needs=needs, executor=executor)
 
 
 def ending(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> Stop:

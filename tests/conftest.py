@@ -14,6 +14,7 @@ import pytest
 
 # why a test may be skipped -> where it runs
 REASONS = {
+    "no gates are shipped": "where assets/models/lab/heads/duo_attention lies: assets/training/cacheparts.py trains it",
     "no judge is shipped": "where assets/models/lab/heads/judge lies: assets/training/heads.py trains it",
     "no browser here: set DECODESCOPE_BROWSER, or install Chromium": "with Chromium; CI refuses to begin without it",
     "needs a folder in which nothing can be made": "on systems with /proc",

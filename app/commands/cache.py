@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
 def save(args: argparse.Namespace) -> int:
     """Read a prompt and write its cache; the exit code."""
-    target = free_file(args.file, "OUT", "the cache")
+    target = free_file(args.file, "OUT", "the cache", ".partial")
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
     typed((("--prompt", prompt),))
     from decodescope.engine.load import load as load_model
+    from decodescope.engine.model.executor import EngineFault
     from decodescope.engine.saving import save_cache
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
-    kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
+    try:
+        kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
+    except EngineFault as fault:
+        raise Refusal(str(fault)) from None
     full = kept.kv.numel() * model.decoder.dtype.itemsize
     if args.json:
         said = {"file": str(target), "tokens": len(kept.tokens), "model": model.name, "quality": args.quality}

@@ -18,7 +18,7 @@ from decodescope.engine.decoding.state import Stop
 from decodescope.engine.load import Model
 from decodescope.engine.method import MethodError
 from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.executor import Executor
+from decodescope.engine.model.executor import Executor, not_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.uneven import behind
 from decodescope.engine.trace.events import EndReason
@@ -70,6 +70,10 @@ def refuse(model: Model, prompts: Sequence[Sequence[int]]) -> None:
     for i, prompt in enumerate(prompts, 1):
         if not prompt:
             raise MethodError(f"prompt {i} has no tokens: give at least one.")
+        bad = next((x for x in prompt if not 0 <= x < model.decoder.vocab), None)
+        if bad is not None:
+            ids = f"the ids of {model.spec.name} are 0 to {model.decoder.vocab - 1}"
+            raise MethodError(f"prompt {i} holds token id {bad}; {ids}.")
         if len(prompt) >= limit:
             what = f"prompt {i} has {len(prompt)} tokens and {model.spec.name} reads at most {limit}, the answer included"
             raise MethodError(f"{what}: shorten it, or leave it out.")
@@ -152,10 +156,14 @@ class _Group:
                 highest=max(places) - 1,
             )
             logits = self.executor.run(self.decoder, feed, cache)[:, 0]  # [B, V]
+            peak, tops = logits.max(-1)
+            fault = not_finite(peak, f"a pass of {self.decoder.spec.name}")
+            if fault is not None:
+                raise fault
             cache.commit([0])
             cache.shrink()
             self.batch.passes += 1
-            best = logits.argmax(-1).tolist()
+            best = tops.tolist()
             for i, (text, place) in enumerate(zip(going, places, strict=True)):
                 text.last, text.state = drawn(logits[i : i + 1], best[i], sampler, text.state, text.chance, place)
                 self._add(text, place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,7 +12,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.beside import Vectors
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder, Skip
-from decodescope.engine.model.executor import EngineFault, Executor, guarded
+from decodescope.engine.model.executor import Executor, guarded, not_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.reading import Board
 from decodescope.engine.trace.events import Pass
@@ -54,7 +53,7 @@ class Lane:
     ):
         self.name, self.decoder, self.policy, self.codec = name, decoder, policy, codec or Codec()
         self.needs = (needs or Needs()) | policy.needs
-        self.prompt: Prompt | None = Prompt(decoder, self.needs, self)
+        self.prompt: Prompt | None = Prompt(decoder, self.needs)
         self.executor = executor or Executor(decoder.device)
         self.cache = KVCache(
             decoder.spec,
@@ -102,7 +101,10 @@ class Lane:
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth)
         peak, best = logits.max(-1)
         end = self.executor.mark()
-        self._check(peak, phase)
+        fault = not_finite(peak, f"a {phase} pass of {self.name} ({self.decoder.spec.name})")
+        if fault is not None:
+            self.rollback()
+            raise fault
         self.best = best[0].tolist()
         self._feed = feed
         if self.shadow is not None:
@@ -180,17 +182,6 @@ class Lane:
         assert queries is not None
         return queries[0, -1]
 
-    def _check(self, peak: Tensor, phase: str) -> None:
-        """peak: the largest logit of each row, [B, rows]."""
-        for row, value in enumerate(peak.flatten().tolist()):
-            if not math.isfinite(value):
-                self.rollback()
-                raise EngineFault(
-                    "non_finite_logits",
-                    f"Row {row} of a {phase} pass of {self.name} ({self.decoder.spec.name}) has no finite logits (largest: "
-                    f"{value}); the weights are damaged or the type overflows: try float32.",
-                )
-
     def commit(self, rows: list[int], compress: bool = True) -> None:
         """Make the pending rows `rows` (ascending) permanent, drop the others.
 
@@ -222,6 +213,7 @@ class Lane:
     def _act(self) -> None:
         """Let the policy act behind a commit; the first time the prompt has ended."""
         if self.prompt is not None:
+            self.prompt.lane = self
             self.policy.prompt_end(self.cache, self.prompt)
             self.prompt, self.needs = None, self.needs.written
         self._compress()
@@ -397,6 +389,7 @@ class Lane:
         if at:
             self.read(tokens[:at], compress=False)
             hidden += [] if self.probe is None else [self.probe.hidden]
+        self.put(at)
         for count in commits:
             self.forward(Feed.causal(tokens[at : at + count], at, self.decoder.device), "catch_up")
             hidden += [] if self.probe is None else [self.probe.hidden]

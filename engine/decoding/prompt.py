@@ -38,13 +38,14 @@ class Prompt:
     passes themselves stay fused, and nothing of the size prompt times prompt is ever there.
 
     length: tokens read so far;  shift: entries without tokens that stand before the next
+    lane:   what read it, once it has ended
     """
 
     shift = 0
+    lane: Reads
 
-    def __init__(self, decoder: Decoder, needs: Needs, lane: Reads | None = None):
+    def __init__(self, decoder: Decoder, needs: Needs):
         self.decoder, self.spec, self.needs, self.length = decoder, decoder.spec, needs, 0
-        self._lane = lane
         self._queries: dict[int, Tensor] = {}  # layer -> [B, H_kv, g, w, D]
         self._at: dict[int, list[int]] = {}  # layer -> the place of each of them
         self._moments: dict[int, Moments] = {}
@@ -90,12 +91,6 @@ class Prompt:
         for start in range(0, len(at), size):
             tile = slice(start, start + size)
             yield at[tile], self._weights(layer, store, tile)
-
-    @property
-    def lane(self) -> Reads:
-        """What reads the prompt."""
-        assert self._lane is not None
-        return self._lane
 
     @contextmanager
     def behind(self, tokens: list[int]) -> Iterator[Behind]:

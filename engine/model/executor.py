@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -25,6 +26,18 @@ class EngineFault(RuntimeError):
     def __init__(self, reason: EndReason, message: str):
         super().__init__(message)
         self.reason: EndReason = reason
+
+
+def not_finite(peak: Tensor, where: str) -> EngineFault | None:
+    """What is wrong with the logits of a pass; None: nothing. peak: the largest of each row, float [B, rows]."""
+    for row, value in enumerate(peak.flatten().tolist()):
+        if not math.isfinite(value):
+            return EngineFault(
+                "non_finite_logits",
+                f"Row {row} of {where} has no finite logits (largest: {value}); the weights are damaged or the type overflows: "
+                "try float32.",
+            )
+    return None
 
 
 class Executor:

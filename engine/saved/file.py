@@ -8,6 +8,7 @@ model's shape, so nothing is allocated that the head alone asks for. A hash over
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -137,7 +138,11 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
     except EntropyError:
         raise damaged from None
     codes = Codes(coded[0], coded[1], largest)
-    return _saved(head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cache = _saved(head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size)
+    if not bool(torch.isfinite(cache.kv).all()):
+        raise damaged
+    return cache
 
 
 def _saved(head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tuple[int, int], size: int) -> SavedCache:
@@ -148,16 +153,21 @@ def _saved(head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tup
 
 def _write(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
-    if path.exists():
-        raise SavedCacheError(f"{path} exists already: choose another name, or move it away.")
+    made = False
     try:
-        with partial.open("wb") as file:
+        for taken in (path, partial):
+            if taken.exists():
+                raise SavedCacheError(f"{taken} exists already: choose another name, or move it away.")
+        with partial.open("xb") as file:
+            made = True
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        if made:
+            with contextlib.suppress(OSError):
+                partial.unlink()
         raise SavedCacheError(f"The cache cannot be saved to {path}: {error.strerror or error}.") from None
 
 

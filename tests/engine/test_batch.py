@@ -16,6 +16,7 @@ from decodescope.engine.batch.plan import planned
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.state import Stop
 from decodescope.engine.method import Method, MethodError
+from decodescope.engine.model.executor import EngineFault
 
 
 def alike(count: int, seed: int, vocab: int = 13, longest: int = 40) -> list[list[int]]:
@@ -126,6 +127,12 @@ def test_what_cannot_be_read_is_named_before_anything_is_computed() -> None:
         decode(target, [[1], []], asked())
     with pytest.raises(MethodError, match=r"^prompt 3 has 512 tokens and toy reads at most 512, the answer included: shorten"):
         decode(target, [[1], [2], [1] * 512], asked())
+    with pytest.raises(MethodError, match=r"^prompt 2 holds token id 13; the ids of toy are 0 to 12\.$"):
+        decode(target, [[1], [3, 13]], asked())
+    damaged = toys.decoder()
+    damaged.norm.fill_(float("nan"))
+    with pytest.raises(EngineFault, match=r"^Row 0 of a pass of toy has no finite logits \(largest: nan\); the weights"):
+        decode(toys.model(damaged), [[1, 2]], asked())
     full = decode(target, [[1] * 510], asked(max_new=9))
     assert (len(full.texts[0].tokens), full.texts[0].end) == (2, "context_full")
 

@@ -133,3 +133,14 @@ def test_the_context_is_shorter_by_what_stands_beside_the_text() -> None:
     most = big.spec.max_positions
     run = toys.Session(big, toys.method(context="compress_then_prompt"), [1] * (most - 5), max_new_tokens=9)
     assert run.left == 2, "three soft tokens take three of the five places"
+
+
+def test_a_fork_of_one_token_reads_them_before_it() -> None:
+    """Nothing of the prompt is read before its first commit then. Neither residual is ever full, so both read whole numbers."""
+    parts = [dict(context="compress_then_prompt", codec=("kivi", dict(group=4, residual=x))) for x in (32, 64)]
+    run = toys.decode(toys.method(**parts[0]), [4], count=12)
+    fork = Fork(toys.pair()[0], run.header, run.sink.steps, 6, method=toys.method(**parts[1]))
+    while fork.steps < 8:
+        fork.step()
+    mine, theirs = (x.target.cache.layers[-1].k for x in (fork, run))
+    assert torch.allclose(mine, theirs[:, :, : mine.shape[2]], atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,20 @@ def test_interrupt_ends_the_run_and_its_trace_holds(when: str, monkeypatch: pyte
         session.step()
     assert session.end.reason == "stopped_by_user" and len(session.sink.steps) == 3
     assert check(session.sink).ok, str(check(session.sink))
+
+
+@pytest.mark.parametrize("parts", [{}, dict(policy=("h2o", {"heavy": 4, "recent": 4})), dict(context="gemfilter")])
+def test_a_session_that_nobody_has_gives_its_memory_back_at_once(parts: dict) -> None:
+    session = started(parts)
+    session.step()
+    gone = weakref.ref(session.target.cache)
+    gc.collect()
+    gc.disable()
+    try:
+        del session
+        assert gone() is None, "no circle of references waits for the collector"
+    finally:
+        gc.enable()
 
 
 def test_closing_the_stream_stops_the_run() -> None:

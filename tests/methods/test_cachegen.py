@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,8 @@ def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
     ):
         with pytest.raises(MethodError, match=words):
             Session(target, toys.method(**parts), PROMPT, saved=cache)
+    with pytest.raises(MethodError, match=r"^the loaded cache is of toy \(0{16}\), and this is .* \(1{16}\): load that mod"):
+        Session(replace(target, fingerprint="1" * 16), None, PROMPT, saved=cache)
     with pytest.raises(MethodError, match=r"does not begin with the 300 tokens of the loaded cache"):
         Session(target, None, PROMPT[:-1], saved=cache)
 
@@ -170,6 +173,13 @@ def test_files_that_are_foreign_cut_damaged_or_of_another_model_are_refused(save
         save_cache(target, PROMPT, saved)
     with pytest.raises(SavedCacheError, match="cannot be read"):
         load_cache(target, tmp_path)
+    for place in (saved / "x.dscache", tmp_path / ("x" * 251)):
+        with pytest.raises(SavedCacheError, match="cannot be saved"):
+            save_cache(target, PROMPT, place)
+    (tmp_path / "y.dscache.partial").write_bytes(b"somebody's")
+    with pytest.raises(SavedCacheError, match="exists already"):
+        save_cache(target, PROMPT, tmp_path / "y.dscache")
+    assert (tmp_path / "y.dscache.partial").read_bytes() == b"somebody's"
 
 
 def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
     prompt = toys.prompts(1, 50, seed=2)[0]
     parts: dict[str, Any] = dict(policy=("h2o", dict(heavy=3, recent=1, share=0.5)), drafter="trie", sampler=WARM)
     run = toys.decode(toys.method(**parts), prompt, count=60, seed=3)
-    assert run.header.method["policy"] == {"name": "h2o", "heavy": 18, "recent": 7, "share": 0.5}
+    assert run.header.method["policy"] == {"name": "h2o", "heavy": 18, "recent": 7, "oracle": False, "share": 0.5}
     seed, other = change.get("seed"), {**parts, **{kind: x for kind, x in change.items() if kind != "seed"}}
     big, small = toys.pair()
     made = Fork(
@@ -127,7 +127,8 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
     made.sink = Trace()
     while made.end is None:
         made.step()
-    due = {"name": "h2o", "heavy": 30, "recent": 10, "share": 0.8} if "policy" in change else run.header.method["policy"]
+    asked = {"name": "h2o", "heavy": 30, "recent": 10, "oracle": False, "share": 0.8}
+    due = asked if "policy" in change else run.header.method["policy"]
     assert made.header.method["policy"] == {"name": "h2o", **made.target.policy.knobs()} == due
     assert made.target.cache.held == due["heavy"] + due["recent"] and check(made.sink).ok
     if not change:
