@@ -6,7 +6,6 @@ import copy
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,7 +13,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from decodescope.engine.core.arguments import SEEDS, choice, ids, texts, whole
-from decodescope.engine.core.component import build, declared
+from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.hardware import load_profile
@@ -31,6 +30,7 @@ from decodescope.engine.timing.measure import profile_key
 from decodescope.engine.timing.reading import reading
 from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
+from .heading import further, opening
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
 from .pairing import context, continued, paired, vocabulary
@@ -132,11 +132,7 @@ class Session(State):
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
         )
         self._surround(shadow)
-        count = len(prompt) if asked is None else asked
-        marks = getattr(model.tokenizer, "marks", frozenset[int]())
-        m.policy.equip(model.decoder.heads)
-        m.policy.begin(model.spec, count, getattr(model.tokenizer, "piece", None), marks)
-        m.context.begin(count)
+        self._prepare(model, len(prompt) if asked is None else asked)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
         self._whole, self._begin = list(prompt), len(prompt)  # the prompt that is told, and where the trace begins behind it
         self.run_id = secrets.token_hex(8)
@@ -201,6 +197,21 @@ class Session(State):
             raise MethodError(f"{context.name} puts something beside the text, which a full cache lacks: leave one out.")
         if self.target.shadow is not None and self._saved is not None:
             raise MethodError("a full cache beside the target's knows no prompt that was loaded: leave one of the two out.")
+
+    def _prepare(self, model: Model, count: int) -> None:
+        """Tell the parts that look at the prompt of how many tokens it is. Raises MethodError where what stands beside the text
+        would be further away than the policy lets anything be."""
+        policy, context = self.method.policy, self.method.context
+        policy.equip(model.decoder.heads)
+        piece, marks = getattr(model.tokenizer, "piece", None), getattr(model.tokenizer, "marks", frozenset[int]())
+        policy.begin(model.spec, count, piece, marks)
+        context.begin(count)
+        sinks, aside = policy.sink_places, context.aside(model.decoder)
+        if sinks is not None and sinks.cap is not None and aside >= sinks.cap:
+            raise MethodError(
+                f"{context.name} puts {aside} entries before the text, and with {policy.name} nothing is further away than "
+                f"{sinks.cap}: choose a window of at least {aside}, or leave one out."
+            )
 
     @property
     def header(self) -> Header:
@@ -394,29 +405,6 @@ def ending(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> 
     if texts and pieces is None:
         raise MethodError(f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
     return Stop(frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces)
-
-
-def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
-    """The fields of a trace's header that need no models: of the method, the prompt, the run's id and the present time."""
-    from importlib.metadata import version
-
-    return {
-        "method": method.record(),
-        "parts": method.said(),
-        "tellings": {method.acceptance.name: method.acceptance.telling},
-        "tells": declared(method.record()),
-        "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
-        "pieces": recorder.pieces(prompt),
-        "levels": recorder.levels,
-        "project": version("decodescope"),
-        "run": run,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
-    """Role -> what a trace's header tells of the model, of all but the target."""
-    return {role: {**x.spec.record(), "fingerprint": x.fingerprint} for role, x in models.items() if role != TARGET}
 
 
 class _Faults:

@@ -22,8 +22,8 @@ def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], 
     """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
     and of a model that is not here yet its key alone."""
     from decodescope.engine.decoding.record import Recorder
+    from decodescope.engine.heading import opening
     from decodescope.engine.run import encode
-    from decodescope.engine.session import opening
     from decodescope.engine.trace.events import Header
 
     target = readers.get(TARGET)

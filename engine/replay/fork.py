@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.heading import further
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.session import Session, further
+from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Header, Level, Step
 from decodescope.engine.trace.forks import ANEW, Leg, forked, legs
 

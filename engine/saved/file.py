@@ -153,19 +153,19 @@ def _saved(head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tup
 
 def _write(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
-    made = False
+    begun = False
     try:
         for taken in (path, partial):
             if taken.exists():
                 raise SavedCacheError(f"{taken} exists already: choose another name, or move it away.")
         with partial.open("xb") as file:
-            made = True
+            begun = True
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError as error:
-        if made:
+        if begun:
             with contextlib.suppress(OSError):
                 partial.unlink()
         raise SavedCacheError(f"The cache cannot be saved to {path}: {error.strerror or error}.") from None

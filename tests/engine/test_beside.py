@@ -7,7 +7,7 @@ import torch
 import toys
 
 from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import Method
+from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.beside import Vectors
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace.check import check
@@ -133,6 +133,9 @@ def test_the_context_is_shorter_by_what_stands_beside_the_text() -> None:
     most = big.spec.max_positions
     run = toys.Session(big, toys.method(context="compress_then_prompt"), [1] * (most - 5), max_new_tokens=9)
     assert run.left == 2, "three soft tokens take three of the five places"
+    parts = dict(context="compress_then_prompt", policy=("lm_infinite", {"start": 2, "window": 2}))
+    with pytest.raises(MethodError, match=r"puts 3 entries before .* further away than 3: choose a window of at least 3"):
+        toys.Session(big, toys.method(**parts), [1] * 9)
 
 
 def test_a_fork_of_one_token_reads_them_before_it() -> None:

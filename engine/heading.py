@@ -1,0 +1,39 @@
+"""Fields of a trace's header that are known before a run: of its method, its prompt and the models beside the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from decodescope.engine.core.component import declared
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.decoding.record import Recorder
+
+from .load import Model
+from .method import Method
+
+
+def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
+    """The fields of a trace's header that need no models: of the method, the prompt, the run's id and the present time."""
+    from importlib.metadata import version
+
+    return {
+        "method": method.record(),
+        "parts": method.said(),
+        "tellings": {method.acceptance.name: method.acceptance.telling},
+        "tells": declared(method.record()),
+        "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
+        "pieces": recorder.pieces(prompt),
+        "levels": recorder.levels,
+        "project": version("decodescope"),
+        "run": run,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
+    """Role -> what a trace's header tells of the model, of all but the target."""
+    return {role: {**x.spec.record(), "fingerprint": x.fingerprint} for role, x in models.items() if role != TARGET}
