@@ -121,9 +121,7 @@ class _Group:
         self._read(self.prompts[group.members[0]][: group.prefix])
         for at in range(0, len(group.members), self.asked.most):
             some = group.members[at : at + self.asked.most]
-            tails = [self._tail(self.prompts[i], group.prefix) for i in some]
-            self.cache.shrink()
-            self._write(some, behind(self.cache, tails))
+            self._write(some, self._behind(some, group.prefix))
         self.batch.peak_bytes = max(self.batch.peak_bytes, self.cache.memory.peak)
 
     def _read(self, tokens: Sequence[int]) -> None:
@@ -133,6 +131,16 @@ class _Group:
             self.executor.run(self.decoder, feed, self.cache)
             self.cache.commit(range(feed.length))
             self.batch.read += feed.length
+
+    def _behind(self, numbers: Sequence[int], prefix: int) -> KVCache:
+        """A cache of these prompts, the first `prefix` entries in common. What each has behind them is there twice while it is
+        put together, and counted twice."""
+        tails = [self._tail(self.prompts[i], prefix) for i in numbers]
+        self.cache.shrink()
+        cache, tables = behind(self.cache, tails), [table for tail in tails for table in tail]
+        self.cache.memory.take(*tables)
+        self.cache.memory.give(*tables)
+        return cache
 
     def _tail(self, prompt: Sequence[int], prefix: int) -> list[Tensor]:
         """By layer, float [2, 1, H_kv, t, D]: the entries of a prompt behind the prefix, but for its last token's."""
