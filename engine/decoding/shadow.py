@@ -75,7 +75,7 @@ class Shadow:
         if not rows:
             return None
         lost, drift = (torch.cat(x).float().cpu().numpy() for x in zip(*rows, strict=True))
-        return Shadowed(lost, drift, None if cut is None else cut.cpu().numpy(), self.cache.nbytes, round(self.us, 1))
+        return Shadowed(lost, drift, self.cache.nbytes, round(self.us, 1), None if cut is None else cut.cpu().numpy())
 
 
 def _held(table: Tensor, store: LayerStore) -> Tensor:

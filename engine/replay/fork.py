@@ -200,6 +200,9 @@ class Fork(Session):
         fresh.target.put(len(self.tokens) - 1)
         for lane in fresh.lanes.values():
             lane.read(self.tokens[:-1] or self.tokens)
+        if fresh.target.shadow is not None:  # what it saw of the past stands in the record of the steps before
+            fresh.target.shadow.took()
+            fresh.target.shadow.us = 0.0
         self.target, self.lanes = fresh.target, fresh.lanes
         self._models = fresh._models
         self.recorder.attach(self.target)

@@ -80,11 +80,13 @@ def check(trace: Trace) -> Report:
             _check_decisions(report, where, step, trace.header)
             if index in anew:
                 books.lose()
+                texts.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             length = step.n + len(step.emitted) if step.beams is None else read + index + 1
-            books.read(where, step.passes)
+            if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
+                books.read(where, step.passes)
             books.enter(where, step.cache, length)
-            for problem in texts.problems(step) if trace.prefill is not None else ():  # a branch begins in their midst
+            for problem in texts.problems(step) if trace.prefill is not None else ():
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1

@@ -47,6 +47,9 @@ class CacheBooks:
                 self._aside += sum(x.entries for x in change.augmented or [])
                 if any(x.at > n for x in change.augmented or []):
                     self._report(where, f"its cache has something behind a text of {n} tokens that stands for none")
+                if change.shadow is not None and len(change.shadow.drift) != change.appended:
+                    rows = len(change.shadow.drift)
+                    self._report(where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}")
                 self._enter(where, change, n)
 
     def read(self, where: str, passes: list[Pass]) -> None:

@@ -9,6 +9,8 @@ from decodescope.engine.core.refusal import Refusal
 MIB = 1 << 20
 # The whole numbers that every reader, JavaScript included, holds exactly.
 BIGGEST = (1 << 53) - 1
+# Texts of one run that are decoded together; a run has at most 64 of them.
+TEXTS = 4096
 
 
 class TraceError(Refusal):

@@ -16,12 +16,12 @@ class Shadowed:
                 query heads of the group, that fell on entries which the target no longer held; a merged one counts as lost
     drift:      float32 [R], of each of them the distance of the target's distribution from the full cache's: KL(full | target)
                 in nats, before the sampler
-    cut_mass:   float32 [L, H_kv], what the last of them gave to the entries that left in this step
     held_bytes: bytes of that cache, which are in no other figure;  wall_us: how long its passes took
+    cut_mass:   float32 [L, H_kv], what the last of them gave to the entries that left in this step
     """
 
     lost_mass: np.ndarray
     drift: np.ndarray
-    cut_mass: np.ndarray | None
     held_bytes: int
     wall_us: float
+    cut_mass: np.ndarray | None = None

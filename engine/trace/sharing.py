@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from .events import CacheChange, Header, Step
+from .limits import TEXTS
 
 Entry = tuple[int, int]  # the step that wrote it, and for which text of its batch
 Node = tuple[int, int, int]  # first position, the one behind the last, texts that read it
@@ -19,29 +20,37 @@ class Texts:
     def __init__(self, header: Header, n: int):
         self._first = n - 1
         self._paths: list[list[Entry]] | None = None
+        self._followed = True  # whether each entry of a text is known
         given = [header.model.get(key) for key in ("n_layers", "n_kv_heads", "head_dim")]
         sizes: list[int] = [x for x in given if type(x) is int]
         size = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}.get(header.dtype)
         self._entry = 2 * size * prod(sizes) if size and len(sizes) == len(given) else None
 
+    def lose(self) -> None:
+        """From here on nothing can be told: the texts have read other entries."""
+        self._paths, self._followed = None, False
+
     def problems(self, step: Step) -> Iterator[str]:
-        """What the record of this step, the next one, says wrongly of the entries that its texts share."""
-        if step.beams is None:
+        """What the record of this step, the next one, says wrongly of the entries that its texts share. They are followed as
+        long as each step says what is shared, and by which text it was written."""
+        if step.beams is None or not self._followed:
             return
-        ran = [one.batch for one in step.passes if one.lane == "target"]
+        recorded = [x for x in step.cache if x.lane == "target" and x.shared is not None]
         if self._paths is None:
-            self._paths = [[] for _ in range(ran[-1])] if ran else []
-        if any(not 0 <= parent < len(self._paths) for parent in step.beams.parents):
-            return  # the pass was not recorded, or the record says elsewhere what is wrong with it
+            ran = [one.batch for one in step.passes if one.lane == "target"]
+            self._paths = [[] for _ in range(ran[-1])] if ran and ran[-1] <= TEXTS else []
+        parents, count = step.beams.parents, len(self._paths)
+        if not (recorded and count and len(parents) <= TEXTS and all(0 <= parent < count for parent in parents)):
+            self.lose()
+            return
         paths = [[*path, (step.step, i)] for i, path in enumerate(self._paths)]
-        self._paths = [paths[parent] for parent in step.beams.parents] or paths
-        for change in step.cache:
-            if change.lane == "target" and change.shared is not None:
-                yield from self._compared(change)
+        self._paths = [paths[parent] for parent in parents] or paths
+        for change in recorded:
+            yield from self._compared(change)
 
     def _compared(self, change: CacheChange) -> Iterator[str]:
         assert self._paths is not None and change.shared is not None
-        due = Counter(self._nodes(list(range(len(self._paths))), 0, 0))
+        due = Counter(self._nodes())
         recorded = Counter((first, stop, refs) for _, first, stop, refs in change.shared.tolist())
         if recorded != due:
             first, stop, refs = min((recorded - due) or (due - recorded))
@@ -53,17 +62,20 @@ class Texts:
         if self._entry is not None and change.shared_bytes != saved * self._entry:
             yield f"its cache says that sharing saves {change.shared_bytes} bytes, and its nodes give {saved * self._entry}"
 
-    def _nodes(self, texts: list[int], at: int, begins: int) -> Iterator[Node]:
-        """The nodes of texts whose first `at` entries behind the prompt are the same; begins: position of the first node."""
+    def _nodes(self) -> Iterator[Node]:
+        """The nodes of all texts, from those that all read to those of one alone."""
         assert self._paths is not None
-        length, stop = len(self._paths[texts[0]]), at
-        while stop < length and len({self._paths[text][stop] for text in texts}) == 1:
-            stop += 1
-        if self._first + stop > begins:
-            yield begins, self._first + stop, len(texts)
-        if stop < length:
-            apart: dict[Entry, list[int]] = defaultdict(list)
-            for text in texts:
-                apart[self._paths[text][stop]].append(text)
-            for some in apart.values():
-                yield from self._nodes(some, stop, self._first + stop)
+        length = len(self._paths[0])
+        due = [(list(range(len(self._paths))), 0, 0)]  # texts, entries behind the prompt that they share, where a node begins
+        while due:
+            texts, stop, begins = due.pop()
+            while len(texts) > 1 and stop < length and len({self._paths[text][stop] for text in texts}) == 1:
+                stop += 1
+            stop = length if len(texts) == 1 else stop
+            if self._first + stop > begins:
+                yield begins, self._first + stop, len(texts)
+            if stop < length:
+                apart: dict[Entry, list[int]] = defaultdict(list)
+                for text in texts:
+                    apart[self._paths[text][stop]].append(text)
+                due += [(some, stop, self._first + stop) for some in apart.values()]

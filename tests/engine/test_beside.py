@@ -10,7 +10,7 @@ from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.beside import Vectors
 from decodescope.engine.replay.fork import Fork
-from decodescope.engine.trace.check import check
+from decodescope.engine.trace import Trace, check
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
@@ -147,3 +147,12 @@ def test_a_fork_of_one_token_reads_them_before_it() -> None:
         fork.step()
     mine, theirs = (x.target.cache.layers[-1].k for x in (fork, run))
     assert torch.allclose(mine, theirs[:, :, : mine.shape[2]], atol=1e-5)
+
+
+def test_a_branch_agrees_with_itself_though_it_does_not_say_again_what_stands_beside_the_text() -> None:
+    run = toys.Session(toys.pair()[0], toys.method(context="compress_then_prompt"), toys.PROMPT, max_new_tokens=5)
+    run.step()
+    other = run.branch()
+    other.sink = Trace()
+    steps = [*other.stream()]
+    assert steps[-1].passes[-1].aside == 3 and check(other.sink).ok, str(check(other.sink))

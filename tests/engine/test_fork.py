@@ -105,6 +105,14 @@ def test_a_change_that_begins_at_the_first_step_is_the_run_with_that_change() ->
     assert forked(run, 0, method=other).tokens == toys.decode(other, seed=3).tokens
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [(("beam", dict(width=3)), ("beam", dict(width=2))), ("draft_verify", ("samples", dict(samples=2)))]
+)
+def test_texts_that_are_read_anew_share_what_the_fork_says(before: Any, after: Any) -> None:
+    made = forked(base(strategy=before), 4, method=toys.method(strategy=after))
+    assert made.sink.steps[-1].cache[0].shared is not None and check(made.sink).ok, str(check(made.sink))
+
+
 def test_a_forced_verdict_is_taken_and_the_run_goes_on_from_there() -> None:
     run = base()
     step = run.sink.steps[AT]

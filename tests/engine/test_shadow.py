@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 import toys
@@ -67,13 +70,26 @@ def test_a_run_with_a_shadow_is_the_run_without_and_says_so(tmp_path) -> None:
         toys.decode(toys.method(strategy=("samples", dict(samples=2))), count=4, shadow=True)
 
 
-def test_a_fork_keeps_the_shadow_of_its_run() -> None:
-    run = toys.decode(toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True)
+def forked(run: Any, **more: Any) -> Fork:
     big, small = toys.pair()
-    fork = Fork(big, run.header, list(run.sink.steps), 3, models={**toys.helpers(), "draft": small}, seed=1)
+    fork = Fork(big, run.header, list(run.sink.steps), 3, models={**toys.helpers(), "draft": small}, **more)
     fork.sink = Trace()
     while fork.end is None:
         fork.step()
+    return fork
+
+
+def test_a_fork_keeps_the_shadow_of_its_run() -> None:
+    run = toys.decode(toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True)
+    fork = forked(run, seed=1)
     assert fork.sink.header.shadow
+    assert check(fork.sink).ok
     for a, b in zip(run.sink.steps, fork.sink.steps, strict=True):
         assert (a.cache[0].shadow.drift == b.cache[0].shadow.drift).all()
+    other = forked(run, method=toys.method(policy=("h2o", dict(heavy=2, recent=4))))
+    told = [(len(x.cache[0].shadow.drift), x.cache[0].appended) for x in other.sink.steps]
+    assert told == [(1, 1)] * 8, "what was read anew stands in the record already"
+    step = other.sink.steps[5]
+    step.cache[0].shadow.drift = np.zeros(2, np.float32)
+    step.cache[0].shadow.lost_mass = np.zeros((2, 3, 2), np.float32)
+    assert any("drift of 2 rows, and it took up 1" in x for x in check(other.sink).problems)

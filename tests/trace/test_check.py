@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
-from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Tops, Trials
+from decodescope.engine.trace.events import Beams, CacheChange, DraftTree, Extra, Pass, Tops, Trials
+from decodescope.engine.trace.sharing import Texts
 
 
 def memory(toy: Any, made: list[Step], rule: str = "lossless", **end: Any) -> Trace:
@@ -216,6 +217,25 @@ def test_what_was_merged_has_left_and_what_it_went_into_is_there(toy):
     assert "merged position 3, which has not left" in run([0, 1, 3, 4])
     assert "merged position 3 into 0, which is gone" in run([1, 1, 3, 0])
     assert "merged_by has the shape [2, 2], not [1, 2]" in run([0, 1, 2, 4], by=2)
+
+
+@pytest.mark.parametrize("batch", [None, 0, 10**12])
+def test_texts_of_passes_that_no_run_makes_are_not_followed(toy, batch):
+    step = toy.plain_step(0, toy.prompt)
+    step.passes = [] if batch is None else [Pass("target", "verify", 1, toy.prompt, 1.0, batch=batch)]
+    step.beams = Beams([], [], [])
+    step.cache = [toy.change(1, 8, shared=np.array([[-1, 0, 8, 1]], "<i4"), shared_bytes=0)]
+    assert check(memory(toy, [step])).ok
+
+
+def test_many_texts_that_part_one_by_one_are_followed(toy):
+    """Text i has i entries in common with all behind it, so that below each node lies another."""
+    count, texts = 1100, Texts(toy.header(), 1)
+    texts._paths = [[*((j, 0) for j in range(i)), *((j, i + 1) for j in range(i, count))] for i in range(count)]
+    step = toy.plain_step(count, count + 1)
+    step.beams = Beams([], [*range(count)], [])
+    step.cache = [toy.change(1, count + 1, shared=np.array([[-1, 0, 1, 1]], "<i4"), shared_bytes=0)]
+    assert "and by their origins they do not" in next(texts.problems(step))
 
 
 def test_a_damaged_or_torn_trace_is_a_problem(small):

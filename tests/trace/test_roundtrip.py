@@ -14,6 +14,7 @@ import pytest
 
 from decodescope.engine.trace import UPLOADED, End, Trace, TraceError, TraceWriter, check, open_trace, read_records
 from decodescope.engine.trace.frame import MAGIC, frame
+from decodescope.engine.trace.shadowed import Shadowed
 
 GOLDEN = Path(__file__).parent / "golden-1.0.dstrace"
 
@@ -40,6 +41,12 @@ def test_every_field_of_every_record_comes_back(toy, tmp_path):
     kinds = [record.kind for record in read_records(path)]
     assert kinds == ["header", "prefill", "step", "step", "step", "end"]
     assert all(getattr(steps[2], f.name) is not None for f in fields(steps[2])), "the test needs every field"
+
+
+def test_a_shadow_that_cut_nothing_comes_back(toy, tmp_path):
+    step = toy.plain_step(0, toy.prompt)
+    step.cache[0].shadow = Shadowed(np.zeros((1, 2, 2), "<f4"), np.zeros(1, "<f4"), 64, 1.0)
+    assert open_trace(toy.write(tmp_path / "x.dstrace", [step])).steps[0].cache[0].shadow.cut_mass is None
 
 
 def test_large_arrays_are_deflated_unless_they_would_look_like_a_bomb(toy, tmp_path):
