@@ -171,13 +171,13 @@ PRESETS: dict[str, Preset] = {
         {"policy": {"share": 0.25}},
     ),
     "fastgen": Preset(
-        "FastGen, profiles",
+        "FastGen, a policy a head",
         "Each head keeps the least that recovers nine tenths of its attention in the prompt. The text may differ.",
         {"drafter": "none", "policy": "fastgen", "sampler": ["greedy"]},
         {"policy": {"recover": 0.9}},
     ),
     "duo": Preset(
-        "DuoAttention, half streams",
+        "DuoAttention, half the heads stream",
         "Heads that look things up keep everything, the other half the first and the newest entries. The text may differ.",
         {"drafter": "none", "policy": "duo_attention", "sampler": ["greedy"]},
         {"policy": {"recent": 28}},
@@ -195,7 +195,7 @@ PRESETS: dict[str, Preset] = {
         {"policy": {"heavy": 24, "recent": 24}},
     ),
     "quest": Preset(
-        "Quest, reads 48",
+        "Quest, reads 48 entries",
         "Every entry is held, and each step reads the pages whose keys may answer it best. The text may differ.",
         {"drafter": "none", "policy": "quest", "sampler": ["greedy"]},
         {"policy": {"entries": 48}},

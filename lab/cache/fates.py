@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from decodescope.engine.trace.events import CacheChange
 
 
 class Fates:
-    """Of one run, learnt change by change. A row is a layer and KV head, layer by layer.
+    """Of one run, learnt change by change, step after step; it may be asked from other threads meanwhile. A row is a layer and
+    KV head, layer by layer.
 
     bits: of a number once it is packed, None where no codec packs
     """
@@ -20,27 +22,31 @@ class Fates:
         self._merges: list[np.ndarray] = []  # float64 [M, 6]: step, row, source, target, similarity, weight; one of each step
         self._packs: list[tuple[int, int, int, float, float]] = []  # step, first, stop, errors of keys and of values
         self._all = np.zeros((0, 6))
+        self._lock = Lock()  # of both
 
     def learn(self, change: CacheChange, step: int) -> None:
         """Take in what a step did."""
         if change.merged is not None and change.merged_by is not None and len(change.merged):
             layer, head, source, target = change.merged.astype(np.float64).T
             rows = np.stack([np.full(len(layer), step), layer * self.heads + head, source, target, *change.merged_by.T], 1)
-            self._merges.append(rows[target >= 0])
+            with self._lock:
+                self._merges.append(rows[(target >= 0) & (head >= 0) & (head < self.heads)])
         if change.packed is not None:
             p = change.packed
             self._packs.append((step, p.first, p.stop, p.key_error, p.value_error))
 
     def _merged(self, i: int) -> np.ndarray:
         """`_merges` up to step i, as one."""
-        if self._merges:
-            self._all, self._merges = np.concatenate([self._all, *self._merges]), []
-        return self._all[self._all[:, 0] <= i]
+        with self._lock:
+            if self._merges:
+                self._all, self._merges = np.concatenate([self._all, *self._merges]), []
+            merges = self._all
+        return merges[: np.searchsorted(merges[:, 0], i, side="right")]
 
-    def sources(self, i: int, row: int) -> set[int]:
-        """The positions of a row that became part of another entry by step i."""
+    def sources(self, i: int, row: int | None = None) -> set[int]:
+        """The positions of a row (None: of any) that became part of another entry by step i."""
         merges = self._merged(i)
-        return set(merges[merges[:, 1] == row, 2].astype(int).tolist())
+        return set((merges if row is None else merges[merges[:, 1] == row])[:, 2].astype(int).tolist())
 
     def merged(self, i: int, rows: int, width: int, columns: int) -> np.ndarray | None:
         """bool [rows, columns], columns of `width` positions: where something became part of another entry by step i; None:

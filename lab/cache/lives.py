@@ -160,20 +160,22 @@ class Lives:
 
     def letters(self, row: int, i: int, first: int, last: int) -> list[str]:
         """Per position first <= p < last why it is held or gone in a row after step i: a key of WORDS."""
-        at, n = self._left[row, : self.length[i]], self.length[i]
-        became, letters = self.fates.sources(i, row), []
-        for p in range(first, min(last, n)):
-            if at[p] <= i and p in became:
-                letters.append("M")
-            elif at[p] <= i:
-                letters.append("B" if self.by_score else "O")
-            elif self.sinks and p < self.sinks:
-                letters.append("S")
-            elif self.near is not None and p >= self.edge(n):
-                letters.append("W")
-            else:
-                letters.append("K" if self.near is None else "H")
-        return letters
+        became = self.fates.sources(i, row)
+        return [self._letter(row, p, i, p in became) for p in range(first, min(last, self.length[i]))]
+
+    def _letter(self, row: int, p: int, i: int, merged: bool) -> str:
+        """Of one position; merged: whether it became part of another entry in this row by step i."""
+        if self._left[row, p] <= i:
+            return self._gone(merged)
+        if self.sinks and p < self.sinks:
+            return "S"
+        if self.near is not None and p >= self.edge(self.length[i]):
+            return "W"
+        return "K" if self.near is None else "H"
+
+    def _gone(self, merged: bool) -> str:
+        """The letter of what left."""
+        return "M" if merged else "B" if self.by_score else "O"
 
     @property
     def by_score(self) -> bool:
@@ -218,13 +220,14 @@ class Lives:
     def life(self, position: int, i: int) -> list[tuple[int | None, str]]:
         """Per row the step in which the position left, if it has by step i, and the letter that says why, or why not."""
         at = self._left[:, position]
-        letters = [self.letters(row, i, position, position + 1)[0] for row in range(self.rows)]
+        became = {x[0] for x in self.fates.of(position, i)["into"]}
+        letters = [self._letter(row, position, i, row in became) for row in range(self.rows)]
         return [(int(left) if left <= i else None, letter) for left, letter in zip(at, letters, strict=True)]
 
     def table(self, i: int, first: int, last: int) -> list[dict[str, Any]]:
         """Lives of the positions first <= p < last by step i: when it came, in how many rows it is held, when it left first
         and last."""
-        rows = []
+        rows, became = [], self.fates.sources(i)
         for p in range(first, min(last, self.length[i])):
             at = self._left[:, p]
             gone = at[at <= i]
@@ -235,14 +238,10 @@ class Lives:
                     "kept": int(self.rows - len(gone)),
                     "first": int(gone.min()) if len(gone) else None,
                     "last": int(gone.max()) if len(gone) else None,
-                    "why": self._why(p, i) if len(gone) else "",
+                    "why": self._gone(p in became) if len(gone) else "",
                 }
             )
         return rows
-
-    def _why(self, p: int, i: int) -> str:
-        """The letter of why a position that left somewhere did."""
-        return "M" if self.fates.of(p, i)["into"] else "B" if self.by_score else "O"
 
     # ---- the whole run
 

@@ -63,7 +63,7 @@ def fate_of(trace: Trace, text: str) -> dict[str, Any]:
 
 def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
     """What became of the positions first..last by step i: per row how many are held, the steps in which the first and the
-    last of them left, and why; and one sentence on all rows."""
+    last of them left, and why the first did; and one sentence on all rows."""
     n, size = lives.length[i], last - first + 1
     read = min(last + 1, n) - first
     rows = []
@@ -75,10 +75,14 @@ def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
                 "kept": max(0, read) - len(gone),
                 "first": int(gone.min()) if len(gone) else None,
                 "last": int(gone.max()) if len(gone) else None,
-                "why": ("B" if lives.by_score else "O") if len(gone) else "",
+                "why": _why(lives, row, first + int(at.argmin()), i) if len(gone) else "",
             }
         )
     return {"size": size, "read": max(0, read), "rows": rows, "sentence": _sentence(lives, first, last, i, read, rows)}
+
+
+def _why(lives: Lives, row: int, position: int, i: int) -> str:
+    return lives.letters(row, i, position, position + 1)[0]
 
 
 def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list[dict[str, Any]]) -> str:
@@ -95,11 +99,11 @@ def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list
     lost = [row for row in rows if row["first"] is not None]
     early, late = min(lost, key=lambda row: row["first"]), max(lost, key=lambda row: row["last"])
     old = f"only the first {lives.sinks} are" if lives.sinks else "nothing is"
-    because = (
-        "over budget, while others that are rated higher stayed"
-        if lives.by_score
-        else f"the window moved past it, and of what is old {old} kept"
-    )
+    because = {
+        "M": "it was merged into entries like it",
+        "B": "over budget, while others that are rated higher stayed",
+        "O": f"the window moved past it, and of what is old {old} kept",
+    }[early["why"]]
     when = _when(early["first"])
     if none == len(rows):
         until = "" if late["last"] == early["first"] else f" and the last {_when(late['last'])}{_row(lives, late, rows)}"

@@ -99,6 +99,12 @@ class Pricer:
             raise ParamError(
                 f"The passes of {one.lane} leave layers out by number, which another model has not: keep the run's own model."
             )
+        each = next((x for x in (one.read, one.held) if isinstance(x, list)), None)
+        if one.lane in self.replaced and each is not None and len(each) != self.replaced[one.lane].n_layers:
+            raise ParamError(
+                f"What the passes of {one.lane} held or read is told of {len(each)} layers, and another model has "
+                f"{self.replaced[one.lane].n_layers}: keep the run's own model."
+            )
         return self.machine.time_us(self.passes.cost(one, draft if _checks(one) else None), self.dtype)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -108,7 +114,7 @@ class Pricer:
         for one, draft in self._all():
             if one.lane not in self.passes.specs or one.wall_us <= 0:
                 continue
-            cost, estimate, key = self.passes.cost(one, draft), self._estimate(one, draft), (one.lane, one.phase)
+            estimate, cost, key = self._estimate(one, draft), self.passes.cost(one, draft), (one.lane, one.phase)
             zero = {"lane": key[0], "phase": key[1], "n": 0, "rows": 0, "flops": 0, "bytes": 0, "s": 0.0, "model": 0.0}
             row = rows.setdefault(key, zero)
             for name, more in [("n", 1), ("rows", one.tokens * one.batch), ("flops", cost.flops), ("bytes", cost.bytes)]:

@@ -125,7 +125,8 @@ export function page(element) {
   heard(soon);
   stepped(soon);
   const redraw = () =>
-    (shared.restyle(), draw(), head.draw(), life.draw(), attention.draw(), series.draw(), load());
+    (shared.restyle(), draw(), head.draw(), life.draw(), attention.draw(), series.draw(), prefixes.draw(),
+      load());
   new ResizeObserver(redraw).observe(map.element);
   new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
   element.addEventListener("keydown", (event) => looked() && keyed(event, steps, now));

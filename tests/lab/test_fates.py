@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
+import pytest
 import toys
 
+from decodescope.engine.trace.events import CacheChange
+from decodescope.lab.cache.fates import Fates
 from decodescope.lab.cache.lives import KEPT, Lives
+from decodescope.lab.cache.needle import fate
 
 PROMPT = toys.PROMPT * 2
 
@@ -33,7 +39,37 @@ def test_a_life_says_what_an_entry_became_part_of() -> None:
     assert grid is not None and grid.sum() == merged and (lives.left(last)[grid] != KEPT).all()
     binned = lives.fates.merged(last, lives.rows, 7, -(-lives.length[last] // 7))
     assert binned is not None and (np.flatnonzero(binned.any(0)) == np.unique(np.flatnonzero(grid.any(0)) // 7)).all()
-    assert "M" in {row["why"] for row in lives.table(last, 0, 40)}
+    whys = {row["position"]: row["why"] for row in lives.table(last, 0, 40)}
+    assert "M" in whys.values()
+    gone = {p: {letter for left, letter in lives.life(p, last) if left is not None} for p in whys}
+    story = fate(lives, p := next(p for p, letters in gone.items() if letters == {"M"}), p, last)
+    assert story["sentence"].endswith("it was merged into entries like it.") and {x["why"] for x in story["rows"]} <= {"M", ""}
+    for p, letters in gone.items():
+        assert whys[p] == ("M" if "M" in letters else "".join(letters))
+        assert {x["why"] for x in fate(lives, p, p, last)["rows"]} - {""} == letters
+
+
+def test_a_merge_that_is_learnt_while_others_are_looked_at_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def merge(source: int, head: int = 0) -> CacheChange:
+        rows, weights = np.array([[0, head, source, 0]], np.int32), np.ones((1, 2), np.float32)
+        return CacheChange("target", 1, 1, 0, 0, merged=rows, merged_by=weights)
+
+    fates, concatenate = Fates(2, None), np.concatenate
+    late = threading.Thread(target=lambda: fates.learn(merge(6), 1))
+
+    def slow(parts: list[np.ndarray]) -> np.ndarray:
+        joined = concatenate(parts)
+        late.start()
+        late.join(0.1)  # it waits for this to end
+        return joined
+
+    fates.learn(merge(5), 0)
+    fates.learn(merge(7, head=2), 0)  # no head of this model
+    monkeypatch.setattr(np, "concatenate", slow)
+    assert fates.sources(1) <= {5, 6}
+    monkeypatch.undo()
+    late.join()
+    assert fates.sources(1, 0) == {5, 6} and fates.sources(0) == {5} and not fates.sources(1, 2)
 
 
 def test_a_life_says_when_its_entry_was_packed_and_how_far_off_it_is() -> None:

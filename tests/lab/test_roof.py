@@ -40,6 +40,13 @@ def test_a_row_is_the_sum_of_its_passes_at_the_cost_model_s_price() -> None:
             assert row["rows"] == sum(p.tokens * p.batch for p in own)
 
 
+def test_entries_without_tokens_are_read_too_where_nothing_was_drafted() -> None:
+    trace = known("plain")
+    made, one = Passes(trace.header), replace(trace.steps[3].passes[0], aside=3)
+    assert made.cost(one) == cost_of(spec_of(trace.header.model), one, bits=DTYPE_BITS[trace.header.dtype])
+    assert made.cost(one).kv_read_bytes > made.cost(replace(one, aside=None)).kv_read_bytes
+
+
 def test_a_lane_of_unknown_shape_has_no_price() -> None:
     header = known("chain").header
     step = known("chain").steps[2]

@@ -96,7 +96,7 @@ function fates({ into, took, packed }, rowName) {
     + (list.length > NAMED ? `; and ${list.length - NAMED} more` : "");
   const off = (x) => Number(x.toPrecision(2));
   return [
-    into.length ? `It became part of another entry in ${plural(into.length, "head")}: `
+    into.length ? `Merged in ${plural(into.length, "head")}: `
       + `${some(into, (x) => `${rowName(x[0])}, of position ${x[1]} (similarity ${x[2].toFixed(2)}, `
         + `weight ${x[3].toFixed(2)})`)}.` : "",
     took.length ? `Others became part of it in ${plural(took.length, "head")}: `

@@ -46,7 +46,7 @@ export function mapView(shared, { drawn, enter }) {
     legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
       h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
       ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
-      ...(map.merged ? [h("i", { class: "merged" }), "became part of another"] : []),
+      ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
       ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []));
     asTable.hidden = map.untold;
     if (!map.untold) return;
@@ -111,7 +111,7 @@ export function mapView(shared, { drawn, enter }) {
     const position = at.position !== null && columnOf(at.position) === column && row === at.row ? at.position : first;
     const place = map.bin === 1 ? `position ${first} ${spoken(map.texts[column])}`
       : `positions ${first} to ${last}${position !== first ? `, at ${position}` : ""}`;
-    const became = map.merged?.[k] ? (map.bin === 1 ? ", became part of another" : ", some became part of others") : "",
+    const became = map.merged?.[k] ? (map.bin === 1 ? ", merged into another entry" : ", some merged into others") : "",
       packed = first < map.packed ? `, packed in ${bitsOf(map)}` : "";
     tip.textContent = `${shared.rowName(row)}, ${place}: ${what}${map.now[k] ? ", evicted in this step" : ""}${became}`
       + `${packed}${part ? readSays(map, k) : ""}${mass}`;

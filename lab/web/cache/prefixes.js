@@ -14,9 +14,10 @@ export function prefixesView(shared) {
   const shares = () => kv().some((x) => x.lane === "target" && x.shared !== undefined);
   const asked = question(
     () => (shared.looked() && shares() ? shared.query("/shared", { step: shared.now() }) : null),
-    (answer) => draw(answer)
+    (latest) => ((answer = latest), draw())
   );
-  function draw(answer) {
+  let answer = null;
+  function draw() {
     element.hidden = !answer?.nodes.length;
     if (element.hidden) return;
     const { nodes, bytes, of } = answer, texts = nodes[0][3], last = Math.max(...nodes.map((x) => x[2]));
@@ -31,7 +32,7 @@ export function prefixesView(shared) {
       s("text", { x: 0, y: texts * ROW + 14 }, from ? `… ${grouped(from)}` : "0"),
       s("text", { x: wide, y: texts * ROW + 14, "text-anchor": "end" }, `position ${grouped(last)}`)));
   }
-  return { element, question: asked, reset: () => (element.hidden = true) };
+  return { element, question: asked, draw, reset: () => ((answer = null), draw()) };
 }
 
 /** The position from which on the picture begins: of what all share no more than the rest is wide. */

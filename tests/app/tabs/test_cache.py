@@ -281,8 +281,16 @@ class TestTheTab:
         assert page.locator(f"{PAGE} .prefixes .shared").count() == int((change.shared[:, 3] > 1).sum())
         titles = page.locator(f"{PAGE} .prefixes title").all_text_contents()
         assert titles[0] == f"positions 0 to {change.shared[0, 2] - 1}, {change.shared[0, 2]} entries, read by 5 texts"
+        wide = page.locator(f"{PAGE} .tree svg").bounding_box()["width"]
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.wait_for_function(
+            "([at, wide]) => { const tree = document.querySelector(at); return tree.clientWidth < wide"
+            " && tree.scrollWidth <= tree.clientWidth; }",
+            arg=[f"{PAGE} .tree", wide],
+        )
         tops = page.locator(f"{PAGE} .prefixes rect").evaluate_all("x => x.map((y) => y.getAttribute('y'))")
-        leaves = [y for y, (*_, refs) in zip(tops, change.shared.tolist(), strict=True) if refs == 1]
+        parents = set(change.shared[:, 0].tolist())
+        leaves = [y for node, y in enumerate(tops) if node not in parents]
         assert len(leaves) == len(set(leaves)) > 2, "texts stand below each other"
         assert f"stand for the {change.held * 5} that 5 texts read" in page.inner_text(f"{PAGE} .prefixes .lead")
         kept = page.inner_text(f"{PAGE} .bytes .lead b")

@@ -91,6 +91,15 @@ def test_passes_that_leave_layers_out_keep_their_model(run: Run) -> None:
         Pricer(replace(run, steps=steps), A100, {"target": SHAPES["llama-2-7b"]}).rows()
 
 
+def test_passes_that_tell_what_each_layer_held_or_read_keep_their_model(run: Run) -> None:
+    layers = spec_of(run.header.model).n_layers
+    for each in ({"held": [8] * layers}, {"read": [[4]] * layers}):
+        steps = [replace(step, passes=[replace(p, **each) for p in step.passes if p.lane == "target"]) for step in run.steps]
+        with pytest.raises(ParamError, match=f"told of {layers} layers, and another model has 32: keep the run's own"):
+            Pricer(replace(run, steps=steps), A100, {"target": SHAPES["llama-2-7b"]}).rows()
+        assert Pricer(replace(run, steps=steps), A100).rows()
+
+
 def test_the_surface_is_the_formula_and_the_run_stands_where_its_tokens_say(run: Run) -> None:
     made = Pricer(run, A100).surface(Pricer(run, A100).rows())
     for y, share in enumerate(SHARES):
