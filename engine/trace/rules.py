@@ -24,7 +24,7 @@ from .events import (
     Trials,
 )
 from .formula import FormulaError, formula, relation, sentence
-from .limits import TraceError
+from .limits import TEXTS, TraceError
 from .shadowed import Shadowed
 from .telling import Telling
 
@@ -237,9 +237,13 @@ def _pass(one: Pass, where: str) -> None:
     if one.read is not None:
         _read(one.read, one.held, f"{where}.read")
     _counts(one.bounds or [], f"{where}.bounds")
+    if one.bounds is not None and one.read is not None and len(one.bounds) != len(one.read):
+        raise TraceError(f"{where}.bounds has {len(one.bounds)} layers, and read {len(one.read)}")
 
 
 def _read(read: list[list[int]], held: int | list[int] | list[list[int]], where: str) -> None:
+    if not read or not all(read):
+        raise TraceError(f"{where} has no layers or KV heads")
     each = held if isinstance(held, list) else [held] * len(read)
     if len(each) != len(read):
         raise TraceError(f"{where} has {len(read)} layers, and held {len(each)}")
@@ -303,11 +307,20 @@ def _shared(change: CacheChange, where: str) -> None:
     if not len(change.shared) or change.shared.shape[1] != 4:
         raise TraceError(f"{where}.shared has the shape {list(change.shared.shape)}, not that of nodes")
     _counts([change.shared_bytes, *change.shared[:, 1:].ravel().tolist()], f"{where}.shared")
+    if change.shared_bytes > change.full_bytes:
+        raise TraceError(f"{where}.shared_bytes is {change.shared_bytes}, above full_bytes, which is {change.full_bytes}")
+    texts = int(change.shared[change.shared[:, 0] < 0, 3].sum(dtype=np.int64))
+    if texts > TEXTS or len(change.shared) >= 2 * texts:
+        raise TraceError(f"{where}.shared has {len(change.shared)} nodes of {texts} texts, and at most {TEXTS} texts are read")
     for i, (parent, first, stop, refs) in enumerate(change.shared.tolist()):
         before = change.shared[parent].tolist() if 0 <= parent < i else None
         starts = first == 0 and parent == -1 and i == 0 if before is None else first == before[2] and refs <= before[3]
         if not (starts and first < stop <= change.held and refs > 0):
             raise TraceError(f"{where}.shared: node {i} ({parent}, {first}, {stop}, {refs}) does not follow the one before it")
+    below = np.zeros(len(change.shared), np.int64)
+    np.add.at(below, change.shared[1:, 0], change.shared[1:, 3].astype(np.int64))
+    if (below > change.shared[:, 3]).any():
+        raise TraceError(f"{where}.shared has a node whose children are read by more texts than itself")
 
 
 def _shadow(shadow: Shadowed, where: str) -> None:

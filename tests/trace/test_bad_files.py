@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
-from decodescope.engine.trace.events import Fields
+from decodescope.engine.trace.events import Fields, Pass
 from decodescope.engine.trace.frame import MAGIC, encode, frame, split
 
 
@@ -223,6 +223,35 @@ def test_many_expanding_records_are_refused_together(forge):
 )
 def test_what_contradicts_itself_inside_a_step_is_refused(forge, change, says):
     assert says in refusal(forge.changed(change))
+
+
+NODES = np.array([[-1, 0, 5, 2], [0, 5, 8, 1], [0, 5, 8, 1]], "<i4")
+MORE = np.array([[-1, 0, 5, 2], [0, 5, 8, 1], [0, 5, 8, 2]], "<i4")
+CHOSEN = dict(read=[[4, 4], [4, 4]], bounds=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("cache", "one", "says"),
+    [
+        (dict(shared=NODES, shared_bytes=64), CHOSEN, ""),
+        (dict(shared=NODES, shared_bytes=1 << 50), {}, "shared_bytes is 1125899906842624, above full_bytes"),
+        (dict(shared=np.array([[-1, 0, 5, 1 << 30]], "<i4"), shared_bytes=0), {}, "at most 4096 texts are read"),
+        (dict(shared=NODES[[0, 1, 1, 1]], shared_bytes=0), {}, "has 4 nodes of 2 texts"),
+        (dict(shared=MORE, shared_bytes=0), {}, "read by more texts than itself"),
+        (dict(read=np.zeros((2, 2, 8), "|u1")), dict(read=[]), "passes.0.read has no layers or KV heads"),
+        ({}, dict(read=[[], []]), "passes.0.read has no layers or KV heads"),
+        ({}, CHOSEN | dict(bounds=[1, 1, 1]), "passes.0.bounds has 3 layers, and read 2"),
+    ],
+)
+def test_entries_that_no_cache_has_are_refused(forge, toy, cache, one, says):
+    step = toy.plain_step(0, toy.prompt)
+    step.cache = [toy.change(1, 8, **cache)]
+    step.passes = [Pass("target", "verify", 1, toy.prompt, 1.0, **one)]
+    path = forge.bodies(forge.header, encode(step, 1))
+    if says:
+        assert says in refusal(path)
+    else:
+        assert len(open_trace(path, UPLOADED).steps) == 1
 
 
 WHOLE = dict(logits=np.zeros((4, 50), "<f4"), laws=np.full((1, 50), 0.02, "<f4"), law_of=np.array([0, -1, -1], "<i4"))
