@@ -41,6 +41,8 @@ def batch(args: argparse.Namespace) -> int:
     if args.plan_only:
         _say_plan(args, prompts, planned(ids))
         return 0
+    if out is not None:
+        _try(out)
     with interrupts() as seen, _progress(len(ids)) as progress:
         try:
             done = decode(model, ids, _asked(args, model, sampler, lambda: bool(seen), progress))
@@ -52,6 +54,15 @@ def batch(args: argparse.Namespace) -> int:
         out.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers), encoding="utf-8")
     _show(args, prompts, done, answers, out)
     return 130 if seen else 0
+
+
+def _try(out: Path) -> None:
+    """Refuse a file that cannot be made, before anything is decoded for it."""
+    try:
+        out.touch(exist_ok=False)
+        out.unlink()
+    except OSError as error:
+        raise Refusal(f"The texts cannot be written to {out}: {error.strerror}.") from None
 
 
 def _sampler(args: argparse.Namespace) -> Any:

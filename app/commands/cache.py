@@ -49,7 +49,8 @@ def load(args: argparse.Namespace) -> int:
         from decodescope.engine.saving import load_cache
 
         cache = load_cache(model, args.file)
-        more = model.tokenizer.plain(args.prompt) if model.tokenizer is not None and args.prompt else []
+        assert model.tokenizer is not None, "decoded refuses a model without one"
+        more = model.tokenizer.plain(args.prompt) if args.prompt else []
         return [*cache.tokens, *more], cache
 
     return decoded(args, args.prompt, read)

@@ -54,6 +54,7 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
         return err
 
     assert "already: choose another name for --out" in refused("--out", str(file))
+    assert refused("--out", "/proc/texts.jsonl").startswith("The texts cannot be written to /proc/texts.jsonl: ")
     assert refused("--set", "policy.size=3").startswith("A batch is decoded plainly, so a knob of policy would be ignored")
     assert "cannot be read" in refused(prompts=file.with_name("none.txt"))
     lines = file.with_name("bad.jsonl")
