@@ -150,7 +150,7 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
 @pytest.mark.parametrize(("name", "settings"), PACKING)
 @pytest.mark.parametrize("policy", [x for x in registry("policy") if build("policy", x).does])
 def test_codec_that_packs_refuses_a_policy_that_takes_entries_out(name: str, settings: dict, policy: str) -> None:
-    with pytest.raises(MethodError, match=rf"^{name} packs entries together, and {policy} would take .* codec unpacked\.$"):
+    with pytest.raises(MethodError, match=rf"^{name} packs entries together, and {policy} would .* codec unpacked\.$"):
         toys.method(codec=(name, settings), policy=policy).check(toys.SPEC)
 
 
