@@ -1,4 +1,4 @@
-"""A net that anybody can foretell: what the trainings of draft heads are tested on."""
+"""Nets that trainings are tested on: one that anybody can foretell, and a random one."""
 
 from __future__ import annotations
 
@@ -36,3 +36,15 @@ def cyclic(*swapped: int) -> Net:
             last.down_proj.weight[y, x] = 1.0
         net.model.norm.weight.fill_(2.0)
     return net.requires_grad_(False)
+
+
+@cache
+def sharp() -> Net:
+    """A random net whose attention works, sharp enough to have an opinion."""
+    torch.manual_seed(3)
+    made = Net(Shape(2, 32, 4, 2, 8, 48, 13, 128))
+    with torch.no_grad():
+        for weight in made.parameters():
+            if weight.ndim == 2:
+                weight.mul_(12)
+    return made.requires_grad_(False)

@@ -130,6 +130,14 @@ def helpers() -> dict[str, Model]:
     return {"draft": small, **{f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}}
 
 
+@torch.inference_mode()
+def fed(lane: Lane, *tokens: int) -> torch.Tensor:
+    """Logits [T, V] of a chain of tokens behind what a lane has read, which is committed."""
+    logits = lane.forward(Feed.causal(list(tokens), len(lane.tokens)))
+    lane.commit(list(range(len(tokens))))
+    return logits[0]
+
+
 def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab) -> list[list[int]]:
     """Random prompts."""
     g = torch.Generator().manual_seed(seed)

@@ -82,7 +82,7 @@ class Lane:
         """From now on, before anything was read, keep a full cache beside this one."""
         batch = self.cache.layers[0].k.shape[0]
         self.shadow = self.shadow or Shadow(self.decoder, self.executor, batch, self.policy.shadowed)
-        self.cache.beside = self.shadow.cache
+        self.cache.shadow = self.shadow.cache
 
     def log_evictions(self) -> None:
         """From now on keep the positions that leave each layer, and what they became part of, until they are taken."""

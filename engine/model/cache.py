@@ -25,7 +25,7 @@ class KVCache:
 
     length: tokens of the text that were committed, whether or not their entries are still held
     shared: entries of each layer that are held once for all sequences
-    beside: a cache whose sequences are always the same as here
+    shadow: a cache whose sequences are always the same as here
     tree:   what its sequences have in common, where that is kept track of entry by entry
     outside: what every row attends to beside the entries of the text
     """
@@ -44,7 +44,7 @@ class KVCache:
         self.length = self.shared = 0
         self.tree: Tree | None = None
         self.memory = Memory()
-        self.beside: KVCache | None = None
+        self.shadow: KVCache | None = None
         self.outside: list[Beside] = []
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
@@ -113,8 +113,8 @@ class KVCache:
             self.shared = len(self.tree.root.slots) if len(order) > 1 else 0
         for store in self.layers:
             store.rows(order)
-        if self.beside is not None:
-            self.beside.rows(order)
+        if self.shadow is not None:
+            self.shadow.rows(order)
 
     @property
     def held(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 # what an entry stands for: the values of a column "kind", where a policy asks for one
-TOKEN, MERGED, LATENT, SOFT = range(4)
+TOKEN, MERGED = range(2)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from cyclic import sharp as net
 
 from decodescope.engine.heads.files import read
 from decodescope.engine.load import load
@@ -17,23 +17,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training")
 import cacheparts as training
 from cachenet import features
 from heads import write
-from net import Net, Shape
 from prefix_state import Prefix
 from soft_prompt import Soft
 
 from decodescope.engine.methods.codecs.kivi import Kivi
-
-
-@cache
-def net() -> Net:
-    """A random net, sharp enough to have an opinion."""
-    torch.manual_seed(3)
-    made = Net(Shape(2, 32, 4, 2, 8, 48, 13, 128))
-    with torch.no_grad():
-        for weight in made.parameters():
-            if weight.ndim == 2:
-                weight.mul_(12)
-    return made.requires_grad_(False)
 
 
 def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 import toys
+from cyclic import sharp as net
 
 from decodescope.engine.heads.files import write
 from decodescope.engine.load import load
@@ -16,19 +16,7 @@ from decodescope.engine.load import load
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))
 import ppd as training  # noqa: E402
-from net import Net, Shape  # noqa: E402
-
-
-@cache
-def net() -> Net:
-    """A random net whose attention works, sharp enough to have an opinion."""
-    torch.manual_seed(3)
-    made = Net(Shape(2, 32, 4, 2, 8, 48, 13, 128))
-    with torch.no_grad():
-        for weight in made.parameters():
-            if weight.ndim == 2:
-                weight.mul_(12)
-    return made.requires_grad_(False)
+from net import Net  # noqa: E402
 
 
 def text(rows: int, length: int, seed: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 import toys
 from masked import rotated
+from toys import fed
 
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import cost_of
@@ -39,14 +40,6 @@ def reading(settings: dict[str, Any] = SETTINGS, decoder: Decoder | None = None,
     lane.read(text[:-1], compress=False)
     fed(lane, text[-1])
     return lane
-
-
-@torch.inference_mode()
-def fed(lane: Lane, *tokens: int) -> torch.Tensor:
-    """Logits [T, V] of a chain of tokens, which is committed."""
-    logits = lane.forward(Feed.causal(list(tokens), len(lane.tokens)))
-    lane.commit(list(range(len(tokens))))
-    return logits[0]
 
 
 @torch.inference_mode()

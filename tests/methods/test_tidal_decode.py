@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 import toys
 from masked import rotated
+from toys import fed
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
@@ -32,14 +33,6 @@ def lane(settings: dict[str, Any] = SETTINGS, group: int = 2, text: list[int] = 
     made.read(text[:-1], compress=False)
     fed(made, text[-1])
     return made
-
-
-@torch.inference_mode()
-def fed(made: Lane, *tokens: int) -> torch.Tensor:
-    """Logits [T, V] of a chain of tokens, which is committed."""
-    logits = made.forward(Feed.causal(list(tokens), len(made.tokens)))
-    made.commit(list(range(len(tokens))))
-    return logits[0]
 
 
 @torch.inference_mode()

@@ -6,6 +6,7 @@ import pytest
 import torch
 import toys
 from masked import Keep, Masked, rotated
+from toys import fed
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
@@ -28,13 +29,6 @@ def streaming(sinks: int, recent: int) -> Keep:
     return lambda kept, _, n: [p for p in kept if p < sinks or p >= n - recent]
 
 
-@torch.inference_mode()
-def fed(made: Lane, tokens: list[int]) -> torch.Tensor:
-    logits = made.forward(Feed.causal(tokens, len(made.tokens)))
-    made.commit(list(range(len(tokens))))
-    return logits[0]
-
-
 def read(reference: Masked, tokens: list[int]) -> torch.Tensor:
     """Logits [T, V] of tokens of which each sees what would be held had they come one by one."""
     return torch.cat([reference.read([token]) for token in tokens])
@@ -48,7 +42,7 @@ def test_window_equals_an_explicit_mask_at_original_positions(size: int, decoder
     reference = Masked(decoder, lambda kept, _, n: [p for p in kept if p >= n - size])
     assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-10)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 3:
-        assert torch.allclose(fed(made, block), read(reference, block), atol=1e-10)
+        assert torch.allclose(fed(made, *block), read(reference, block), atol=1e-10)
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
 
 
@@ -61,7 +55,7 @@ def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent:
     reference = Masked(decoder, streaming(sinks, recent), in_cache=True)
     assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-10)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 4:
-        assert torch.allclose(fed(made, block), read(reference, block), atol=1e-10)
+        assert torch.allclose(fed(made, *block), read(reference, block), atol=1e-10)
         assert sorted(made.cache.layers[0].positions()[0, 0].tolist()) == reference.kept[0][0]
     assert made.cache.held == min(sinks + recent, 47)
 
@@ -72,7 +66,7 @@ def test_streaming_in_float32_is_within_its_rounding() -> None:
     made, reference = lane("streaming_llm", decoder, sinks=2, recent=8), Masked(decoder, streaming(2, 8), in_cache=True)
     assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-5 * 11)  # logits up to 11
     for block in ([3], [1, 4], [5, 9, 2]):
-        assert torch.allclose(fed(made, block), read(reference, block), atol=1e-5 * 11)
+        assert torch.allclose(fed(made, *block), read(reference, block), atol=1e-5 * 11)
 
 
 @pytest.mark.parametrize("needs", [Needs(), Needs("rows")], ids=["fused", "explicit"])
@@ -149,7 +143,7 @@ def test_bytes_follow_the_formula_and_do_not_grow(name: str, settings: dict[str,
     made, spec = lane(name, **settings), toys.SPEC
     made.read(toys.PROMPT)
     for token in toys.prompts(1, 150, seed=1)[0]:
-        fed(made, [token])
+        fed(made, token)
         store = made.cache.layers[0]
         entry = 2 * spec.head_dim * 8 + (0 if store.in_order else 4)
         assert made.cache.nbytes == spec.n_layers * spec.n_kv_heads * store.capacity * entry and store.capacity <= 48
