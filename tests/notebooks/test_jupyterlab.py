@@ -28,9 +28,10 @@ RUN_S = 240
 LONG_MS = 150_000  # for one thing to happen, on a machine that is busy with others
 SLIDER = ".ds input:is(.scrub, .along)"  # of a run, of a comparison
 # asked of the kernel by a cell behind the others: the step of the first picture, or the place of the first comparison
-PLACE = """pictures = [x for x in Out.values() if hasattr(x, "freeze") or hasattr(x, "align")]
-place = pictures[0].step if hasattr(pictures[0], "freeze") else pictures[0].token
-f"the kernel reads {place}."
+PLACE = """from decodescope.lab.views.compare import Comparison
+from decodescope.lab.views.scope import Scope
+picture = next(x for x in Out.values() if isinstance(x, (Scope, Comparison)))
+f"the kernel reads {picture.step if isinstance(picture, Scope) else picture.token}."
 """
 # two with every commit, all of them every night
 DRAWN_PARAMS = [pytest.param(path, id=path.stem) for path in DRAWN]
@@ -183,8 +184,10 @@ def test_a_chapter_lives_in_jupyterlab(path: Path, driver: Any, visited: tuple[s
     page.wait_for_function(f"() => (({{ value, min }}) => value !== min)(document.querySelector('{SLIDER}'))")
     page.click(".jp-CodeCell >> nth=-1 >> .cm-content")
     page.keyboard.press("Shift+Enter")
-    page.wait_for_selector(f".jp-OutputArea-output >> text=the kernel reads {slider.input_value()}.")
-    assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
+    said = page.locator(f".jp-OutputArea-output >> text=the kernel reads {slider.input_value()}.")
+    failed = page.locator(".jp-RenderedText[data-mime-type*=error]")
+    said.or_(failed).first.wait_for()
+    assert not failed.count(), failed.all_inner_texts()
     away = [url for url in fetched if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))]
     assert not away, away
     page.close()
