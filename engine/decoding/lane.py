@@ -84,10 +84,11 @@ class Lane:
         self.shadow = self.shadow or Shadow(self.decoder, self.executor, batch, self.policy.shadowed)
         self.cache.shadow = self.shadow.cache
 
-    def log_evictions(self) -> None:
-        """From now on keep the positions that leave each layer, and what they became part of, until they are taken."""
+    def log_evictions(self, scores: bool = False) -> None:
+        """From now on keep the positions that leave each layer, and what they became part of, until they are taken; scores:
+        also what the entries were worth, where the policy ranks them."""
         for store in self.cache.layers:
-            store.evicted, store.merged = [], []
+            store.evicted, store.merged, store.ranked = [], [], [] if scores else None
 
     def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
         """Run `feed`; its rows are pending. Logits float [B, T, V] ([B, 1, V] if the feed asks for the last).

@@ -56,6 +56,7 @@ class Once(Scored):
     def cut(self, store: LayerStore, worth: Tensor, keep: int, length: int) -> None:
         """Leave `keep` entries in each KV head of `store`, those with the most `worth` (float [B, H_kv, n]) and those that may
         not go; length: tokens of the prompt."""
+        self.rank(store, worth, length)
         positions = store.positions().expand(worth.shape)
         store.evict(self.victims(worth, positions, length, store.n - keep))
 

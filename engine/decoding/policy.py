@@ -21,6 +21,7 @@ from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone, held_at
 
 from .prompt import Prompt
+from .ranked import leave
 
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget
@@ -193,8 +194,15 @@ class Scored(CachePolicy):
         for (_, gone), stores in alike.items():
             scores = torch.stack([self.score(store) for store in stores])  # [L', B, H_kv, n]
             positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in stores])
-            for store, slots in zip(stores, self.victims(scores, positions, cache.length, gone), strict=True):
-                self.discard(store, slots)
+            slots = self.victims(scores, positions, cache.length, gone)
+            for store, worth, chosen in zip(stores, scores, slots, strict=True):
+                self.rank(store, worth, cache.length)
+                self.discard(store, chosen)
+
+    def rank(self, store: LayerStore, worth: Tensor, length: int) -> None:
+        """Right before a cut: leave with `store` what its entries are worth (float [B, H_kv, n]), if somebody asked."""
+        if store.ranked is not None:
+            leave(store, self.shielded(worth, store.positions(), length), self.column)
 
     def discard(self, store: LayerStore, slots: Tensor) -> None:
         """Let the entries `slots` (int64 [B, H_kv, e]) go; a policy that merges overrides it."""
@@ -203,14 +211,18 @@ class Scored(CachePolicy):
     def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
         """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,
         positions int [..., n], -1 where a head has none; length: tokens of text so far."""
-        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
-        scores = scores.masked_fill((positions >= length - newest) | (positions < first), torch.inf)
+        scores = self.shielded(scores, positions, length)
         if gone == 1:
             least = scores == scores.amin(-1, keepdim=True)
             return positions.masked_fill(~least, -1).argmax(-1, keepdim=True)
         latest = positions.argsort(dim=-1, descending=True)
         order = scores.gather(-1, latest).argsort(dim=-1, stable=True)
         return latest.gather(-1, order[..., :gone])
+
+    def shielded(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
+        """The scores, as in `victims`, with inf where an entry is protected."""
+        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        return scores.masked_fill((positions >= length - newest) | (positions < first), torch.inf)
 
 
 def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:

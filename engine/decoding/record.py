@@ -14,6 +14,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.trace.events import LEVELS, Augmented, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
 
+from . import ranked
 from .draft import Draft, Verdict
 from .lane import Lane
 from .state import Move, State
@@ -72,7 +73,7 @@ class Recorder:
     def attach(self, target: Lane) -> None:
         """Begin to watch the target's lane."""
         if self.decisions:
-            target.log_evictions()
+            target.log_evictions(scores=self.level == "fields")
         if self.level == "fields":
             target.watch = self._capture
 
@@ -188,10 +189,11 @@ class Recorder:
             lost = appended - np.array(held) if before is None else np.array(before) + appended - held
             change.evicted_count = max(0, int(lost.max()))  # a hypothesis may follow one that held less
         if any(store.evicted for store in cache.layers):
-            logs, merged = [taken(store) for store in cache.layers], mergers(cache)
+            logs, merged, scores = [taken(store) for store in cache.layers], mergers(cache), ranked.taken(cache)
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
                 change.merged, change.merged_by = merged
+                change.scores = scores
             elif lane.name == "target":
                 change.evicted_count = max(1, change.evicted_count)  # of some, which cannot be followed
         if lane.shadow is not None:

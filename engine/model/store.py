@@ -57,6 +57,7 @@ class LayerStore:
         self.n = self.m = 0
         self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
         self.merged: list[Any] | None = None  # a list: what `merge` does is added
+        self.ranked: list[Any] | None = None  # a list: what entries were worth at the last cut, where a policy ranks them
         self.memory.take(*(table for table, _ in self._tables()))
 
     @property

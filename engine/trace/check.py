@@ -91,6 +91,8 @@ def check(trace: Trace) -> Report:
             emitted += step.emitted
             report.counts["steps"] += 1
         report.counts["cache changes"] = books.checked
+        if books.judged:
+            report.counts["scores of entries"] = books.judged
         if trace.end is not None:
             consistent_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)

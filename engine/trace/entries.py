@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .events import CacheChange, Header, Pass, Prefill
+from .events import CacheChange, Header, Pass, Prefill, Scores
+from .parts import held_at, zones
 
 # Evictions that are followed by position; a run that lists more is followed by numbers alone.
 FOLLOWED = 500_000
@@ -17,7 +18,8 @@ class CacheBooks:
     """Counts the entries of every layer and KV head of the target from the changes that a trace records.
 
     `report(where, what)` is told of each contradiction; `checked` counts the changes that could be followed: none where
-    the reading of the prompt, from which the books begin, was not recorded.
+    the reading of the prompt, from which the books begin, was not recorded; `judged` the scores of entries that were held
+    against what left.
     """
 
     def __init__(self, header: Header, report: Callable[[str, str], None]):
@@ -28,7 +30,9 @@ class CacheBooks:
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
         self._followed = True  # whether `_gone` has all of them
         self._report = report
-        self.checked = 0
+        self.checked = self.judged = 0
+        protected = [held_at(zones(header), place) or 0 for place in ("first", "newest")]
+        self._protected = protected if header.fork is None else [0, 0]  # before its turn a fork had another policy
         self._aside = 0  # entries without tokens, as far as they were told
 
     def begin(self, prefill: Prefill, n: int) -> None:
@@ -59,6 +63,8 @@ class CacheBooks:
                 self._report(where, f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there")
 
     def _enter(self, where: str, change: CacheChange, n: int) -> None:
+        if change.scores is not None:
+            self._judged(where, change, change.scores, n)
         listed = self._evictions(where, change, n)
         if change.merged is not None and self._followed:
             self._mergers(where, change.merged, n)
@@ -101,6 +107,34 @@ class CacheBooks:
         if self._followed:
             self._follow(where, [tuple(row) for some in rows for row in some.tolist()], n)
         return total
+
+    def _judged(self, where: str, change: CacheChange, scores: Scores, n: int) -> None:
+        """What left scored no more than what stayed for its score, and what is protected was not asked."""
+        entries = scores.entries
+        if scores.cut.shape != self._shape or (entries is not None and not 0 < entries.shape[2] <= n):
+            self._report(where, f"its cache has scores of other layers, KV heads or positions than the model and {n} tokens")
+            return
+        if entries is None:
+            return
+        here, left = ~np.isnan(entries), np.zeros(entries.shape, bool)
+        if change.evicted is not None:
+            inside = ((change.evicted >= 0) & (change.evicted < entries.shape)).all(1)
+            left[tuple(change.evicted[inside].T)] = True
+        if change.evicted_all is not None:
+            left[..., change.evicted_all[(change.evicted_all >= 0) & (change.evicted_all < entries.shape[2])]] = True
+        cut = np.where(here & ~left, entries, np.inf).min(2)
+        if not np.array_equal(np.isnan(scores.cut), ~here.any(2)) or (cut != scores.cut)[here.any(2)].any():
+            self._report(where, "its cache tells another threshold than the lowest score that stayed")
+        if (np.where(here & left, entries, -np.inf) > cut[..., None]).any():
+            self._report(where, "its cache let an entry go that scored more than one that stayed")
+        first, newest = self._protected
+        at = np.arange(entries.shape[2])
+        last = np.where(here, at, -1).max(2)[..., None]  # the newest of a head is always held
+        if (np.isfinite(entries) & ((at < first) | (at > last - newest))).any():
+            self._report(where, "its cache judged an entry by its score that is protected by its place")
+        if self._followed and any(tuple(x) in self._gone or (-1, -1, x[2]) in self._gone for x in np.argwhere(here).tolist()):
+            self._report(where, "its cache has a score of an entry that had left before")
+        self.judged += int(here.sum())
 
     def _mergers(self, where: str, merged: np.ndarray, n: int) -> None:
         """What was merged has left, and what it went into is there."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from decodescope.engine.core.note import Note
 
+from .scored import Scores as Scores
 from .shadowed import Shadowed
 from .stored import Augmented as Augmented
 from .stored import Packed as Packed
@@ -228,6 +229,7 @@ class CacheChange:
     merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
                  where it was dropped
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
+    scores:      by what they were judged, where the policy ranks entries (level "fields")
     notes:       what the cache policy told of the step
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
@@ -262,6 +264,7 @@ class CacheChange:
     shared_bytes: int | None = None
     shadow: Shadowed | None = None
     augmented: list[Augmented] | None = None
+    scores: Scores | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

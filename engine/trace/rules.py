@@ -19,6 +19,7 @@ from .events import (
     Pass,
     Piece,
     Prefill,
+    Scores,
     Step,
     Tops,
     Trials,
@@ -278,6 +279,8 @@ def _change(change: CacheChange, where: str) -> None:
         _merged(change, where)
     if change.shared is not None or change.shared_bytes is not None:
         _shared(change, where)
+    if change.scores is not None:
+        _scores(change.scores, f"{where}.scores")
     if change.shadow is not None:
         _shadow(change.shadow, f"{where}.shadow")
     _counts([change.kept_packed or 0], f"{where}.kept_packed")
@@ -321,6 +324,20 @@ def _shared(change: CacheChange, where: str) -> None:
     np.add.at(below, change.shared[1:, 0], change.shared[1:, 3].astype(np.int64))
     if (below > change.shared[:, 3]).any():
         raise TraceError(f"{where}.shared has a node whose children are read by more texts than itself")
+
+
+def _scores(scores: Scores, where: str) -> None:
+    _shape(scores.cut, f"{where}.cut", 2, "f")
+    if scores.entries is not None:
+        _shape(scores.entries, f"{where}.entries", 3, "f")
+        if scores.entries.shape[:2] != scores.cut.shape:
+            heads = list(scores.entries.shape[:2]), list(scores.cut.shape)
+            raise TraceError("{}.entries has {} layers and KV heads, and cut {}".format(where, *heads))
+    if scores.lost is not None:
+        _shape(scores.lost, f"{where}.lost", 2, "f")
+        if scores.lost.shape != scores.cut.shape or not np.array_equal(np.isnan(scores.lost), np.isnan(scores.cut)):
+            raise TraceError(f"{where}.lost does not tell of the layers of which cut does")
+        _within(scores.lost[~np.isnan(scores.lost)], 0, 1 + EPS, f"{where}.lost")
 
 
 def _shadow(shadow: Shadowed, where: str) -> None:

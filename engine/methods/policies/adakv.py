@@ -40,6 +40,7 @@ class AdaKV(Observed):
     share: float = share()
 
     def cut(self, store: LayerStore, worth: Tensor, keep: int, length: int) -> None:
+        self.rank(store, worth, length)
         before = length - self.window
         order = worth[..., :before].argsort(dim=2, descending=True, stable=True)  # the lower of equal ones first
         best = worth.gather(2, order)  # [B, H_kv, n - w], from the best down

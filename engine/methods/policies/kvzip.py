@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
@@ -89,8 +90,9 @@ class KVzip(Once):
             return
         worth = torch.cat([self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1)  # [L, B, H_kv, m]
         keep = self._best(worth)
-        before, after = (torch.ones_like(keep[..., :1]).expand(*keep.shape[:-1], x) for x in (self.sinks, self.window))
-        for store, chosen in zip(cache.layers, torch.cat([before, keep, after], -1), strict=True):
+        ends = self.sinks, self.window
+        for store, seen, chosen in zip(cache.layers, F.pad(worth, ends), F.pad(keep, ends, value=True), strict=True):
+            self.rank(store, seen, prompt.length)
             store.keep_where(chosen)
         counts = {f"{i}.{h}": x for i, row in enumerate(keep[:, 0].sum(-1).tolist()) for h, x in enumerate(row)}
         self._notes = {"threshold": float(worth[:, 0][keep[:, 0]].min()), "kept": counts}
