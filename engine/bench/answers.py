@@ -25,6 +25,7 @@ from decodescope.engine.run import encode
 from decodescope.engine.session import Session
 from decodescope.engine.timing.measure import machine
 from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.trace.phases import decides
 
 from .answers_figures import BASELINE, Result, Row, by_depth
 from .contest import agreement
@@ -95,7 +96,7 @@ class Answer:
         """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
         self.steps += 1
         self.tokens += step.emitted
-        self.passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
+        self.passes += sum(map(decides, step.passes))
         self.drafted += step.drafted
         self.accepted += step.accepted
         deep = height([] if step.draft is None else step.draft.parents)

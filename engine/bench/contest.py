@@ -19,6 +19,7 @@ from decodescope.engine.method import Method
 from decodescope.engine.run import LazyWriter
 from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.trace.phases import decides
 
 from .head_clock import HeadClock
 
@@ -34,7 +35,7 @@ class Written:
     @property
     def passes(self) -> int:
         """Passes of the target that decided on tokens; 0 where nobody counted."""
-        return sum(p.lane == "target" and p.phase == "verify" for s in self.steps for p in s.passes)
+        return sum(decides(p) for s in self.steps for p in s.passes)
 
     @property
     def decode_s(self) -> float:

@@ -12,7 +12,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
-from decodescope.engine.trace.events import READS, DraftTree, Pass
+from decodescope.engine.trace.events import DraftTree, Pass
+from decodescope.engine.trace.phases import DECIDES, READS
 
 from .operators import Cost, Op, Prices, grouped_bits, size
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
@@ -197,7 +198,7 @@ def ops_of(
     options["bounds"] = record.bounds
     entries = held if held is not None else record.held if record.read is None else record.read
     entries = _more(entries, record.aside or 0)
-    if draft is not None and record.phase == "verify" and record.tokens > len(draft.parents):
+    if draft is not None and record.phase in DECIDES and record.tokens > len(draft.parents):
         each = _each_layer("held", entries, spec)
         options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]
     return pass_ops(spec, record.tokens, entries, **options)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .events import CacheChange, Header, Pass, Prefill, Scores
 from .parts import held_at, zones
+from .phases import decides
 
 # Evictions that are followed by position; a run that lists more is followed by numbers alone.
 FOLLOWED = 500_000
@@ -59,7 +60,7 @@ class CacheBooks:
     def read(self, where: str, passes: list[Pass]) -> None:
         """The passes that check drafts read all entries without tokens that were told before."""
         for one in passes:
-            if one.lane == LANE and one.phase == "verify" and (one.aside or 0) != self._aside:
+            if decides(one) and (one.aside or 0) != self._aside:
                 self._report(where, f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there")
 
     def _enter(self, where: str, change: CacheChange, n: int) -> None:

@@ -28,7 +28,6 @@ EndReason = Literal[
     "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
     "storage_full", "bad_input", "internal_error", "interrupted",
 ]  # fmt: skip
-READS = ("prefill", "score")  # phases of the passes that read a prompt
 Origin = Literal["accepted", "bonus", "residual", "correction", "target"]
 # A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
 Piece = str | list[str]

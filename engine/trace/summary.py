@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .phases import decides
 from .trace import Trace
 
 
@@ -58,7 +59,7 @@ def summarise(trace: Trace) -> Summary:
         accepted += step.accepted
         drafted += step.drafted
         decode_us += step.wall_us
-        passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
+        passes += sum(map(decides, step.passes))
         if step.trials is not None:
             tried += len(step.trials.ok)
             passed += sum(step.trials.ok)

@@ -18,7 +18,8 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import height
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.trace.events import READS, DraftTree, Header, Pass, Prefill, Step
+from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill, Step
+from decodescope.engine.trace.phases import DECIDES, READS, decides
 
 from .passes import Passes
 
@@ -64,7 +65,7 @@ class Run:
     @property
     def tau(self) -> float:
         """Tokens per pass of the target."""
-        passes = sum(_checks(one) for step in self.steps for one in step.passes)
+        passes = sum(decides(one) for step in self.steps for one in step.passes)
         return sum(len(step.emitted) for step in self.steps) / passes if passes else 0.0
 
 
@@ -105,7 +106,7 @@ class Pricer:
                 f"What the passes of {one.lane} held or read is told of {len(each)} layers, and another model has "
                 f"{self.replaced[one.lane].n_layers}: keep the run's own model."
             )
-        return self.machine.time_us(self.passes.cost(one, draft if _checks(one) else None), self.dtype)
+        return self.machine.time_us(self.passes.cost(one, draft if decides(one) else None), self.dtype)
 
     def rows(self) -> list[dict[str, Any]]:
         """Per lane and phase: passes, rows fed, FLOP, bytes, seconds by the clock and by the model, and what bounds most."""
@@ -127,11 +128,11 @@ class Pricer:
 
     def _all(self) -> list[tuple[Pass, DraftTree | None]]:
         first: list[tuple[Pass, DraftTree | None]] = [(x, None) for x in (self.run.prefill.passes if self.run.prefill else [])]
-        return first + [(x, step.draft if _checks(x) else None) for step in self.run.steps for x in step.passes]
+        return first + [(x, step.draft if decides(x) else None) for step in self.run.steps for x in step.passes]
 
     def plain_us(self) -> float:
         """One token at a time, behind as many entries as the run's checks held on average."""
-        held = [one.entries for step in self.run.steps for one in step.passes if _checks(one)]
+        held = [one.entries for step in self.run.steps for one in step.passes if decides(one)]
         return self._check_us(1, round(statistics.fmean(held)) if held else len(self.run.header.prompt))
 
     def _check_us(self, rows: int, held: int) -> float:
@@ -143,7 +144,7 @@ class Pricer:
         draft: a drafted level in plain steps, from this run's own drafting; 0: it has none. point: length and share of the
         run; the share is the one at which a chain of that length emits as many tokens per pass as the run did.
         """
-        held = [one.entries for step in self.run.steps for one in step.passes if _checks(one)]
+        held = [one.entries for step in self.run.steps for one in step.passes if decides(one)]
         middle, alone = round(statistics.fmean(held)) if held else 1, self.plain_us()
         levels = self.run.depth * sum(step.draft is not None and bool(step.draft.parents) for step in self.run.steps)
         spent = sum(row["model"] for row in rows if row["phase"] not in READS and not _is_check(row))
@@ -184,7 +185,7 @@ class Pricer:
 
     def checks(self) -> list[tuple[float, float]]:
         """FLOP per byte and FLOP/s of the target's measured checks, POINTS of them at most."""
-        checks = [(one, draft) for one, draft in self._all() if _checks(one) and one.wall_us > 0]
+        checks = [(one, draft) for one, draft in self._all() if decides(one) and one.wall_us > 0]
         priced = [(self.passes.cost(one, draft), one.wall_us) for one, draft in checks[:: -(-len(checks) // POINTS) or 1]]
         return [(cost.intensity, cost.flops / us * 1e6) for cost, us in priced]
 
@@ -195,7 +196,7 @@ class Pricer:
             spec = self.passes.specs.get(one.lane)
             if spec is None:
                 continue
-            tree = step.draft if _checks(one) and step.draft is not None and step.draft.parents else None
+            tree = step.draft if decides(one) and step.draft is not None and step.draft.parents else None
             read = self.passes.read_bits(one)
             for op in ops_of(spec, one, draft=tree, bits=self.passes.bits or 0, read_bits=read):
                 zero = {"lane": one.lane, "name": op.name, "n": 0, "flops": 0, "weights": 0, "kv": 0, "act": 0, "us": 0.0}
@@ -244,9 +245,5 @@ def share_of(tau: float, length: float) -> float:
     return (low + high) / 2
 
 
-def _checks(one: Pass) -> bool:
-    return one.lane == "target" and one.phase == "verify"
-
-
 def _is_check(row: Mapping[str, Any]) -> bool:
-    return bool(row["lane"] == "target" and row["phase"] == "verify")
+    return bool(row["lane"] == "target" and row["phase"] in DECIDES)

@@ -13,6 +13,7 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.events import DraftTree, Header, Pass
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.typed import read
 
 
@@ -46,7 +47,7 @@ class Passes:
         for one in passes:
             if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
                 continue
-            tree = draft if one.lane == "target" and one.phase == "verify" else None
+            tree = draft if decides(one) else None
             cost = self.cost(one, tree)
             row = rows.setdefault(
                 (one.lane, one.phase),

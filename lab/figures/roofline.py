@@ -13,6 +13,7 @@ from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, roof
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.phases import decides
 from decodescope.lab.cost.passes import spec_of
 
 from .chart import ACCEPT, INK, MUTED, TARGET, chart
@@ -56,7 +57,7 @@ def points(trace: Trace) -> list[Point]:
     """Reading the prompt and decoding, as far as the trace has such passes of the target."""
     spec, bits = spec_of(trace.header.model), DTYPE_BITS[trace.header.dtype]
     prefill = [p for p in trace.prefill.passes if p.lane == "target"] if trace.prefill is not None else []
-    verify = [p for step in trace.steps for p in step.passes if p.lane == "target" and p.phase == "verify"]
+    verify = [p for step in trace.steps for p in step.passes if decides(p)]
     sizes = sorted({p.tokens for p in verify}, key=lambda n: -sum(p.tokens == n for p in verify))[:1]
     kinds = [(f"prompt, {max(p.tokens for p in prefill)} tokens at once", prefill)] if prefill else []
     kinds += [(f"decoding, {n} token{'s' if n > 1 else ''} at once", [p for p in verify if p.tokens == n]) for n in sizes]

@@ -12,6 +12,7 @@ from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.forks import legs
 from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.pieces import join
 from decodescope.lab.decision.walk import Guess, Place, places
 from decodescope.lab.words.kinds import KINDS, LOOKED_AT, kind_of
@@ -161,7 +162,7 @@ class Tally:
         self.tokens += len(step.emitted)
         self.drafted += step.drafted
         self.accepted += step.accepted
-        self.passes += sum(p.lane == "target" and p.phase == "verify" for p in step.passes)
+        self.passes += sum(map(decides, step.passes))
         self.wall += step.wall_us
         rest = max(0.0, step.wall_us - step.draft_us - step.verify_us - step.policy_us)
         self.spent.update({"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest})
@@ -172,7 +173,7 @@ class Tally:
             return
         levels = [] if step.draft is None else depths(step.draft.parents)
         deep = max(levels, default=0)
-        rows = sum(p.tokens for p in step.passes if p.lane == "target" and p.phase == "verify")
+        rows = sum(p.tokens for p in step.passes if decides(p))
         own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)
         nodes = tuple(levels.count(k) for k in range(1, deep + 1))
         spent = (step.draft_us, step.verify_us, rest + step.policy_us)

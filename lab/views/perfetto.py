@@ -7,6 +7,7 @@ from typing import Any
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.given import trace_of
+from decodescope.engine.trace.phases import DECIDES
 
 PHASES = ("draft", "verify", "commit", "policy")
 _STEPS, _PHASES, _LANES = 1, 2, 3  # threads; each lane of the cache has one more
@@ -37,12 +38,12 @@ def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any
     said = {"text": trace.text(step.emitted), "drafted": step.drafted, "accepted": step.accepted, "n": step.n}
     events = _slice(f"step {step.step}", step.t_us, step.wall_us, _STEPS, **said)
     at = step.t_us
-    for phase in PHASES:
-        took = getattr(step, phase + "_us")
+    for part in PHASES:
+        took = getattr(step, part + "_us")
         if took > 0:
-            events += _slice(phase, at, took, _PHASES)
-        of_phase = [p for p in step.passes if (p.phase == "verify") == (phase == "verify")] if phase in PHASES[:2] else []
-        events += _passes(of_phase, at, lanes)
+            events += _slice(part, at, took, _PHASES)
+        of_part = [p for p in step.passes if (p.phase in DECIDES) == (part == "verify")] if part in PHASES[:2] else []
+        events += _passes(of_part, at, lanes)
         at += took
     return events
 

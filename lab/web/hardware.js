@@ -1,6 +1,6 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
-import { button, h, icon, passName, placedUnder, scaled } from "./scope.js";
+import { button, decides, h, icon, passName, placedUnder, scaled } from "./scope.js";
 import { ask, heard, panes, paneTitle, stepped, inWords, without } from "./runs.js";
 import { saving } from "./save.js";
 import { current } from "./address.js";
@@ -181,10 +181,10 @@ export function page(element) {
     nothing.textContent = step ? "" : without();
     opened.hidden = !step;
     if (!step || !here.head) return;
-    const machine = here.head.machine, own = (x) => x.lane === "target" && x.phase === "verify";
+    const machine = here.head.machine;
     const present = (step.passes || []).map((x) => placedUnder(machine, x)),
       prompt = (here.head.passes || []).map((x) => placedUnder(machine, x));
-    const last = present.filter(own).at(-1) || present.at(-1);
+    const last = present.filter(decides).at(-1) || present.at(-1);
     title.textContent = `Step ${i}`;
     lead.replaceChildren(...reached(last));
     where.textContent = `step ${i} of ${here.count - 1}`;

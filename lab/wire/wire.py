@@ -21,6 +21,7 @@ from decodescope.engine.trace.events import Beams, CacheChange, End, Header, Pie
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
+from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.titles import title
 from decodescope.engine.trace.whose import is_plain, mark, setting
 from decodescope.lab.cost.passes import Passes, machine_of
@@ -87,8 +88,7 @@ class Wire:
             self.prefill = record
             return
         self.pieces.update(record.pieces or {})
-        passes = sum(p.lane == "target" and p.phase == "verify" for p in record.passes)
-        tried = record.trials.ok if record.trials is not None else []
+        passes, tried = sum(map(decides, record.passes)), [] if record.trials is None else record.trials.ok
         new = (len(record.emitted), passes, len(tried), sum(tried), record.drafted, record.accepted, record.wall_us / 1e6)
         before = self._sums[-1] if self._sums else (0,) * len(new)
         self._sums.append(tuple(a + b for a, b in zip(before, new, strict=True)))

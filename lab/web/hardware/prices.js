@@ -1,6 +1,6 @@
 /* prices: what the passes of a run take, measured and by the cost model, here and on another machine. */
 import { grouped, h, passWord, placedUnder, two } from "../scope.js";
-import { marked, time } from "./roofline.js";
+import { kindOf, marked, time } from "./roofline.js";
 import { BOUNDS, row, table } from "./tables.js";
 
 const times = (x) => `× ${two(x)}`;
@@ -24,7 +24,7 @@ export function passesTable(machine, home, there) {
     ...(there ? ["model, there", "bound there"] : [])];
   return table("Passes of the run by kind: measured, and by the cost model", heads, rows.map((x) => {
     const at = placedUnder(machine, { ...x, kept: 0 }), y = beside(x);
-    return row(h("span", { class: "what" }, marked(x.lane === "target" ? x.phase : "draft", true), passWord(x)), [
+    return row(h("span", { class: "what" }, marked(x.lane === "target" ? kindOf(x) : "draft", true), passWord(x)), [
       grouped(x.n),
       (x.flops / x.bytes).toFixed(2),
       h("b", null, each(x.s, x.n)),

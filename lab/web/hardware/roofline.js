@@ -1,6 +1,6 @@
 /* roofline: the drawing of the Hardware page. Prompt a triangle, draft a diamond, check a disc; measured filled,
  * modelled hollow; the present step's check is ringed. */
-import { grouped, milli, passName, passWord, s, scaled } from "../scope.js";
+import { decides, grouped, milli, passName, passWord, s, scaled } from "../scope.js";
 
 /** Seconds as people read them, also very few. */
 export const time = (seconds) =>
@@ -13,8 +13,8 @@ function shape(phase, x, y, r) {
   if (phase === "verify" || phase === "other") return s("circle", { cx: x, cy: y, r: phase === "other" ? r * 0.6 : r });
   return s("path", { d: `M${x},${y - r * 1.25}L${x + r * 1.25},${y}L${x},${y + r * 1.25}L${x - r * 1.25},${y}Z` });
 }
-const kindOf = (row) =>
-  (row.phase === "prefill" ? "prefill" : row.lane === "target" && row.phase === "verify" ? "verify" : "draft");
+/** The mark of a row of passes. */
+export const kindOf = (row) => (row.phase === "prefill" ? "prefill" : decides(row) ? "verify" : "draft");
 const mark = (phase, x, y, r, measured) => {
   const outline = shape(phase, x, y, r);
   outline.setAttribute("class", `mark ${measured ? "full" : "hollow"} ${phase === "other" ? "other" : ""}`);

@@ -31,8 +31,9 @@ export function placedUnder(machine, row) {
 
 const PLOT = { left: 44, top: 8, high: 150, bottom: 30 }; // px
 
-/** Whether it is the target that verifies. */
-const verifies = (row) => row.lane === "target" && row.phase === "verify";
+const DECIDES = ["verify"]; // as in engine/trace/phases.py
+/** Whether a row tells of passes of the target that decide about tokens. */
+export const decides = ({ lane, phase }) => lane === "target" && DECIDES.includes(phase);
 
 function passSentence(row) {
   const words = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
@@ -44,7 +45,7 @@ function passMark(c, row, x, y, r) {
   c.beginPath();
   if (row.phase === "prefill")
     c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
-  else if (verifies(row)) c.arc(x, y, r, 0, 7);
+  else if (decides(row)) c.arc(x, y, r, 0, 7);
   else c.moveTo(x, y - r * 1.25), c.lineTo(x + r * 1.25, y), c.lineTo(x, y + r * 1.25), c.lineTo(x - r * 1.25, y);
   c.closePath();
   c.fill();
@@ -163,7 +164,7 @@ export function roofView(context) {
       drawnAs = as;
       const present = passes.map((row) => placedUnder(machine, row)),
         rows = [...(store.head.passes || []).map((row) => placedUnder(machine, row)), ...present];
-      const last = present.filter(verifies).at(-1) || present.at(-1) || null;
+      const last = present.filter(decides).at(-1) || present.at(-1) || null;
       say(name,
         machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s`
           : "");
@@ -181,7 +182,7 @@ export function roofView(context) {
       else if (pictured)
         paint(machine, rows,
           store.near(i).flatMap((x) =>
-            (x === step ? [] : (x?.passes || []).filter(verifies).map((row) => placedUnder(machine, row)))), last);
+            (x === step ? [] : (x?.passes || []).filter(decides).map((row) => placedUnder(machine, row)))), last);
     },
   };
 }

@@ -1,0 +1,13 @@
+"""Phases: what a pass is for, as its record says; the phases that readers must tell from the others are named here alone."""
+
+from __future__ import annotations
+
+from .events import Pass
+
+READS = ("prefill", "score")  # passes that read a prompt
+DECIDES = ("verify",)  # passes of the target that decide about tokens
+
+
+def decides(one: Pass) -> bool:
+    """Whether it is a pass of the target that decides about tokens."""
+    return one.lane == "target" and one.phase in DECIDES
