@@ -180,6 +180,7 @@ class Method:
 
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""
+        self._check_reading(spec)
         for kind, part in self.parts().items():
             if kind not in self.used and part != usual(kind):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
@@ -204,9 +205,27 @@ class Method:
                     f"models={{{role!r}: model}}), e.g. the shipped {'lab-draft' if role in DRAFTS else 'lab'}."
                 )
 
+    def _check_reading(self, spec: ModelSpec) -> None:
+        """What the strategy writes must be what the model reads: from left to right, or places with text on both sides."""
+        if spec.causal and self.strategy.reads == "both":
+            raise MethodError(
+                f"{self.strategy.name} fills places with text on both sides, and {spec.name} reads from left to right only: "
+                "choose a model without a causal mask, or the strategy draft_verify."
+            )
+        if not spec.causal and self.strategy.reads == "left":
+            raise MethodError(
+                f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
+                "model with a causal mask."
+            )
+
     def check_models(self, specs: Mapping[str, ModelSpec]) -> None:
         """Raise MethodError if a further model, given by role, lacks what a part needs of it."""
         for role, spec in specs.items():
+            if not spec.causal:
+                raise MethodError(
+                    f"{spec.name} reads its text in both directions, so it cannot be the {role} model: choose a model with a "
+                    "causal mask."
+                )
             for part in self.used.values():
                 if role in part.lanes and (reason := part.lacks(role, spec)):
                     raise MethodError(reason)

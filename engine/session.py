@@ -282,18 +282,13 @@ class Session(State):
             if self._saved is not None:
                 self.target.hold(self._saved.tokens[:-1], self._saved.kv)
                 self._saved = None  # the lane has it
-            if self.prompt - 1 > len(self.target.tokens):
-                self.target.read(self.tokens[:-1], "prefill", self._between(TARGET), compress=False)
-            self.target.put(self.prompt - 1)
-            passes += self.target.take_passes()
-            for role, lane in self.lanes.items():
-                lane.read(self.tokens[:-1] or self.tokens, "prefill", self._between(role))
-                passes += lane.take_passes()
+            self.method.strategy.prefill(self)
+            passes += [one for lane in (self.target, *self.lanes.values()) for one in lane.take_passes()]
             prefill_us = (time.perf_counter() - self._started) * 1e6
             self.method.strategy.begin(self)
             self.target.policy_us = 0.0
             change = self.recorder.cache(self)
-            self.prefilled = Prefill(self.prompt - 1, passes, change, round(prefill_us, 1), cut)
+            self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
             self._keep(self.prefilled)
         return self.prefilled
 
@@ -301,7 +296,7 @@ class Session(State):
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
         context, decoder, lane = self.method.context, self.target.decoder, self.target.open
         assert lane is not None
-        reading = Reading(list(self.tokens), lane, self._between, decoder)
+        reading = Reading(list(self.tokens), lane, self.between, decoder)
         cut = context.cut(reading)
         if cut is not None:
             cut.held_bytes = reading.held_bytes
@@ -313,8 +308,8 @@ class Session(State):
         self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
         return cut, reading.passes
 
-    def _between(self, role: str) -> Callable[[int, int], None]:
-        """What is done between two chunks of the prompt that the lane of `role` reads."""
+    def between(self, role: str) -> Callable[[int, int], None]:
+        """Before each chunk: say how far the lane of `role` has read, and raise Stopped if the run is to end there."""
 
         def between(read: int, of: int) -> None:
             self.reading = (role, read, of)

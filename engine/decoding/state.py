@@ -99,6 +99,11 @@ class State:
             self.schedule,
         )
 
+    def between(self, role: str) -> Callable[[int, int], None]:
+        """What is told before each chunk of the prompt that the lane of `role` reads: how many tokens of it have been read, and
+        of how many. What it raises ends the reading."""
+        return lambda read, of: None
+
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
         """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
         count = len(emitted)

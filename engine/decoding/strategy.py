@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.roles import TARGET
 
 if TYPE_CHECKING:
     from .state import Move, State
@@ -14,6 +15,9 @@ class Strategy(Component):
     """Base of every strategy.
 
     uses:     the kinds of parts it consults; setting another is refused, not ignored
+    lanes:    the further models that it reads itself, by role; those of the parts that it uses are asked for by these
+    reads:    what a row may see of the text: what stands to its "left", by a causal model, or "both" sides, by one without a
+              causal mask; the method refuses a model of the other sort
     lossless: whether the text keeps the target's law;  changes: if not, why the text may differ, in a few words
     verdicts: whether a step is a draft, its tests by the acceptance rule and a token of the target's own, so that a record
               tells its verdict again, and one can be forced
@@ -21,6 +25,7 @@ class Strategy(Component):
 
     kind = "strategy"
     uses: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[Literal["left", "both"]] = "left"
     verdicts: ClassVar[bool] = False
     lossless: ClassVar[bool] = True
     changes: ClassVar[str] = ""
@@ -28,8 +33,17 @@ class Strategy(Component):
     def says(self) -> dict[str, Any]:
         return {"uses": sorted(self.uses), "verdicts": self.verdicts}
 
+    def prefill(self, s: State) -> None:
+        """Read the prompt, before `begin`: here up to the root, by the target, whose cache may hold a part of it already, and
+        by every further lane."""
+        if s.prompt - 1 > len(s.target.tokens):
+            s.target.read(s.tokens[:-1], "prefill", s.between(TARGET), compress=False)
+        s.target.put(s.prompt - 1)
+        for role, lane in s.lanes.items():
+            lane.read(s.tokens[:-1] or s.tokens, "prefill", s.between(role))
+
     def begin(self, s: State) -> None:
-        """Called once, when the prompt has been read up to the root."""
+        """Called once, when the prompt has been read."""
 
     def step(self, s: State) -> Move:
         """Decide on more tokens, commit them, and say what happened."""
