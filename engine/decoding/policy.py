@@ -222,7 +222,10 @@ class Scored(CachePolicy):
     def shielded(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
         """The scores, as in `victims`, with inf where an entry is protected."""
         first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
-        return scores.masked_fill((positions >= length - newest) | (positions < first), torch.inf)
+        protected = positions >= length - newest
+        if first:
+            protected |= positions < first
+        return scores.masked_fill(protected, torch.inf)
 
 
 def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:

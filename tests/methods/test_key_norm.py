@@ -51,3 +51,23 @@ def test_the_kept_set_is_a_brute_force_choice(short: int, recent: int) -> None:
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(MethodError, match="keeps nothing"):
         toys.decode(toys.method(policy=("key_norm", dict(short=0, recent=0))), count=1)
+
+
+def test_a_key_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the budget is full a commit measures the keys that came with it, and none of those that were there."""
+    measured: list[int] = []
+    norm = torch.Tensor.norm
+
+    def counted(x: torch.Tensor, *args: object, **named: object) -> torch.Tensor:
+        measured.append(x.shape[:-1].numel())
+        return norm(x, *args, **named)  # type: ignore[arg-type] # as it came
+
+    made, text = lane(5, 3), toys.prompts(1, 20, seed=4)[0]
+    with torch.inference_mode():
+        made.read(text)
+        monkeypatch.setattr(torch.Tensor, "norm", counted)
+        for at, rows in ((20, 1), (21, 2)):
+            made.forward(Feed.causal(text[:rows], at))
+            made.commit(list(range(rows)))
+    spec = made.decoder.spec
+    assert made.cache.held == 8 and sum(measured) == 3 * spec.n_layers * spec.n_kv_heads

@@ -8,7 +8,8 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.policy import MOST, Scored, share
-from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.column import Column
 from decodescope.engine.trace.parts import Zone
 
 
@@ -17,7 +18,8 @@ class KeyNorm(Scored):
     """Evict the entries with the longest keys, once more than `short + recent` are held.
 
     A short key tends to draw much attention later, whatever the query, so no attention is asked for: passes run the fused
-    kernel, and nothing travels with an entry. Each KV head keeps its own set, of equal norms the lower position.
+    kernel. The norm of a key travels with its entry: worked out anew behind every commit it would read as many bytes as half
+    of the pass's attention does. Each KV head keeps its own set, of equal norms the lower position.
 
     The authors cut a prompt once, in all but some first layers; here every layer is cut, at the prompt's end and after each
     commit. They keep no newest entries for their place (`recent = 0`), and then a token may leave at once.
@@ -25,7 +27,9 @@ class KeyNorm(Scored):
 
     title = "Key norm"
     source = "Devoto et al. 2024, arXiv:2406.11430, section 3; alessiodevoto/l2compress, cache.py"
+    columns = {"norm": Column()}  # noqa: RUF012 # a constant of the class
     goes = "Over its budget each KV head gives up the entries with the longest keys; the newest never leave."
+    reads = True
 
     short: int = param(96, low=0, high=MOST, unit="entries", help="entries kept for their short keys")
     recent: int = param(32, low=0, high=MOST, unit="entries", help="newest entries, kept in any case")
@@ -42,5 +46,10 @@ class KeyNorm(Scored):
         self.short = budget * self.short // (self.short + self.recent)
         self.recent = budget - self.short
 
+    def read(self, cache: KVCache, tokens: Tensor) -> None:
+        for store in cache.layers:
+            first = store.n - tokens.shape[1]
+            store.column("norm")[:, :, first:] = store.k[:, :, first:].float().norm(dim=-1)
+
     def score(self, store: LayerStore) -> Tensor:
-        return -store.k.float().norm(dim=-1)
+        return -store.column("norm")
