@@ -6,6 +6,7 @@ import pytest
 import torch
 import toys
 
+from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.feed import Feed
@@ -93,3 +94,8 @@ def test_least_confident_row_decides_for_a_draft() -> None:
     parts = dict(depth=("confidence_exit", {"threshold": 0.5, "first": 1}), drafter=("prompt_lookup", {"ngram": 1}))
     session = toys.decode(toys.method(**parts), count=30, pair=(DEEP, DEEP))
     assert check(session.sink).ok and not session.header.lossless
+
+
+def test_layers_that_always_run_are_fewer_than_the_model_has() -> None:
+    with pytest.raises(MethodError, match=r"confidence_exit.first = 6: .* choose at most 5\."):
+        leaving(count=1, first=6)

@@ -9,6 +9,7 @@ import toys
 from masked import rotated
 from torch import Tensor
 
+from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import Rope
@@ -176,3 +177,9 @@ def test_runs_beyond_the_trained_context_in_constant_memory() -> None:
     with torch.inference_mode():
         wanted = dense(small.decoder, session.tokens[:-1], 2, 10)
     assert wanted[len(toys.PROMPT) - 1 :].argmax(-1).tolist() == session.tokens[len(toys.PROMPT) :]
+
+
+def test_a_middle_that_no_layer_would_read_is_refused() -> None:
+    with pytest.raises(MethodError, match=r"lm_infinite.above = 3: .* has the layers 0 to 2, .* or middle = 0\."):
+        toys.decode(toys.method(policy=("lm_infinite", dict(middle=2, above=3))), count=1)
+    toys.decode(toys.method(policy=("lm_infinite", dict(middle=0, above=3))), count=1)

@@ -11,6 +11,7 @@ import toys
 from masked import rotated
 from toys import fed
 
+from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.decoding.lane import Lane
@@ -200,3 +201,9 @@ def test_what_was_read_is_what_a_pass_costs() -> None:
     assert cost_of(spec, bounds).kv_read_bytes - cost_of(spec, read).kv_read_bytes == 2 * pages * entry
     assert cost_of(spec, read).flops < cost_of(spec, held).flops
     assert Passes(toys.decode(count=1).header).cost(bounds) == cost_of(spec, bounds, bits=64)
+
+
+def test_as_many_dense_layers_as_the_model_has_are_refused() -> None:
+    with pytest.raises(MethodError, match=r"quest.dense = 3: .* has the layers 0 to 2, .* choose at most 2\."):
+        toys.decode(toys.method(policy=("quest", dict(dense=3))), count=1)
+    toys.decode(toys.method(policy=("quest", dict(dense=2))), count=1)

@@ -146,3 +146,18 @@ def test_a_batch_of_two_texts_is_each_of_them_alone() -> None:
     logits = both.forward(Feed(torch.tensor([[3], [4]]), torch.full((2, 1), 50)))
     for i, text in enumerate(texts):
         assert torch.allclose(fed(lane(text=text), 3 + i), logits[i], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"), [(dict(start=3), "choose at most 1"), (dict(start=1, again=3), "has the layers 0 to 2")]
+)
+def test_a_layer_that_the_model_has_not_is_refused(knobs: dict[str, int], said: str) -> None:
+    with pytest.raises(MethodError, match=said):
+        toys.decode(toys.method(policy=("tidal_decode", knobs)), count=1)
+
+
+def test_defaults_give_way_in_a_small_model() -> None:
+    run = toys.decode(toys.method(policy=("tidal_decode", dict(k=3))), count=3)
+    told, read = run.header.method["policy"], run.sink.steps[-1].passes[-1].read
+    assert (told["start"], told["again"]) == (1, 0)
+    assert max(read[2]) < min(read[0]) == min(read[1]), "the last of three layers reads what the second noted"

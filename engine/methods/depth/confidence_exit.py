@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
@@ -24,6 +25,7 @@ class ConfidenceExit(Depth):
     Criteria: "softmax_max", the best probability under the final norm and unembedding; "softmax_diff", best minus second;
     "state", the cosine between this layer's state and the last tested one (never at the first test). With several rows
     in one pass (a draft being verified) the least confident one decides for all. A threshold above 1 never leaves.
+    A model with no more layers than `first` is refused: nothing could be left out.
     Lossy. On a model whose exits were never trained the confidence of an early layer means little.
     """
 
@@ -43,6 +45,14 @@ class ConfidenceExit(Depth):
     interval: int = param(1, low=1, high=64, unit="layers", help="layers between two tests")
     decay: float = param(0.0, low=0.0, high=16.0, step=0.5, help="tau: the threshold relaxes to 0.9 of itself; 0: never")
     horizon: int = param(256, low=1, high=65_536, unit="tokens", help="N, the length over which it relaxes")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.first < spec.n_layers:
+            return None
+        way = f"choose at most {spec.n_layers - 1}" if spec.n_layers > 1 else "choose the depth all_layers"
+        return (
+            f"confidence_exit.first = {self.first}: {spec.name} has {spec.n_layers} layers, so none could be left out; {way}."
+        )
 
     def begin(self, spec: ModelSpec) -> None:
         self._layers = spec.n_layers

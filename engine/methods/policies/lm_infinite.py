@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.policy import MOST, CachePolicy, Deed, entries, evict_oldest, share
@@ -31,8 +32,8 @@ class LMInfinite(CachePolicy):
     token behind the prompt, the prompt's last one included, then reads a few entries more of those between start and window:
     those with the largest scores, as if each stood `away` from it, once there are as many. To find them all keys in between are
     multiplied, of the values only theirs (the record, and what is priced, count such a layer as read in full); the layers below
-    read start and window alone. The authors do so for the last row of a
-    pass, from layer 4 on, with 5 entries at half the window.
+    read start and window alone; a model that has only these is refused. The authors do so for the last row of a pass, from
+    layer 4 on, with 5 entries at half the window.
     """
 
     title = "LM-Infinite"
@@ -66,6 +67,14 @@ class LMInfinite(CachePolicy):
     def sink_places(self) -> Sinks:
         between = Middle(self.middle, self.away or max(1, self.window // 2), self.above) if self.middle else None
         return Sinks(self.start, self.window + 1, between)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not self.middle or self.above < spec.n_layers:
+            return None
+        return (
+            f"lm_infinite.above = {self.above}: {spec.name} has the layers 0 to {spec.n_layers - 1}, and none would read "
+            "what is in the middle; choose one of them, or middle = 0."
+        )
 
     def endless(self, spec: ModelSpec, prompt: int) -> bool:
         """With a middle too: what is near must have its place in the context, and so must the distance of the middle."""

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.policy import MOST, CachePolicy
 from decodescope.engine.model.attention import widened
 from decodescope.engine.model.cache import PAGE, LayerStore
 from decodescope.engine.model.pages import bound
 from decodescope.engine.model.reading import Board, Choice, best
+from decodescope.engine.trace.events import Piece
 
+DENSE = 2  # first layers that read everything, unless somebody says otherwise
 LEAST = 3  # pages that are read, however small the budget
 
 
 @component
 class Quest(CachePolicy):
     """Each query head reads `entries` of a layer, in whole pages of 16: the page in which its token stands, and those whose
-    bounds are largest. The first `dense` layers read everything, and so do the tokens of the prompt.
+    bounds are largest. The first `dense` layers read everything, and so do the tokens of the prompt. In a model with no
+    more layers than these nothing would be chosen: the default leaves one layer, which the header tells, others are refused.
 
     Of each channel of the keys in a full page the smallest and the largest number are kept. They say how large the product of
     a query with a key of the page can be at most, and no key is looked at for that: the bounds are an eighth of the keys. What
@@ -38,7 +45,21 @@ class Quest(CachePolicy):
     goes = "Nothing leaves: each query head reads the newest page and those whose keys may give the largest products."
 
     entries: int = param(256, low=1, high=MOST, unit="entries", help="that a query head reads, in pages of 16, 3 at least")
-    dense: int = param(2, low=0, high=256, unit="layers", help="the first ones, which read everything")
+    dense: int = param(DENSE, low=0, high=256, unit="layers", help="the first ones, which read everything")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.dense < spec.n_layers or self.dense == DENSE:
+            return None
+        return (
+            f"quest.dense = {self.dense}: {spec.name} has the layers 0 to {spec.n_layers - 1}, and all of them would read "
+            f"everything; choose at most {spec.n_layers - 1}."
+        )
+
+    def begin(
+        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self.dense = min(self.dense, spec.n_layers - 1)
 
     def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
         count = max(LEAST, self.entries // PAGE)

@@ -19,12 +19,15 @@ from decodescope.engine.model.cache import LayerStore
 from decodescope.engine.model.reading import Board, Choice, best
 from decodescope.engine.trace.events import Piece
 
+START, AGAIN = 2, 4  # the defaults
+
 
 @component
 class TidalDecode(CachePolicy):
     """In each pass the layers `start` and `again` read everything, and each of their query heads notes the `k` entries with
     the largest scores. The layers behind them read what the last of the two has noted, query head by query head, and nothing
-    else. The layers before `start` read everything, and so do the tokens of the prompt.
+    else. The layers before `start` read everything, and so do the tokens of the prompt. Where a model has too few
+    layers for the defaults these give way, which the header tells; another layer that it has not is refused.
 
     Of n entries a query head reads n in `start` + 2 layers and k in each of the others. A KV head reads what the query heads of
     its group have noted together, k to g k entries, and each attends to its own. All entries stay in memory. A row of a draft
@@ -49,21 +52,36 @@ class TidalDecode(CachePolicy):
     }
 
     k: int = param(256, low=1, high=MOST, unit="entries", help="that a query head notes, and reads in the layers behind")
-    start: int = param(2, low=0, high=255, unit="layer", help="the first that notes; those before it read everything")
-    again: int = param(4, low=0, high=255, unit="layer", help="the second that notes; one that is not behind the first: none")
+    start: int = param(START, low=0, high=255, unit="layer", help="the first that notes; those before it read everything")
+    again: int = param(
+        AGAIN, low=0, high=255, unit="layer", help="the second that notes; one that is not behind the first: none"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        if not method.drafter.resumes:
-            return None
-        return (
-            f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "
-            "those what the others read: choose another drafter, or the policy keep_all."
-        )
+        if method.drafter.resumes:
+            return (
+                f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "
+                "those what the others read: choose another drafter, or the policy keep_all."
+            )
+        last = spec.n_layers - 1
+        if not last:
+            return (
+                f"{spec.name} has one layer, and {self.name} reads less in those behind the first: choose the policy keep_all."
+            )
+        if self.start >= last and self.start != START:
+            return (
+                f"tidal_decode.start = {self.start}: {spec.name} has the layers 0 to {last}, none of which would read less; "
+                f"choose at most {last - 1}."
+            )
+        if self.again > last and self.again != AGAIN:
+            return f"tidal_decode.again = {self.again}: {spec.name} has the layers 0 to {last}; choose one of them, 0 for none."
+        return None
 
     def begin(
         self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
+        self.start, self.again = min(self.start, spec.n_layers - 2), self.again if self.again < spec.n_layers else 0
         self._scale, self._cap = spec.score_scale, spec.attn_cap
         self._covered: list[Tensor | None] = [None] * spec.n_layers
 
