@@ -202,6 +202,7 @@ class Session(State):
         """Tell the parts that look at the prompt of how many tokens it is. Raises MethodError where what stands beside the text
         would be further away than the policy lets anything be."""
         policy, context = self.method.policy, self.method.context
+        policy.settled = None  # of another run
         policy.equip(model.decoder.heads)
         piece, marks = getattr(model.tokenizer, "piece", None), getattr(model.tokenizer, "marks", frozenset[int]())
         policy.begin(model.spec, count, piece, marks)

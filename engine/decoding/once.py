@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.trace.planned import plan
 
 from .policy import Scored
 from .prompt import Prompt
@@ -49,6 +50,7 @@ class Once(Scored):
 
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         kept = self.plan(len(cache.layers), prompt.length)
+        self.settled = plan([[keep] * len(store.lengths) for store, keep in zip(cache.layers, kept, strict=True)])
         for i, (store, keep) in enumerate(zip(cache.layers, kept, strict=True)):
             if store.n > keep:
                 self.cut(store, self.worth(i, store, prompt), keep, prompt.length)

@@ -19,6 +19,7 @@ from decodescope.engine.model.segments import RopeMode
 from decodescope.engine.model.vocabulary import Companion
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone, held_at
+from decodescope.engine.trace.planned import Plan
 
 from .prompt import Prompt
 from .ranked import leave
@@ -48,6 +49,7 @@ class CachePolicy(Component):
     asks:     it reads tokens behind the prompt when that has ended, to see what they look at, and forgets them
     reads:    it is told the tokens of new entries (`read`)
     share:    the budget as a share of the prompt, where a policy has the knob; 0: off
+    settled:  what it has settled for each KV head and nobody has taken yet
     """
 
     kind = "policy"
@@ -64,6 +66,7 @@ class CachePolicy(Component):
     asks: ClassVar[bool] = False
     reads: ClassVar[bool] = False
     share: float = 0.0
+    settled: Plan | None = None
 
     @property
     def shadowed(self) -> bool:

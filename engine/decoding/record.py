@@ -202,6 +202,7 @@ class Recorder:
         change.packed, change.kept_packed = lane.codec.took(cache), lane.codec.kept(cache)
         if lane.name == "target" and self.decisions:
             change.notes = lane.policy.notes()
+            change.plan, lane.policy.settled = lane.policy.settled, None
         if nodes := cache.nodes():
             entry = spec.kv_bytes(1, cache.layers[0].kv.element_size())
             change.shared = np.array([(x.parent, x.first, x.stop, x.refs) for x in nodes], np.int32)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .events import CacheChange, Header, Pass, Prefill, Scores
-from .parts import held_at, zones
+from .events import CacheChange, Header, Pass, Plan, Prefill, Scores
+from .parts import held_at, said, zones
 from .phases import decides
 
 # Evictions that are followed by position; a run that lists more is followed by numbers alone.
@@ -28,22 +28,25 @@ class CacheBooks:
         small = type(layers) is int and type(heads) is int and 0 < layers * heads < 1 << 20
         self._shape = (layers, heads) if small else (1, 1)
         self._held: np.ndarray | None = None  # int [L, H_kv], as far as it is known
+        self._read = self._prompt = 0  # tokens that were taken up, and those of the prompt
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
         self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = self.judged = 0
         protected = [held_at(zones(header), place) or 0 for place in ("first", "newest")]
         self._protected = protected if header.fork is None else [0, 0]  # before its turn a fork had another policy
+        self._once = header.fork is None and bool(said(header, "policy").get("once"))
+        self._most: np.ndarray | None = None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
         self._aside = 0  # entries without tokens, as far as they were told
 
     def begin(self, prefill: Prefill, n: int) -> None:
         """Open the books with the reading of a prompt of `n` tokens."""
-        self._held = np.zeros(self._shape, np.int64)
+        self._held, self._prompt = np.zeros(self._shape, np.int64), n
         self.enter("prefill", prefill.cache, n)
 
     def lose(self) -> None:
         """From here on nothing can be told: the cache is another one."""
-        self._held, self._gone = None, set()
+        self._held, self._most, self._gone = None, None, set()
 
     def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
         """Follow the changes of one step, after which the text has `n` tokens."""
@@ -74,6 +77,7 @@ class CacheBooks:
         if listed is None:  # evictions were counted, not listed: from here on nothing can be told
             self._held = None
             return
+        self._read += change.appended
         self._held += change.appended
         self._held -= listed
         self.checked += 1
@@ -85,6 +89,21 @@ class CacheBooks:
         elif change.by_head is not None and not np.array_equal(self._held, change.by_head):
             self._report(where, "its cache says that layers or KV heads hold other numbers of entries than the changes give")
             self._held = None
+        else:
+            self._planned(where, change.plan, self._held)
+
+    def _planned(self, where: str, plan: Plan | None, held: np.ndarray) -> None:
+        """A policy that cuts once leaves what it planned of the prompt, any other one never more than it planned."""
+        if plan is not None and plan.entries.shape != self._shape:
+            self._report(where, "its cache has a plan for other layers or KV heads than the model has")
+        elif plan is not None and self._once:
+            due = np.minimum(plan.entries, self._prompt) + self._read - self._prompt
+            if (held != due)[plan.entries >= 0].any():
+                self._report(where, "its cache does not hold what was planned of the prompt")
+        elif plan is not None:
+            self._most = plan.entries
+        if self._most is not None and (held > self._most)[self._most >= 0].any():
+            self._report(where, "its cache holds more entries in a KV head than were planned")
 
     def _evictions(self, where: str, change: CacheChange, n: int) -> np.ndarray | int | None:
         """Entries evicted by layer and KV head, or None when they were only counted."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from decodescope.engine.core.note import Note
 
+from .planned import Plan as Plan
 from .scored import Scores as Scores
 from .shadowed import Shadowed
 from .stored import Augmented as Augmented
@@ -229,7 +230,7 @@ class CacheChange:
                  where it was dropped
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
     scores:      by what they were judged, where the policy ranks entries (level "fields")
-    notes:       what the cache policy told of the step
+    plan:        what the policy has settled for each KV head, in the step in which it was;  notes: what it told of the step
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
                  1 + 254 * sqrt(mass / largest of the layer)
@@ -264,6 +265,7 @@ class CacheChange:
     shadow: Shadowed | None = None
     augmented: list[Augmented] | None = None
     scores: Scores | None = None
+    plan: Plan | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

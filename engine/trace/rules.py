@@ -18,6 +18,7 @@ from .events import (
     Packed,
     Pass,
     Piece,
+    Plan,
     Prefill,
     Scores,
     Step,
@@ -279,6 +280,8 @@ def _change(change: CacheChange, where: str) -> None:
         _merged(change, where)
     if change.shared is not None or change.shared_bytes is not None:
         _shared(change, where)
+    if change.plan is not None:
+        _plan(change.plan, f"{where}.plan")
     if change.scores is not None:
         _scores(change.scores, f"{where}.scores")
     if change.shadow is not None:
@@ -324,6 +327,16 @@ def _shared(change: CacheChange, where: str) -> None:
     np.add.at(below, change.shared[1:, 0], change.shared[1:, 3].astype(np.int64))
     if (below > change.shared[:, 3]).any():
         raise TraceError(f"{where}.shared has a node whose children are read by more texts than itself")
+
+
+def _plan(plan: Plan, where: str) -> None:
+    _shape(plan.entries, f"{where}.entries", 2, "iu")
+    _within(plan.entries, -1, np.inf, f"{where}.entries")
+    if plan.kind is not None:
+        _shape(plan.kind, f"{where}.kind", 2, "iu")
+        _within(plan.kind, 0, len(plan.kinds) - 1, f"{where}.kind")
+        if plan.kind.shape != plan.entries.shape:
+            raise TraceError(f"{where}.kind has other layers or KV heads than its entries")
 
 
 def _scores(scores: Scores, where: str) -> None:

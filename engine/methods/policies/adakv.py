@@ -45,6 +45,8 @@ class AdaKV(Observed):
         order = worth[..., :before].argsort(dim=2, descending=True, stable=True)  # the lower of equal ones first
         best = worth.gather(2, order)  # [B, H_kv, n - w], from the best down
         caps = self.caps(best, keep - self.window)
+        assert self.settled is not None, "`prompt_end` has set a plan for even heads"
+        self.settled.entries[store.layer] = (caps[0] + self.window).tolist()
         stays = torch.ones(worth.shape, dtype=torch.bool, device=worth.device)  # the window's too
         ranks = torch.arange(before, device=worth.device).expand(order.shape)
         stays.scatter_(2, order, ranks < caps[:, :, None])

@@ -22,6 +22,7 @@ from decodescope.engine.model.column import TOKEN, Column
 from decodescope.engine.model.merge import merge
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone
+from decodescope.engine.trace.planned import plan
 
 
 @component
@@ -104,6 +105,7 @@ class D2O(Scored):
             least, most = variance.aminmax()
             self._spread.append(float(((variance - least) / (most - least + 1e-6)).mean()))
         self._kept = self.plan(self._spread, prompt.length)
+        self.settled = plan([[sum(x)] * len(store.lengths) for store, x in zip(cache.layers, self._kept, strict=True)])
         self._notes = {"spread": self._spread, "budget": [sum(x) for x in self._kept]}
 
     def plan(self, spread: list[float], prompt: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from decodescope.engine.model.feed import Band
 from decodescope.engine.model.vocabulary import Companion
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone
+from decodescope.engine.trace.planned import plan
 
 NAMED = re.compile(r"(\d+)\.(\d+)")
 
@@ -132,6 +133,8 @@ class DuoAttention(CachePolicy):
 
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         self._unsaid = self._map  # in the first step's record
+        held = [[self.sinks + self.recent if x else -1 for x in row] for row in self._streams]
+        self.settled = plan(held, ("retrieval", "streaming"), self._streams)
 
     def compress(self, cache: KVCache) -> None:
         most = self.sinks + self.recent

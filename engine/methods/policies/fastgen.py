@@ -20,6 +20,7 @@ from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.column import Column
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone
+from decodescope.engine.trace.planned import plan
 
 CANDIDATES = ("special", "punctuation", "frequent", "local", "full")
 TEXT, SPECIAL, PUNCTUATION = range(3)
@@ -109,6 +110,8 @@ class FastGen(CachePolicy):
             reached = self._profile[-1] >= self.recover
             reached[:4] &= self.recover < 1
             self._chosen.append(reached.int().argmax(0))
+        chosen = torch.stack([x[0] for x in self._chosen])
+        self.settled = plan((chosen * 0 - 1).tolist(), CANDIDATES, chosen.tolist())
 
     def _sums(self, layer: int, store: LayerStore, prompt: Prompt) -> tuple[Tensor, int]:
         """Sum each entry's weights over the prompt's rows into `mass`. Returns float32 [B, H_kv, n], the same over those rows

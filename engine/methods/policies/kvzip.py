@@ -19,6 +19,7 @@ from decodescope.engine.decoding.prompt import Behind, Prompt
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone
+from decodescope.engine.trace.planned import plan
 
 FIRST = "\n\nRepeat the previous context exactly."
 LATER = "\n\nRepeat the part of the previous context exactly, starting with "
@@ -91,10 +92,12 @@ class KVzip(Once):
         worth = torch.cat([self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1)  # [L, B, H_kv, m]
         keep = self._best(worth)
         ends = self.sinks, self.window
-        for store, seen, chosen in zip(cache.layers, F.pad(worth, ends), F.pad(keep, ends, value=True), strict=True):
+        for store, seen, stays in zip(cache.layers, F.pad(worth, ends), F.pad(keep, ends, value=True), strict=True):
             self.rank(store, seen, prompt.length)
-            store.keep_where(chosen)
-        counts = {f"{i}.{h}": x for i, row in enumerate(keep[:, 0].sum(-1).tolist()) for h, x in enumerate(row)}
+            store.keep_where(stays)
+        chosen = keep[:, 0].sum(-1)
+        self.settled = plan((chosen + sum(ends)).tolist())
+        counts = {f"{i}.{h}": x for i, row in enumerate(chosen.tolist()) for h, x in enumerate(row)}
         self._notes = {"threshold": float(worth[:, 0][keep[:, 0]].min()), "kept": counts}
 
     def _pieces(self, prompt: Prompt) -> Iterator[tuple[int, int]]:
