@@ -14,8 +14,10 @@ from browser import Lab
 
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.tours import Stop, tours
+from decodescope.engine import Method, load, run
 from decodescope.engine.trace import Step, Trace, open_trace
-from decodescope.lab.cache.needle import fate_of
+from decodescope.lab.cache.lives import Lives
+from decodescope.lab.cache.needle import fate, fate_of, places
 from decodescope.lab.wire.messages import messages
 
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
@@ -256,6 +258,63 @@ def test_what_is_said_of_the_shorter_prompt() -> None:
     assert "Ruf instead" in left and "ach with a pink" in left and "beach" not in left and "wheel" not in left
     assert text_of(steps).startswith("Rufus went to the island with a pink book") and steps[14]["made"][0][1] == " book"
     assert cache_of("gemfilter")[39].held == 87
+
+
+def test_what_is_said_of_entries_that_become_one() -> None:
+    cache, steps = cache_of("d2o"), told("d2o")
+    spread, budget = (cache[0].notes[x] for x in ("spread", "budget"))
+    assert (budget[spread.index(max(spread))], budget[spread.index(min(spread))]) == (22, 30) == (min(budget), max(budget))
+    assert (cache[0].merged[:, 3] >= 0).mean() > 0.5
+    with opened("d2o") as trace:
+        lives = Lives.of(trace)
+        first, last = places("Rufus", lives.tokens, trace.piece)[0]
+        assert max(row["kept"] for row in fate(lives, first, last, 3)["rows"]) < last - first + 1 == 4
+        assert "beach" in trace.text([int(x) for x in trace.header.prompt]) and len(trace.header.prompt) + 27 == 101
+    assert steps[7]["made"][0][1] == " to" and text_of(steps) == 'Rufus went to the tower with a purple wheel. "Yes," said Kurt.'
+    says(TOURS["d2o"][4], cache[20].notes["threshold"][2], digits=3)
+
+
+def test_what_is_said_of_pages_that_are_read() -> None:
+    cache, steps = cache_of("quest"), told("quest")
+    read = [step.passes[-1].read for step in steps_of("quest")]
+    assert read[0] is None and read[1] is not None and read[1][:2] == [[74, 74]] * 2 and not any(x.evicted_count for x in cache)
+    assert text_of(steps).startswith("Rufus") and cache[3].read[2:, :, 6:10].any(), "the page with the name is read"
+    assert [told(name)[22]["made"][0][1] for name in ("quest", "kivi")] == [" R", " K"]
+    last = [entries / 112 for layer in (read[39] or [])[2:] for entries in layer]
+    assert steps[33]["made"][0][1] == " K" and cache[39].held == 113 and 0.25 < min(last) and max(last) < 0.6
+
+
+def test_what_is_said_of_texts_that_branch_off_one_another() -> None:
+    cache, steps = cache_of("beam"), steps_of("beam")
+    beams = [x.beams for x in steps if x.beams is not None]
+    assert (beams[5].parents, beams[26].parents) == ([0, 3, 2, 0], [0, 1, 0, 0]) and len(set(beams[20].parents)) == 3
+    says(TOURS["beam"][0], -beams[0].scores[0], -beams[0].scores[3], digits=2)
+    kib = [(x.kept_bytes(x.held) / 2**10, x.full_bytes / 2**10) for x in cache]
+    assert kib[8] == (280, 672) and kib[20][0] == 544 < kib[19][0] and kib[26][0] == 512
+    assert [refs for *_, stop, refs in cache[26].shared.tolist() if stop == 39] == [3, 1], "three read one path to its end"
+    assert cache[0].held == 13 and len(steps) == 32 and text_of(told("beam")).count("Jana") == 3
+    says(TOURS["beam"][5], -beams[31].scores[0], digits=2)
+
+
+def test_what_is_said_of_heads_that_look_far_back() -> None:
+    cache = cache_of("duo-attention")
+    gates, kinds = (cache[0].notes[x] for x in ("alpha", "retrieval"))
+    says(TOURS["duo-attention"][1], max(gates.values()), digits=3)
+    assert sum(kinds.values()) == 8 and min(gates[x] for x in kinds if kinds[x]) >= max(gates[x] for x in kinds if not kinds[x])
+    assert [sorted(set(x.by_head.ravel().tolist())) for x in (cache[0], cache[39])] == [[16, 74], [16, 113]]
+    with opened("duo-attention") as trace:
+        assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
+    for name, place in (("snapkv", "island"), ("d2o", "tower"), ("duo-attention", "beach")):
+        assert text_of(told(name)).startswith(f"Rufus went to the {place} with a"), name
+
+
+def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
+    model, text = load("lab", "float32", "cpu"), text_of(told("duo-attention"))
+    with opened("d2o") as trace:
+        prompt, record = [int(x) for x in trace.header.prompt], trace.header.method
+    dropping = Method.from_record(record | {"policy": record["policy"] | {"floor": 2.0}})  # no similarity is as large
+    plain, alone = (run(model, x, prompt, max_new_tokens=40).text for x in (Method(), dropping))
+    assert plain == text and text_of(told("quest")) != text and alone.removesuffix("<|end|>") == "Rufus"
 
 
 def test_what_is_said_of_two_drafts() -> None:
