@@ -170,6 +170,18 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "none", "policy": "adakv", "sampler": ["greedy"]},
         {"policy": {"share": 0.25}},
     ),
+    "pyramidkv": Preset(
+        "PyramidKV, 25 %",
+        "As SnapKV, but of the quarter the first layers keep the most and the last ones the least. The text may differ.",
+        {"drafter": "none", "policy": "pyramidkv", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
+    ),
+    "expected": Preset(
+        "Expected Attention, 25 %",
+        "Once the prompt is read a quarter stays: what queries still to come are expected to look at. The text may differ.",
+        {"drafter": "none", "policy": "expected_attention", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
+    ),
     "fastgen": Preset(
         "FastGen, a policy a head",
         "Each head keeps the least that recovers nine tenths of its attention in the prompt. The text may differ.",
@@ -188,6 +200,18 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "none", "policy": "tova", "sampler": ["greedy"]},
         {"policy": {"size": 48}},
     ),
+    "key_norm": Preset(
+        "Key norm, 48 entries",
+        "One token a step with a cache of 48 entries: the newest, and those with the shortest keys. The text may differ.",
+        {"drafter": "none", "policy": "key_norm", "sampler": ["greedy"]},
+        {"policy": {"short": 32, "recent": 16}},
+    ),
+    "scissorhands": Preset(
+        "Scissorhands, 48 entries",
+        "At 48 entries many leave at once: those that most of the last rows gave less than an even share. The text may differ.",
+        {"drafter": "none", "policy": "scissorhands", "sampler": ["greedy"]},
+        {"policy": {"pivotal": 38}},
+    ),
     "d2o": Preset(
         "D2O, merging",
         "What goes over the budget of each layer becomes part of the entry that is most like it. The text may differ.",
@@ -204,6 +228,11 @@ PRESETS: dict[str, Preset] = {
         "KIVI, 2 bits",
         "Keys and values of all but the newest entries are packed into two bits a number. The text may differ.",
         {"drafter": "none", "codec": "kivi", "sampler": ["greedy"]},
+    ),
+    "gear": Preset(
+        "GEAR, 2 bits",
+        "Two bits a number as in KIVI; outliers stand beside them, and a low-rank part mends the rest. The text may differ.",
+        {"drafter": "none", "codec": "gear", "sampler": ["greedy"]},
     ),
     "minicache": Preset(
         "MiniCache, layers in pairs",
