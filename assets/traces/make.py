@@ -174,7 +174,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "duo-attention": {
         "title": "Half of the heads forget",
-        "about": "DuoAttention: trained gates say which heads look far back. The others hold the first four entries and the last 12.",
+        "about": "DuoAttention: trained gates say which heads look far back; others hold the first 4 and newest 12 entries.",
         "names": {"policy": "duo_attention"},
         "settings": {"policy": {"streaming": 0.5, "recent": 12}},
         **RENAME,
