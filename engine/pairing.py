@@ -60,6 +60,13 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     return used
 
 
+def shadowable(method: Method) -> None:
+    """Raise MethodError where a full cache beside the target's would say nothing."""
+    strategy = method.strategy
+    if not strategy.uses & {"policy", "codec"}:
+        raise MethodError(f"{strategy.name} keeps every entry as it is, so a shadow cache says nothing: leave it out.")
+
+
 def same_tokens(models: Mapping[str, Reader]) -> None:
     """Raise MethodError if an id stands for other text in one of them than in the target. Ids that one of them lacks pad it
     to a round size, and are never chosen."""

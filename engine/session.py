@@ -33,7 +33,7 @@ from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header,
 from .heading import further, opening
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
-from .pairing import context, continued, paired, vocabulary
+from .pairing import context, continued, paired, shadowable, vocabulary
 
 
 class Sink(Protocol):
@@ -187,10 +187,8 @@ class Session(State):
         self.recorder.attach(self.target)
         self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
         self.target.encode = self.encode
-        strategy = self.method.strategy
-        if shadow and not strategy.uses & {"policy", "codec"}:
-            raise MethodError(f"{strategy.name} keeps every entry as it is, so a shadow cache says nothing: leave it out.")
         if shadow:
+            shadowable(self.method)
             self.target.keep_shadow()
         context, decoder = self.method.context, self.target.decoder
         if self.target.shadow is not None and (context.aside(decoder) or context.states(decoder)):

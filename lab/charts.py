@@ -12,7 +12,20 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.given import trace_of
-from decodescope.lab.figures import attention, distribution, exits, held, notes, roofline, steps, surface, time, tree, worth
+from decodescope.lab.figures import (
+    attention,
+    distribution,
+    exits,
+    held,
+    missed,
+    notes,
+    roofline,
+    steps,
+    surface,
+    time,
+    tree,
+    worth,
+)
 from decodescope.lab.reports import figures as reported
 from decodescope.lab.reports.report import Report, report
 
@@ -97,6 +110,7 @@ CHARTS: dict[str, Chart] = {
     "spent": Chart("the time of all steps, by phase", _of_report(reported.time)),
     "cache": Chart("entries that the cache held, and lost", held.figure),
     "lives": Chart("which entries were in the cache, and when", held.lives, ("layer", "head")),
+    "missed": Chart("what a full cache beside says that eviction cost", missed.figure),
     "attention": Chart("how few entries drew the attention", attention.figure),
     "exits": Chart("how deep each step went, and how sure it was", exits.figure),
     "notes": Chart("what a part told over the steps", _notes, ("note", "part")),

@@ -143,13 +143,16 @@ class Controls:
             updates.append(gr.update(value=value))
         return updates
 
-    def choice(self, prompt: Any, seed: Any, max_new: Any, level: Any, chat: Any, ignore_eos: Any, *values: Any) -> Choice:
+    def choice(
+        self, prompt: Any, seed: Any, max_new: Any, level: Any, shadow: Any, chat: Any, ignore_eos: Any, *values: Any
+    ) -> Choice:
         """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on. Raises Refused
         where a part has no name."""
         many, text = len(self.models), prompt if isinstance(prompt, str) else ""
         models = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
         names, settings = self.read(values[many:])
         said: dict[str, Any] = {"models": models, "level": str(level), "chat": chat is True, "ignore_eos": ignore_eos is True}
+        said["shadow"] = shadow is True
         return Choice(text, names, settings, _whole(seed), _whole(max_new), **said)
 
     def choose(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:

@@ -62,6 +62,10 @@ RECORDED = (  # what the levels hold, and cost
     "decisions: drafts, tests, likeliest tokens; some 2 kB a step. fields: whole distributions and attention too, for "
     "what-if about temperature; 4 bytes per token of the vocabulary and row. counts: neither."
 )
+SHADOWED = (  # the same of a full cache beside
+    "to see what eviction and packing cost: the attention that is missed, and how far the distribution drifts. All text "
+    "is read a second time, which the run's times leave out."
+)
 MOST_KEPT = 4 << 20  # characters of settings that are read
 # preprocess: the library's own would make text of numbers, lists and objects, and numbers of true; what it cannot read it
 # would write into the log, with no sentence on the page
@@ -105,7 +109,7 @@ def page(play: Play) -> gr.Blocks:
                         gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
                     answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
                     seed, new = _numbers(begin)
-                    level = _level(begin.level)
+                    level, shadow = _level(begin.level), _shadow(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
                         named = _rows(play)
                         lists = {TARGET: _models(play.names[TARGET], named, title(TARGET), f"ds-{TARGET}")}
@@ -122,7 +126,7 @@ def page(play: Play) -> gr.Blocks:
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
-        first = [prompt, seed, new, level, chat, eos]
+        first = [prompt, seed, new, level, shadow, chat, eos]
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
         _settings(play, table, demo, [answer, preset, chat, *hidden.values()], [*hidden], started, kept, given, first)
@@ -153,6 +157,12 @@ def _level(begin: str) -> gr.Dropdown:
     """What is recorded of a run, with what it costs."""
     more: Any = dict(filterable=False, interactive=True, elem_id="ds-level")
     return gr.Dropdown(list(LEVELS), value=begin, label="Record", info=RECORDED, **more)
+
+
+def _shadow(begin: bool) -> gr.Checkbox:
+    """Whether a full cache is kept beside the target's."""
+    more: Any = dict(interactive=True, container=False, min_width=120, elem_id="ds-shadow")
+    return gr.Checkbox(begin, label="Keep a full cache beside", info=SHADOWED, **more)
 
 
 def _rows(play: Play) -> list[tuple[str, str]]:
@@ -239,7 +249,7 @@ def _settings(
             return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
         kept_level = choice.level if choice.level in LEVELS else Choice.level
-        said_so = [choice.prompt, *numbers, kept_level, choice.chat, choice.ignore_eos]
+        said_so = [choice.prompt, *numbers, kept_level, choice.shadow, choice.chat, choice.ignore_eos]
         return [*said_so, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     knobs = [*table.shown, *table.knobs.values()]

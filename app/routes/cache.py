@@ -169,6 +169,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "heavy": lives.heavy,
         "budget": lives.budget,
         "untold": lives.untold,
+        "missed": lives.missed.of(i),
         "level": lives.header.levels[-1] if lives.header.levels else "counts",
         "words": WORDS,
     }
@@ -370,6 +371,7 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
+            shadow=header.shadow,
             level="fields",
             layers=sorted(set(layers)),
         )

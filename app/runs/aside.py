@@ -59,6 +59,7 @@ def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[st
     words += [f"seed {now.seed}, not {run.seed}"] * (now.seed != run.seed)
     words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
     words += [f"recorded: {now.level}, not {run.level}"] * (now.level != run.level)
+    words += [f"{'with' if now.shadow else 'without'} a full cache beside"] * (now.shadow != run.shadow)
     method, other = (Method.named(x.names, x.settings) for x in (run, now))
     names = play.named(now)
     for role in (TARGET, *other.lanes):

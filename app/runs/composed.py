@@ -26,7 +26,8 @@ class Choice:
     """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes;
     chat: whether the prompt is a user's turn, to be put into the target's chat template;
     models: role -> model, those that a page begins with where none are named;
-    level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it goes on after the target's end token"""
+    level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it goes on after the target's end token
+    shadow: whether a full cache is kept beside the target's, which says what its policy and codec cost"""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -37,11 +38,22 @@ class Choice:
     models: Mapping[str, str] = field(default_factory=dict)
     level: str = "decisions"
     ignore_eos: bool = False
+    shadow: bool = False
 
     @property
     def recorded(self) -> Level:
         """The level, if there is one of that name; raises ParamError."""
         return cast("Level", one_of(self.level, "level", LEVELS))
+
+
+def admit_shadow(choice: Choice, method: Method) -> None:
+    """Raise Refused or MethodError where a full cache is asked for of which nothing would be recorded."""
+    from decodescope.engine.pairing import shadowable
+
+    if choice.shadow:
+        shadowable(method)
+    if choice.shadow and choice.level == "counts":
+        raise Refused("The level counts records nothing of a full cache beside: choose decisions or fields, or leave it out.")
 
 
 def admit_numbers(choice: Choice) -> None:

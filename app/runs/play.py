@@ -16,7 +16,7 @@ from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
 from .channel import Channel
-from .composed import MOST_NEW, Choice, Composed, admit_numbers, composed_title
+from .composed import MOST_NEW, Choice, Composed, admit_numbers, admit_shadow, composed_title
 from .examples import examples
 from .files import Files
 from .given import Given, given
@@ -87,6 +87,7 @@ class Play(Shelf):
         method = None
         try:
             method = Method.named(choice.names, choice.settings)
+            admit_shadow(choice, method)
             names = self.lanes(choice, method)
             self.admit(names, self.memory(choice, names).tokens)
             if choice.chat and (read := self.given(choice, names)) is not None and read.why:
@@ -194,6 +195,7 @@ class Play(Shelf):
                 chat=choice.chat,
                 turn=choice.prompt if choice.chat else "",
                 level=level,
+                shadow=choice.shadow,
             )
 
         level, names = choice.recorded, self.lanes(choice, method)
@@ -327,7 +329,9 @@ class Play(Shelf):
     def has_room(self, session: Session, names: Mapping[str, str]) -> Estimate:
         """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
         counts with that, or with the prompt."""
-        wanted = self.estimate(names, session.method.policy.most(session.prompt, session.max_new))
+        policy = session.method.policy
+        beside = session.prompt + session.max_new if session.target.shadow is not None and not policy.shadowed else 0
+        wanted = self.estimate(names, beside + policy.most(session.prompt, session.max_new))
         if not wanted.fits:
             raise Refused(
                 f"The cache of {wanted.tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are "

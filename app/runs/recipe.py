@@ -27,6 +27,7 @@ from .examples import examples
 from .play import Choice
 from .presets import GREEDY, PRESETS, SMALLER, matching
 
+FURTHER = ("chat", "ignore_eos", "level", "shadow")  # of a choice: named alike in Python, said where they are not the usual
 WAYS = ("command", "python", "link")
 LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
 
@@ -60,6 +61,7 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
     words += ["--chat"] * choice.chat + ["--ignore-eos"] * choice.ignore_eos
     words += ["--level", choice.level] if choice.level != Choice.level else []
+    words += ["--shadow"] * choice.shadow
     return shlex.join(words)
 
 
@@ -71,7 +73,7 @@ def _python(
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
     more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
-    further = {"chat": choice.chat, "ignore_eos": choice.ignore_eos, "level": choice.level}
+    further = {name: getattr(choice, name) for name in FURTHER}
     said_too = "".join(f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(Choice, x))
     return (
         "from decodescope.engine import Method, load, run\n\n"
@@ -194,6 +196,7 @@ def recorded(header: Header) -> Choice:
         models=called,
         level=header.levels[-1] if header.levels else Choice.level,
         ignore_eos=not header.stop_tokens,
+        shadow=header.shadow,
     )
 
 
@@ -244,7 +247,7 @@ def as_json(choice: Choice) -> str:
     said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
     if choice.models:
         said["models"] = choice.models
-    for name in ("level", "chat", "ignore_eos"):
+    for name in FURTHER:
         if getattr(choice, name) != getattr(Choice, name):
             said[name] = getattr(choice, name)
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
@@ -263,6 +266,7 @@ class _Said:
     level: str = Choice.level
     chat: bool = False
     ignore_eos: bool = False
+    shadow: bool = False
 
 
 def from_json(text: str) -> Choice:
@@ -286,4 +290,5 @@ def from_json(text: str) -> Choice:
         models=said.models,
         level=said.level,
         ignore_eos=said.ignore_eos,
+        shadow=said.shadow,
     )

@@ -14,6 +14,7 @@ from decodescope.engine.trace.parts import PLACES, held_at, said, zones
 from decodescope.engine.trace.prompt import prompt_read
 
 from .fates import Fates
+from .missed import Missed
 
 KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
 BY_READING = -1  # the step in which the prompt's reading took place
@@ -39,7 +40,7 @@ class Lives:
     sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
     once: it cuts when the prompt has been read: these are the prompt's, and what is written stays
     budget: all of them together; None where text comes on top
-    fates: what became of entries beside that
+    fates: what became of entries beside that;  missed: what a full cache beside the target's says that is lost
     untold: whether some evictions were counted without being listed (level "counts")
 
     What is evicted never comes back, so one number per entry answers for every step.
@@ -68,6 +69,7 @@ class Lives:
         self._left = np.full((self.rows, 256), KEPT, np.int32)
         self._chosen: tuple[int, bool] = (-1, False)
         self.fates = Fates(self.heads, said(header, "codec").get("bits"))
+        self.missed = Missed()
 
     @classmethod
     def of(cls, trace: Trace) -> Lives:
@@ -104,6 +106,7 @@ class Lives:
         for name, value in [("held", "held"), ("bytes", "held_bytes"), ("full", "full_bytes"), ("evicted", "evicted_count")]:
             series = getattr(self, name)
             series.append(getattr(change, value) if change is not None else series[-1] if series and name != "evicted" else 0)
+        self.missed.learn(None if change is None else change.shadow)
         before = self._kept[-1:] or [0]
         self._kept += before if change is None else [change.kept_bytes(self._read)]
 
@@ -245,15 +248,16 @@ class Lives:
 
     # ---- the whole run
 
-    def series(self, points: int) -> dict[str, list[int]]:
+    def series(self, points: int) -> dict[str, list[Any]]:
         """Held and lost over the steps, in at most `points` points: the state after the last step of each stretch, what was
-        lost in all of it."""
+        lost in all of it, and on average what a full cache says (`missed`)."""
         every = max(1, -(-self.count // max(1, points)))
         at = [min(k + every, self.count) - 1 for k in range(0, self.count, every)]
         columns = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
         columns["kept"] = [self.kept_bytes(k) for k in at]
         lost = [sum(self.evicted[k : k + every]) for k in range(0, self.count, every)]
-        return {"every": [every], "step": at, **columns, "evicted": lost}
+        missed = self.missed.series([range(k, min(k + every, self.count)) for k in range(0, self.count, every)])
+        return {"every": [every], "step": at, **columns, "evicted": lost, **missed}
 
 
 def shares_of(mass: np.ndarray) -> np.ndarray:

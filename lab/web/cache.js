@@ -10,6 +10,7 @@ import { headView } from "./cache/head.js";
 import { heavyView } from "./cache/heavy.js";
 import { lifeView } from "./cache/life.js";
 import { mapView } from "./cache/map.js";
+import { missedView } from "./cache/missed.js";
 import { prefixesView } from "./cache/prefixes.js";
 import { searchView } from "./cache/search.js";
 import { seriesView } from "./cache/series.js";
@@ -56,13 +57,14 @@ function stepper({ view, store, now }) {
 export function page(element) {
   const shared = sharing(element), { now, looked } = shared;
   const steps = stepper(shared), head = headView(shared), life = lifeView(shared), heavy = heavyView(shared),
-    both = bothView(shared), attention = attentionView(shared), series = seriesView(shared),
+    both = bothView(shared), attention = attentionView(shared),
+    series = seriesView(shared, () => missed.draw()), missed = missedView(shared, series.series),
     prefixes = prefixesView(shared);
   const map = mapView(shared, { drawn: () => draw(), enter: life.reveal });
   const search = searchView(shared, { marked: () => (map.draw(), head.draw()), reveal: map.reveal });
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
-      [map, head, prefixes, life, both, attention, series].map((part) => part.element)),
+      [map, head, prefixes, life, both, attention, series, missed].map((part) => part.element)),
     h("aside", { "aria-label": "find, and heavy hitters" }, h("h2", null, "Find tokens"), search.elements,
       h("h2", null, "Heavy hitters"), heavy.elements),
     steps.element);
@@ -96,6 +98,7 @@ export function page(element) {
     const fits = !!shared.map && shared.map.run === panes[0].id;
     for (const part of [head, life]) part.element.hidden = !fits || shared.map.untold;
     map.caption(fits);
+    missed.draw();
     if (!fits) return;
     steps.mark();
     if (shared.map.untold) return;

@@ -76,8 +76,8 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
     with gr.Blocks():
         table = controls.build(draft=True)
     values = [x.get("value") for x in table.put(Choice("", PRESETS[name].names, PRESETS[name].settings))]
-    chosen = table.choice("x", 0, 1, "fields", False, False, *values[: len(table.parts)], *values[len(table.shown) :])
-    assert preset_of(Method.named(chosen.names, chosen.settings)) == name
+    chosen = table.choice("x", 0, 1, "fields", True, False, False, *values[: len(table.parts)], *values[len(table.shown) :])
+    assert preset_of(Method.named(chosen.names, chosen.settings)) == name and chosen.shadow
 
 
 def test_the_level_of_a_choice_is_what_its_run_records(play: Play) -> None:

@@ -54,6 +54,7 @@ def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
         plain = replace(own, chat=False, ignore_eos=False)
         assert differences(play, header, own, own) == []
         assert differences(play, header, own, plain) == ["without the chat template", "ending at the end token"]
+        assert differences(play, header, own, replace(own, shadow=True)) == ["with a full cache beside"]
     finally:
         play.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from browser import STEP, Lab, option, seek, served
+from browser import KEPT, STEP, Lab, option, seek, served
 from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
@@ -76,14 +76,15 @@ def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: 
     page = lab.open()
     assert page.input_value("#ds-level input") == "decisions"
     option(page, "#ds-level", "fields")
-    page.wait_for_function("localStorage.getItem('decodescope-settings')?.includes('fields')")
+    page.get_by_label("Keep a full cache beside").check()
+    page.wait_for_function(f"{KEPT}.level === 'fields' && {KEPT}.shadow")
     page.fill("#ds-new input", "6")
     before = page.evaluate("location.hash")
     page.click("#ds-run")
     page.wait_for_function("(before) => location.hash !== before && location.hash.startsWith('#run=')", arg=before)
     page.wait_for_function("document.documentElement.dataset.dsRun === 'done'")
     trace = open_trace(lab.play.find(page.evaluate("location.hash.slice(5, 21)")).path)
-    assert trace.header.levels[-1] == "fields" and trace.steps[0].fields is not None
+    assert trace.header.levels[-1] == "fields" and trace.steps[0].fields is not None and trace.header.shadow
     trace.close()
 
 

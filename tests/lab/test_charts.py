@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toys
 
 from decodescope.engine.core.component import declared
 from decodescope.engine.core.params import ParamError
@@ -16,7 +17,7 @@ from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
 
 ROOT = Path(__file__).resolve().parents[2]
-# which shipped example shows a chart, and what else is given; "notes" needs one whose header says what its parts tell
+# which shipped example shows a chart, and what else is given
 EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("steps", "time", "roofline", "surface", "tree", "distribution"), ("first-rejection", {})),
     **dict.fromkeys(("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})),
@@ -33,9 +34,17 @@ def told() -> Trace:
     return trace
 
 
+def shadowed() -> Trace:
+    """A run with a full cache beside."""
+    return toys.decode(toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True).sink
+
+
+OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {})}  # the charts of which no shipped example has what is drawn
+
+
 @pytest.mark.parametrize("name", CHARTS)
 def test_every_chart_is_drawn_from_a_shipped_run(name: str) -> None:
-    given, more = EXAMPLES.get(name, (told(), {"note": "sure"}))
+    given, more = EXAMPLES[name] if name in EXAMPLES else (OWN[name][0](), OWN[name][1])
     drawing = figure(given, name, **more)
     assert any(one.y is not None and len(one.y) for one in drawing.data) and drawing.layout.title.text
     assert "<script" not in drawing.to_json()
@@ -113,6 +122,16 @@ def test_lives_are_those_of_the_records() -> None:
     lines = {one.name: list(one.y) for one in figure(trace, "cache").data}
     assert lines["entries held"][-1] == held < lines["tokens read"][-1]
     assert sum(lines["evicted"]) == sum(c.evicted_count for step in trace.steps for c in step.cache if c.lane == "target")
+
+
+def test_what_a_full_cache_says_is_drawn_as_it_is_recorded() -> None:
+    trace = shadowed()
+    lines = {one.name: list(one.y) for one in figure(trace, "missed").data}
+    told = [step.cache[0].shadow for step in trace.steps]
+    assert lines["mean of the heads"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in told]
+    assert lines["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in told] and max(lines["worst head"]) > 0
+    with pytest.raises(ValueError, match="record it with shadow=True"):
+        figure("h2o", "missed")
 
 
 def test_exits_show_each_test_and_where_the_step_left() -> None:

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, Words, finished, toy_play
 from waiting import eventually
 
+from decodescope.app.refusal import Refused
 from decodescope.app.routes import cache as caching
 from decodescope.app.runs.channel import RING
 from decodescope.app.runs.examples import examples
@@ -29,6 +30,7 @@ PROMPT = "abcdefghijklm the quick brown fox jumps over it"
 SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 20}}, max_new=24)
 ALL = Choice(PROMPT, max_new=24)
 H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
+SHADOWED = replace(H2O, shadow=True)
 
 BEAMS = Choice(PROMPT, {"strategy": "beam"}, {"strategy": {"width": 5}}, max_new=24)
 
@@ -122,6 +124,24 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: Tes
     )
     last = told(client, channel.run, step=23)
     assert last["kept_bytes"] == series["kept"][-1] < last["full"], "entries against entries, pages left out on both sides"
+
+
+def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(play: Play, client: TestClient) -> None:
+    channel = ran(play, SHADOWED)
+    series, shadows = told(client, channel.run, "/series"), [x.cache[0].shadow for x in channel.steps(0, channel.count)]
+    assert series["lost"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in shadows]
+    assert series["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in shadows]
+    step = int(np.argmax(series["worst"]))
+    missed, heads = told(client, channel.run, step=step)["missed"], shadows[step].lost_mass.mean(0)
+    assert missed["worst"] == series["worst"][step] == pytest.approx(float(heads[tuple(missed["head"])]), abs=2e-6)
+    assert missed["worst"] == pytest.approx(float(heads.max()), abs=2e-6) and missed["worst"] > missed["lost"] > 0
+    assert sum(told(client, channel.run, step=k)["missed"]["cut"] for k in range(4)) > 0
+    without = ran(play, H2O)
+    assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(client, without.run, "/series")
+    with pytest.raises(Refused, match="records nothing of a full cache beside"):
+        play.start(replace(SHADOWED, level="counts"))
+    with pytest.raises(Refused, match="a shadow cache says nothing"):
+        play.start(Choice(PROMPT, {"strategy": "samples"}, shadow=True))
 
 
 def test_a_lost_text_is_found_and_two_runs_are_compared(play: Play, client: TestClient) -> None:
@@ -267,6 +287,7 @@ class TestTheTab:
         page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         kept, rest = page.inner_text(f"{PAGE} .bytes .lead").split(" of entries kept, ")
+        assert page.locator(f"{PAGE} .missed").is_hidden(), "no full cache was kept beside"
         assert rest.startswith(f"100 % of the {kept} of all;") and "in whole pages of 16 entries" in rest
         page = self.opened(lab, ran(lab.play, replace(SINKS, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
@@ -322,7 +343,7 @@ class TestTheTab:
         page.wait_for_function(f"location.hash == '#run={sinks.run}'")
 
     def test_the_arrows_walk_in_the_map_and_each_picture_has_its_table(self, lab: Lab) -> None:
-        run = ran(lab.play, H2O)
+        run = ran(lab.play, SHADOWED)
         page = self.opened(lab, run.run, 12)
         page.focus(f"{PAGE} .map canvas")
         for key in ("Home", "ArrowRight", "ArrowRight", "ArrowDown"):
@@ -340,7 +361,7 @@ class TestTheTab:
         page.keyboard.press(".")
         page.wait_for_function(f"document.querySelector('{PAGE} .where')?.textContent != '{step}'")
         lives = lives_of(run)
-        for name in ("map", "one", "life", "bytes"):
+        for name in ("map", "one", "life", "bytes", "missed"):
             page.locator(f"{PAGE} .{name} >> text=Show as table").click()
             page.wait_for_selector(f"{PAGE} .{name} tbody tr")
         rows = page.locator(f"{PAGE} .map tbody tr")
@@ -349,6 +370,10 @@ class TestTheTab:
             0
         ).tolist()
         assert page.locator(f"{PAGE} .life tbody tr").count() == 6
+        assert page.locator(f"{PAGE} .missed tbody tr").count() == 24
+        missed = run.steps(13, 14)[0].cache[0].shadow
+        page.wait_for_selector(f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')")
+        assert page.locator(f"{PAGE} .missed").inner_text().count(f"drifted by {missed.drift.mean():.3f} nats") == 1
 
     @pytest.mark.parametrize("width", [390, 900, 1920])
     def test_it_fits_and_a_run_is_recorded_again_with_attention(self, lab: Lab, width: int) -> None:

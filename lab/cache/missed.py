@@ -1,0 +1,52 @@
+"""Missed: what a full cache beside the target's says that its entries lost, over the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.trace.shadowed import Shadowed
+
+
+class Missed:
+    """Of one run, by step: what the full cache says, or None where it says nothing. `learn` takes the steps in order."""
+
+    def __init__(self) -> None:
+        self._steps: list[dict[str, Any] | None] = []
+
+    def learn(self, shadow: Shadowed | None) -> None:
+        """Take in what the full cache says of a step."""
+        some = shadow is not None and shadow.lost_mass.size > 0
+        self._steps.append(_summed(shadow) if shadow is not None and some else None)
+
+    def of(self, i: int) -> dict[str, Any] | None:
+        """Of step i: the share of the full cache's attention on what the target no longer held, mean over the committed rows:
+        `lost` of all heads on average, `worst` of the one that lost most, which is `head`, [layer, KV head]; `cut`: the share
+        that the last row gave to what left in the step, mean over the heads, or None; `drift`, mean of the rows, in nats."""
+        return self._steps[i]
+
+    def series(self, stretches: Sequence[Sequence[int]]) -> dict[str, list[float | None]]:
+        """`lost`, `worst` and `drift`, each the mean over a stretch of steps, None where none of its steps has it; nothing of a
+        run without a full cache."""
+        if not any(self._steps):
+            return {}
+        return {name: [self._mean(name, steps) for steps in stretches] for name in ("lost", "worst", "drift")}
+
+    def _mean(self, name: str, steps: Sequence[int]) -> float | None:
+        known = [said[name] for i in steps if (said := self._steps[i]) is not None]
+        return round(sum(known) / len(known), 6) if known else None
+
+
+def _summed(shadow: Shadowed) -> dict[str, Any]:
+    heads = shadow.lost_mass.mean(0, dtype=np.float64)  # [L, H_kv]
+    layer, head = np.unravel_index(int(heads.argmax()), heads.shape)
+    cut = shadow.cut_mass
+    return {
+        "lost": round(float(heads.mean()), 6),
+        "worst": round(float(heads.max()), 6),
+        "head": [int(layer), int(head)],
+        "cut": None if cut is None or not cut.size else round(float(cut.mean(dtype=np.float64)), 6),
+        "drift": round(float(shadow.drift.mean(dtype=np.float64)), 6),
+    }
