@@ -377,7 +377,7 @@ def _bench(sub: Parser) -> None:
         "--short",
         action="store_true",
         default=None,
-        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind",
+        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind, 4 pass keys",
     )
     sub.add_argument(
         "--method",

@@ -13,17 +13,16 @@ from typing import Any
 
 from labbench import read, table
 
-from decodescope.app.commands.bench_kv import COLUMNS, rows
-from decodescope.engine.bench.kv import VERSION
+from decodescope.app.commands.bench_kv import COLUMNS, rows, sizes
+from decodescope.engine.bench.kv_figures import VERSION
 
 
 def page(found: Mapping[str, Any]) -> str:
     """The result in Markdown: how it was taken, and a line for each method and budget."""
     s = found["settings"]
-    kinds = ", ".join(f"{n} of kind {kind}" for kind, n in found["kinds"].items())
     about = (
-        f"`{s['model']}`, {s['dtype']}; texts: {kinds}, {s['prompt']} tokens read, then {s['words']} one by one, in "
-        f"{found['seconds']:.0f} s on {s['machine']}, {s['device']}, {s['threads']} threads, torch {s['torch']}."
+        f"`{s['model']}`, {s['dtype']}; {sizes(found)}; {found['seconds']:.0f} s on {s['machine']}, {s['device']}, "
+        f"{s['threads']} threads, torch {s['torch']}."
     )
     return f"{about}\n\n{table(('method', *COLUMNS), rows(found))}"
 
@@ -33,12 +32,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="what decodescope bench kv --out wrote")
     parser.add_argument("--figure", type=Path, metavar="OUT", help="draw the curves into this HTML file too")
+    parser.add_argument("--keys", action="store_true", help="those of the pass keys, not of the words' price")
     args = parser.parse_args()
     found = read(args.file, "kv", VERSION)
     if args.figure is not None:
         from decodescope.lab.figures.kv_price import figure
 
-        figure(found).write_html(args.figure, include_plotlyjs=True)
+        figure(found, shows="keys" if args.keys else "nats").write_html(args.figure, include_plotlyjs=True)
     print(page(found))
 
 

@@ -1,4 +1,5 @@
-"""The command `bench kv`: what the words of a text cost under each cache policy and budget, beside the bytes really held."""
+"""The command `bench kv`: what the words of a text cost under each cache policy and budget, which pass keys are still
+found, and the bytes really held."""
 
 from __future__ import annotations
 
@@ -12,17 +13,22 @@ from .output import steps_told, table
 
 def kv(args: argparse.Namespace) -> int:
     """Read the texts under every policy, and print."""
-    from decodescope.engine.bench.kv import SHORT, TEXTS, KVBench, kv, texts
+    from decodescope.engine.bench.kv import FEWER, KEYS, SHORT, TEXTS, KVBench, kv, texts
+    from decodescope.engine.bench.passkeys import passkeys
     from decodescope.engine.load import load
 
-    questions, about, out = asked(args, lambda all_: texts(all_, SHORT if args.short else TEXTS))
+    count, keys = (SHORT, FEWER) if args.short else (TEXTS, KEYS)
+    questions, about, out = asked(args, lambda all_: texts(all_, count) + passkeys(all_, keys))
     methods = None if args.method is None else named(args.method, {})
     bench = KVBench(load(args.model, args.dtype, args.device), methods, words=args.new_tokens)
     result = kv(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)
 
 
-COLUMNS = ("budget", "entries held", "bytes held", "nats a word", "KL to full", "same choice", "copying: nats", "KL", "same")
+COLUMNS = (
+    *("budget", "entries held", "bytes held", "nats a word", "KL to full", "same choice", "copying: nats", "KL", "same"),
+    "pass keys",
+)
 
 
 def rows(record: Mapping[str, Any]) -> list[list[str]]:
@@ -32,9 +38,23 @@ def rows(record: Mapping[str, Any]) -> list[list[str]]:
 
 def cells(point: Mapping[str, Any]) -> list[str]:
     """A point's figures under COLUMNS."""
-    sizes = [share(point[x]) for x in ("share", "entries", "bytes")]
+    held = [share(point[x]) for x in ("share", "entries", "bytes")]
     kinds = (point["by_kind"][kind] for kind in ("text", "copy"))
-    return [*sizes, *(cell for x in kinds for cell in (figure(x["nats"]), figure(x["kl"], 3), share(x["same"])))]
+    keys = point["passkey"]
+    return [
+        *held,
+        *(cell for x in kinds for cell in (figure(x["nats"]), figure(x["kl"], 3), share(x["same"]))),
+        f"{keys['right']} of {keys['asked']}" if keys["asked"] else "-",
+    ]
+
+
+def sizes(record: Mapping[str, Any]) -> str:
+    """What was read: how many texts of each kind, and how long they are."""
+    s, kinds = record["settings"], record["kinds"]
+    return (
+        f"{kinds['text']} of kind text, {kinds['copy']} of kind copy: {s['prompt']} tokens read, then {s['words']} one by one; "
+        f"{kinds['passkey']} pass keys in {s['prompt']} tokens"
+    )
 
 
 def told(record: Mapping[str, Any]) -> str:
@@ -42,12 +62,12 @@ def told(record: Mapping[str, Any]) -> str:
     s = record["settings"]
     head = (
         f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
-        f"{' and '.join(f'{n} of kind {kind}' for kind, n in record['kinds'].items())}: {s['prompt']} tokens read, then "
-        f"{s['words']} one by one; {record['seconds']:.0f} s\n"
+        f"{sizes(record)}; {record['seconds']:.0f} s\n"
     )
     parts = [head, table(("method", *COLUMNS), rows(record))]
     faults = {fault: name for name, points in record["methods"].items() for point in points for fault in point["faults"]}
     parts += [f"{name}: {fault}" for fault, name in faults.items()]
+    parts += [f"Left out: {name}: {why}" for name, why in s["left_out"].items()]
     skipped = record["skipped"]
     parts += [f"Texts left out: {len(skipped)}; the first: {skipped[0]['why']}"] if skipped else []
     return "\n\n".join(parts)

@@ -1,10 +1,11 @@
-"""The price of a small cache: every policy reads the same texts at several budgets, and what their words cost is compared."""
+"""The price of a small cache: every policy reads the same texts at several budgets. What their words cost is compared, and
+which pass keys are found in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,89 +14,27 @@ from torch import Tensor
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.load import Model
-from decodescope.engine.method import Method
+from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.cache import LayerStore
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.run import encode
 from decodescope.engine.session import Session
 
-from .answers import Bench, about
-from .answers_figures import BASELINE, mean
+from .answers import ROOM, Bench, about
+from .answers_figures import BASELINE
+from .kv_figures import PRICED, KVResult, KVRow
+from .passkeys import KIND as PASSKEY
+from .passkeys import hidden, longest
 from .questions import LabBenchError, Question
-from .result_file import Gathered, gather
+from .result_file import gather
+from .score import score
 
-VERSION = 1  # of the JSON object
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the prompt; the whole is plain decoding
 PROMPT, WORDS = 512, 128  # tokens that are read before anything may leave, and tokens whose price is taken
 TEXTS, SHORT = 4, 1  # of a kind, and in the short form
-KINDS = ("text", "copy")
-
-
-@dataclass(frozen=True)
-class KVRow:
-    """What one method made of one text at one budget.
-
-    share:    the budget as a share of the prompt; None: the method has no such knob
-    nats:     -ln p of the words that come, a mean;  kl: from the full cache's distribution to this one's, a mean in nats
-    same:     share of words at which both think the same token likeliest
-    held:     entries of all layers and KV heads behind the last word;  full: those of the full cache
-    kv_bytes: of all storages of the cache, then;  full_bytes: those of the full cache;  fault: why nothing could be measured
-    """
-
-    question: int | str
-    kind: str
-    method: str
-    share: float | None
-    tokens: int
-    nats: float
-    kl: float
-    same: float
-    held: int
-    full: int
-    kv_bytes: int
-    full_bytes: int
-    fault: str = ""
-
-
-class KVResult(Gathered[KVRow]):
-    """What all methods made of the texts so far."""
-
-    kind = KVRow
-
-    def record(self) -> dict[str, Any]:
-        """As plain data: settings, and for each method its points, the largest budget first."""
-        points: dict[str, list[dict[str, Any]]] = {}
-        for name, share in dict.fromkeys((row.method, row.share) for row in self.rows):
-            rows = [row for row in self.rows if (row.method, row.share) == (name, share)]
-            points.setdefault(name, []).append(_point(share, rows))
-        return {
-            "kv": VERSION,
-            "settings": self.settings,
-            "complete": self.complete,
-            "seconds": round(self.seconds, 3),
-            "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in KINDS},
-            "skipped": self.skipped,
-            "methods": points,
-            "rows": [asdict(row) for row in self.rows],
-        }
-
-
-def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
-    """The figures of one method at one budget: bytes as a share of the full cache's, and means by kind of text."""
-    whole = [row for row in rows if not row.fault]
-    of = {kind: [row for row in whole if row.kind == kind] for kind in KINDS}
-    bytes_, full = sum(row.kv_bytes for row in whole), sum(row.full_bytes for row in whole)
-    held, entries = sum(row.held for row in whole), sum(row.full for row in whole)
-    return {
-        "share": share,
-        "faults": [row.fault for row in rows if row.fault],
-        "bytes": bytes_ / full if full else None,
-        "entries": held / entries if entries else None,
-        "by_kind": {
-            kind: {name: mean([getattr(row, name) for row in some]) for name in ("nats", "kl", "same")}
-            for kind, some in of.items()
-        },
-    }
+KEYS, FEWER = 20, 4  # pass keys, and in the short form
+PLAIN = Method()
 
 
 @dataclass(frozen=True)
@@ -107,17 +46,29 @@ class Reading:
     kv_bytes: int
 
 
+@dataclass(frozen=True)
+class Found:
+    """The answer to a question under a method, how many tokens it took, and what the cache held behind them."""
+
+    said: str
+    tokens: int
+    held: int
+    kv_bytes: int
+
+
 class KVBench:
     """A model, and methods by name, each at every budget if its policy has the knob `share` and it is not set.
 
-    words: how many tokens of a text are priced, behind a prompt of PROMPT. Raises MethodError if a method cannot run here,
+    words: how many tokens of a text are priced, behind a prompt of PROMPT;  left_out: name -> why a policy, unless methods are
+    given, cannot run here. Raises MethodError if a method cannot run here,
     LabBenchError if the model has no tokenizer.
     """
 
     def __init__(self, model: Model, methods: Mapping[str, Method] | None = None, *, words: int = WORDS):
         self.model, self.words = model, words
-        self.methods = usual() if methods is None else dict(methods)
+        self.methods, self.left_out = usual(model) if methods is None else (dict(methods), {})
         self._bench = Bench(model, {})
+        self._asked: tuple[Any, list[int] | None] = (None, None)
         for method in self.methods.values():
             method.check(model.spec)
             if method.lanes or method.drafter.drafts:
@@ -127,7 +78,8 @@ class KVBench:
         """What the figures depend on, as plain data."""
         settings = self._bench.settings()
         chosen = {name: method.record() for name, method in self.methods.items()}
-        return {**settings, "methods": chosen, "shares": list(SHARES), "prompt": PROMPT, "words": self.words}
+        sizes = {"shares": list(SHARES), "prompt": PROMPT, "words": self.words}
+        return {**settings, "methods": chosen, **sizes, "left_out": self.left_out}
 
     def budgets(self) -> Iterator[tuple[str, float | None, Method]]:
         """Name, share and method of everything that is measured, in order."""
@@ -160,32 +112,76 @@ class KVBench:
         held = sum(map(_held, lane.cache.layers))
         return Reading(torch.stack(rows).log_softmax(-1), held, lane.cache.nbytes)
 
+    def asks(self, text: Question) -> list[int] | None:
+        """The prompt that hides a pass key and asks for it, as near to PROMPT tokens as whole sentences allow; None where the
+        stories are too short for that."""
+        if self._asked[0] != text.id:
+            bare = hidden(text, 0)
+            around = len(self._prompt(text, bare)) - self._length(bare)  # what the chat template adds: rendering takes long
+            turn = longest(text, self._length, PROMPT - around)
+            self._asked = (text.id, None if turn is None else self._prompt(text, turn))
+        return self._asked[1]
+
+    def _length(self, turn: str) -> int:
+        return len(encode(self.model, turn))
+
+    def _prompt(self, text: Question, turn: str) -> list[int]:
+        return self._bench.prompt(text, [{"role": "user", "content": turn}])
+
+    def answer(self, method: Method, prompt: Sequence[int], key: str) -> Found:
+        """The greedy answer to a prompt, of at most ROOM tokens beyond the key's. Raises EngineFault."""
+        most = len(encode(self.model, key)) + ROOM
+        session = Session(self.model, method, prompt, max_new_tokens=most, level="counts")
+        tokens = [token for step in session.stream() for token in step.emitted]
+        cache = session.target.cache
+        return Found(self._bench.text(tokens), len(tokens), sum(map(_held, cache.layers)), cache.nbytes)
+
     def rows(self, text: Question) -> list[KVRow]:
         """What every method makes of a text, the full cache first."""
-        tokens = self.tokens(text)
-        full = self.read(Method(), tokens)
-        rows = [self._row(text, BASELINE, 1.0, tokens, full, full)]
+        row = self._keyed(text) if text.kind == PASSKEY else self._priced(text)
+        rows = [row(BASELINE, 1.0, PLAIN)]
         for name, share, method in self.budgets():
             try:
-                rows.append(self._row(text, name, share, tokens, self.read(method, tokens), full))
+                rows.append(row(name, share, method))
             except EngineFault as error:
-                rows.append(KVRow(text.id, text.kind, name, share, 0, 0.0, 0.0, 0.0, 0, 0, 0, 0, str(error)))
+                rows.append(KVRow(text.id, text.kind, name, share, fault=str(error)))
         return rows
 
-    def _row(
-        self, text: Question, name: str, share: float | None, tokens: Sequence[int], mine: Reading, full: Reading
-    ) -> KVRow:
-        """What `mine` makes of the words, beside the full cache."""
-        words = torch.tensor(tokens[-self.words :], device=mine.logp.device)
-        nats = -mine.logp.gather(1, words[:, None]).mean()
-        kl = (full.logp.exp() * (full.logp - mine.logp)).sum(-1).mean()
-        same = (full.logp.argmax(-1) == mine.logp.argmax(-1)).double().mean()
-        figures = (float(nats), max(0.0, float(kl)), float(same))
-        sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
-        return KVRow(text.id, text.kind, name, share, len(words), *figures, *sizes)
+    def _priced(self, text: Question) -> Callable[[str, float | None, Method], KVRow]:
+        """What makes the row of a method, by name and share: what the words cost, beside the full cache."""
+        tokens = self.tokens(text)
+        full = self.read(PLAIN, tokens)
+        words = torch.tensor(tokens[-self.words :], device=full.logp.device)
+
+        def row(name: str, share: float | None, method: Method) -> KVRow:
+            mine = full if method == PLAIN else self.read(method, tokens)
+            nats = -mine.logp.gather(1, words[:, None]).mean()
+            kl = (full.logp.exp() * (full.logp - mine.logp)).sum(-1).mean()
+            same = (full.logp.argmax(-1) == mine.logp.argmax(-1)).double().mean()
+            figures = (float(nats), max(0.0, float(kl)), float(same))
+            sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
+            return KVRow(text.id, text.kind, name, share, len(words), *figures, *sizes)
+
+        return row
+
+    def _keyed(self, text: Question) -> Callable[[str, float | None, Method], KVRow]:
+        """The same of a pass key: whether the method answers it."""
+        prompt, key = self.asks(text), text.references[0]
+        assert prompt is not None and text.scorer is not None, "`short` says so before"
+        full, scorer = self.answer(PLAIN, prompt, key), text.scorer
+
+        def row(name: str, share: float | None, method: Method) -> KVRow:
+            mine = full if method == PLAIN else self.answer(method, prompt, key)
+            sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
+            right = score(scorer, mine.said, key) == 1
+            return KVRow(text.id, text.kind, name, share, mine.tokens, None, None, None, *sizes, right, mine.said)
+
+        return row
 
     def short(self, text: Question) -> str:
         """Why a text cannot be used; empty if it can."""
+        if text.kind == PASSKEY:
+            return "" if self.asks(text) else f"the stories around {text.id} end before {PROMPT} tokens."
         due = PROMPT + (self.words if text.kind == "text" else 0)
         have = len(self._bench.first(text))
         return "" if have >= due else f"the text {text.id} has {have} tokens, and {due} are read."
@@ -196,19 +192,27 @@ def _held(store: LayerStore) -> int:
     return sum(store.lengths)
 
 
-def usual() -> dict[str, Method]:
-    """Every policy that has a budget as a share of the prompt, and reads no further model."""
+def usual(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
+    """Every policy that has a budget as a share of the prompt, and reads no further model; and why some cannot run."""
     methods: dict[str, Method] = {}
+    left_out: dict[str, str] = {}
     for name, part in registry("policy").items():
-        if not part.roles() and any(knob.name == "share" for knob in part.params()):
-            methods[name] = Method.named({"policy": name})
-    return methods
+        if part.roles() or all(knob.name != "share" for knob in part.params()):
+            continue
+        method = Method.named({"policy": name})
+        try:
+            method.check(model.spec)
+        except MethodError as error:
+            left_out[name] = str(error)
+        else:
+            methods[name] = method
+    return methods, left_out
 
 
 def texts(questions: Sequence[Question], count: int) -> list[Question]:
     """`count` texts of each kind, out of the longest first turns; of each, one is read on and one is copied."""
-    longest = sorted(questions, key=lambda x: (-len(x.turns[0]), str(x.id)))[:count]
-    return [Question(f"{x.id} {kind}", kind, x.turns[:1]) for x in longest for kind in KINDS]
+    chosen = sorted(questions, key=lambda x: (-len(x.turns[0]), str(x.id)))[:count]
+    return [Question(f"{x.id} {kind}", kind, x.turns[:1]) for x in chosen for kind in PRICED]
 
 
 def kv(
@@ -220,8 +224,8 @@ def kv(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> KVResult:
-    """Read every text under everything. `questions`: from `texts`; `asked`: what to remember of where they came from; the rest
-    as for `gather`, which may be interrupted: what there is until then is returned."""
+    """Read every text under everything. `questions`: from `texts` and `passkeys`; `asked`: what to remember of where they came
+    from; the rest as for `gather`, which may be interrupted: what there is until then is returned."""
     result = KVResult({**bench.settings(), "questions": about(questions, asked)})
 
     def work(i: int, text: Question) -> tuple[list[KVRow], str]:

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from bytewise import lively
+from bytewise import RULES, lively, scripted
 
 from decodescope.engine import Method
-from decodescope.engine.bench import kv
+from decodescope.engine.bench import kv, passkeys
 from decodescope.engine.bench.answers_figures import BASELINE
 from decodescope.engine.bench.questions import LabBenchError, Question
 from decodescope.engine.load import Model
 from decodescope.engine.model.feed import Feed
 
 LONG = "".join(chr(97 + (7 * i * i + i) % 26) for i in range(640))
+STORY = " ".join(f"The {x} went down to the river." for x in ("cat", "dog", "owl", "hen", "fox", "ant", "bee", "bat", "cow"))
+TOLD = [Question(3, "qa", (f"Who?\n\n{STORY} The password is kubuda.",)), Question(4, "math", ("There are 3 cats. " * 9,))]
 TEXTS = kv.texts([Question(1, "chat", ("short",)), Question(2, "copy", (LONG,))], 1)
 
 
@@ -53,7 +55,7 @@ def test_words_are_priced_as_one_dense_pass_prices_them(model: Model, found: dic
 
 
 def test_smaller_budgets_hold_less_and_are_further_from_the_full_cache(found: dict[str, Any]) -> None:
-    assert json.dumps(found, allow_nan=False) and found["kinds"] == {"text": 1, "copy": 1}
+    assert json.dumps(found, allow_nan=False) and found["kinds"] == {"text": 1, "copy": 1, "passkey": 0}
     for name in ("h2o", "window"):
         points = found["methods"][name]
         assert [x["share"] for x in points] == list(kv.SHARES)
@@ -64,8 +66,45 @@ def test_smaller_budgets_hold_less_and_are_further_from_the_full_cache(found: di
         assert held[0.25] == 128 * 3 * 2, "each head of each layer holds a quarter of the prompt"
 
 
+def test_a_pass_key_is_said_once_in_as_much_of_the_stories_as_a_prompt_takes(model: Model) -> None:
+    bench, keys = kv.KVBench(model, {}), passkeys.passkeys(TOLD, 2)
+    assert len({x.references for x in keys}) == 2 and [x.tags["depth"] for x in keys] == [25, 75]
+    assert passkeys.stories(TOLD) == passkeys.sentences(STORY), "no key of another question, no sentence with a digit"
+    for key in keys:
+        prompt, said = bench.asks(key), f"The pass key is {key.references[0]}."
+        assert prompt is not None and model.tokenizer is not None
+        text = model.tokenizer.decode(prompt)
+        parts = passkeys.sentences(text.split("\n\n")[0])
+        more = passkeys.hidden(key, len(parts))
+        assert len(prompt) <= 512 < len(more), "a token for each byte: one more sentence would be too long"
+        assert text.count(said) == 1 and text.endswith(("What is the pass key?", "Tell me the pass key."))
+        depth = parts.index(said) / (len(parts) - 1)
+        assert depth == pytest.approx(int(key.tags["depth"]) / 100, abs=0.05)
+
+
+def test_an_answer_is_right_if_it_is_the_key_and_counted_by_method() -> None:
+    model = scripted(RULES, max_positions=1024)  # it says 42 to every question mark, nothing behind a full stop
+    keys = [replace(x, references=(said,)) for x, said in zip(passkeys.passkeys(TOLD, 3), ("42", "42", "4242"), strict=True)]
+    found = kv.kv(kv.KVBench(model, {"window": Method.of("window")}), keys).record()
+    assert found["kinds"] == {"text": 0, "copy": 0, "passkey": 3}
+    assert [(x["said"], x["right"]) for x in found["rows"] if x["share"] == 0.05] == [("42", True), ("", False), ("42", False)]
+    points = found["methods"]["window"]
+    assert [(x["passkey"]["right"], x["passkey"]["asked"], x["entries"]) for x in points] == [(1, 3, None)] * 4
+    shares = [x["passkey"]["bytes"] for x in points]
+    assert 1 > shares[0] > shares[1] > shares[2] >= shares[3] > 0
+
+
+def test_policies_that_cannot_run_on_the_model_are_left_out_by_name(model: Model) -> None:
+    bench = kv.KVBench(model)
+    assert "duo_attention" in bench.left_out and "heads/duo_attention" in bench.left_out["duo_attention"]
+    assert {"h2o", "snapkv", "window"} <= set(bench.methods) and not set(bench.left_out) & set(bench.methods)
+    assert bench.settings()["left_out"] == bench.left_out
+
+
 def test_what_cannot_be_measured_is_said(model: Model) -> None:
     with pytest.raises(LabBenchError, match="leave the drafter prompt_lookup out"):
         kv.KVBench(model, {"x": Method.of("prompt_lookup")})
     short = kv.kv(kv.KVBench(model, {}, words=16), [Question("a", "text", ("short",))])
+    none = kv.kv(kv.KVBench(model, {}), passkeys.passkeys([Question(1, "chat", ("short",))], 1))
+    assert not none.rows and none.skipped[0]["why"] == "the stories around pass key 1 end before 512 tokens."
     assert not short.rows and "the text a has 5 tokens, and 528 are read" in short.skipped[0]["why"]

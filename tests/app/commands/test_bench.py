@@ -316,8 +316,8 @@ def test_kv_reads_the_texts_under_the_policies_and_writes_its_result(
     assert main([*words, "--method", "small=--policy h2o --set policy.share=0.05", "--out", str(out)]) == 0
     printed, remarks = capsys.readouterr()
     found = json.loads(out.read_text())
-    assert [len(x) for x in found["methods"].values()] == [1, 4, 1] and "question 2 of 2: copy" in remarks
-    assert re.search(r"(?m)^window +50 % +50 % +\d+ % +\d\.\d\d", printed)
+    assert [len(x) for x in found["methods"].values()] == [1, 4, 1] and "question 6 of 6: passkey" in remarks
+    assert re.search(r"(?m)^window +50 % +50 % +\d+ % +\d\.\d\d.* 0 of 4$", printed)
     markdown = run_script("kv.py", str(out), "--figure", str(html))
     assert re.search(r"(?m)^\| window \| 5 % \| 5 % \| ", markdown) and html.stat().st_size > 1 << 20
     assert main(["bench", "kv", "--temperature", "1"]) == 2
