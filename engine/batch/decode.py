@@ -16,7 +16,7 @@ from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.state import Stop
 from decodescope.engine.load import Model
-from decodescope.engine.method import MethodError
+from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.executor import Executor, not_finite
 from decodescope.engine.model.feed import Feed
@@ -65,7 +65,9 @@ class Asked:
 
 
 def refuse(model: Model, prompts: Sequence[Sequence[int]]) -> None:
-    """Raise MethodError for a prompt that the model cannot read, before anything is computed; it says which one."""
+    """Raise MethodError for a prompt that the model cannot read, before anything is computed; it says which one. A model
+    without a causal mask reads none."""
+    Method().check(model.spec)
     limit = model.spec.max_positions
     for i, prompt in enumerate(prompts, 1):
         if not prompt:

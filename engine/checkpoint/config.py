@@ -77,6 +77,9 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     positions = _size(config, name, "max_position_embeddings", 2048)
     rope, local_rope = _ropes(config, name, family, head_dim, positions)
     attention = _flag(config, name, "attention_bias") and "attention_bias" in family.biases
+    windows, causal = _windows(config, name, kind, layers), not _flag(config, name, "use_bidirectional_attention")
+    if windows and not causal:
+        raise LoadError(f"{name} reads windows of its text both ways, which is not supported; choose another model.")
     return ModelSpec(
         name,
         layers,
@@ -96,7 +99,9 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         out_bias=attention,
         mlp_bias=_flag(config, name, "mlp_bias") and "mlp_bias" in family.biases,
         qk_norm=family.qk_norm,
-        windows=_windows(config, name, kind, layers),
+        windows=windows,
+        causal=causal,
+        mask_token=_mask_token(config, name),
         no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma(config, name, family, d) if family.gemma else {}),
     )
@@ -104,8 +109,6 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
 
 def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict[str, Any]:
     """What Gemma 2 and 3 do and the other families do not."""
-    if _flag(config, name, "use_bidirectional_attention"):
-        raise LoadError(f"{name} reads its text in both directions, which does not decode; choose a language model.")
     third = family.qk_norm  # Gemma 3 norms queries and keys, and caps no score whatever its config says
     return dict(
         act="gelu",
@@ -115,6 +118,14 @@ def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict
         attn_cap=None if third else _cap(config, name, "attn_logit_softcapping", 50.0),
         logit_cap=_cap(config, name, "final_logit_softcapping", None if third else 30.0),
     )
+
+
+def _mask_token(config: Mapping[str, Any], name: str) -> int | None:
+    """The id that stands for a token not yet written; None where the config names none."""
+    token, vocab = config.get("mask_token_id"), _size(config, name, "vocab_size")
+    if token is not None and (not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab):
+        raise LoadError(f"{name}: config.json gives mask_token_id as {str(token)[:40]}; it must be an id below {vocab}.")
+    return token
 
 
 def _cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None) -> float | None:

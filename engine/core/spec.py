@@ -46,6 +46,8 @@ class ModelSpec:
     query_dim: attention scores are divided by its root; None: head_dim
     attn_cap, logit_cap: scores or logits x become cap * tanh(x / cap); None: they stay as they are
     heads:    draft heads that lie in the checkpoint's folder, by name
+    causal:   whether a row sees only what stands before it, and itself; otherwise it sees all that its pass reads
+    mask_token: the id that stands for a token not yet written, where the model has learnt one
     """
 
     name: str
@@ -76,6 +78,7 @@ class ModelSpec:
     attn_cap: float | None = None
     logit_cap: float | None = None
     heads: tuple[str, ...] = ()
+    mask_token: int | None = None
 
     @property
     def group(self) -> int:
@@ -114,4 +117,6 @@ class ModelSpec:
         record["windows"], record["no_rope"] = list(self.windows), sorted(self.no_rope)
         record["heads"] = list(self.heads)
         record["params"] = self.params
+        if self.mask_token is None:  # as in records from before there was one
+            del record["mask_token"]
         return record

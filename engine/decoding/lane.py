@@ -311,8 +311,8 @@ class Lane:
         compress: the policy acts behind the last token; False where the prompt goes on. One that reads in a band acts behind
         each chunk, which changes nothing for the tokens that follow
         """
-        same = self.common(tokens)
-        same = min(same, len(tokens) - 1)
+        # without a causal mask an entry holds what stands behind it, too
+        same = min(self.common(tokens), len(tokens) - 1) if self.decoder.spec.causal else 0
         self.truncate(same)
         logits = None
         hidden: list[dict[int | str, Tensor]] = []
@@ -346,9 +346,11 @@ class Lane:
         self.tokens = list(tokens)
 
     def _chunks(self, at: int, tokens: list[int]) -> Iterator[tuple[int, list[int]]]:
-        """The tokens from `at` on in pieces that a pass reads, each with its place: none goes past a vector."""
+        """The tokens from `at` on in pieces that a pass reads, each with its place: none goes past a vector. All that see each
+        other stand in one."""
+        most = CHUNK if self.decoder.spec.causal else len(tokens)
         while at < len(tokens):
-            stop = min([at + CHUNK, *(x.at for x in self.vectors if x.at > at)])
+            stop = min([at + most, *(x.at for x in self.vectors if x.at > at)])
             yield at, tokens[at:stop]
             at = stop
 

@@ -80,9 +80,7 @@ class Prompt:
     def _weights(self, layer: int, store: LayerStore, of: slice) -> Tensor:
         queries, at = self._queries[layer][:, :, :, of], self._at[layer][of]
         distance = torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]  # [B, H_kv or 1, w, n]
-        seen, window = distance >= 0, self.spec.window(layer)
-        if window is not None:
-            seen &= distance < window
+        seen = _seen(self.spec, layer, distance)
         return weights(widened(queries), widened(store.k), seen, self.spec.score_scale, self.spec.attn_cap).float()
 
     def tiles(self, layer: int, store: LayerStore, size: int = TILE) -> Iterator[tuple[list[int], Tensor]]:
@@ -126,7 +124,7 @@ class Behind:
         the slots `among` (int64 [k]; None: all). The softmax runs over these and the tokens up to the row's own."""
         pending = store.pending_positions()
         assert pending is not None
-        n, device, window = store.n, pending.device, self.spec.window(layer)
+        n, device = store.n, pending.device
         chosen = torch.arange(n, device=device) if among is None else among
         slots = torch.cat([chosen, torch.arange(n, n + pending.shape[1], device=device)])
         held = store.positions()[:, :, chosen]
@@ -134,7 +132,14 @@ class Behind:
         keys = widened(store.k.index_select(2, slots))
         for at in range(0, pending.shape[1], size):
             distance = pending[:, None, at : at + size, None] - places[:, :, None]
-            seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            seen = _seen(self.spec, layer, distance)
             queries = widened(self._queries[layer][:, :, :, at : at + size])
             rows = weights(queries, keys, seen, self.spec.score_scale, self.spec.attn_cap)
             yield rows[..., : len(chosen)].float()
+
+
+def _seen(spec: ModelSpec, layer: int, distance: Tensor) -> Tensor:
+    """bool, as `distance`: whether a row sees in `layer` what stands so far behind it, by the model's own mask."""
+    window = spec.window(layer)
+    seen = distance >= 0 if spec.causal else torch.ones_like(distance, dtype=torch.bool)
+    return seen if window is None else seen & (distance < window)

@@ -54,7 +54,7 @@ class Feed:
     positions: int64 [B, T] original positions; siblings of a tree share one
     visible:   bool [B or 1, T, m + T] or None. Query i may see pending entry or fed row j; the m entries that were
                pending before come first. Committed entries are visible to all. None: each row sees the pending ones
-               and the rows before it (causal)
+               and the rows before it, or, by a model without a causal mask, all rows
     logits:    which rows the unembedding is applied to: "all", or "last" (prefill)
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
@@ -89,7 +89,7 @@ class Feed:
     def causal(
         cls, tokens: list[int], start: int, device: torch.device | str = "cpu", logits: Literal["all", "last"] = "all"
     ) -> Feed:
-        """A chain of `tokens` whose first stands at position `start`; one sequence."""
+        """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
         rows = torch.tensor([tokens], device=device)
         end = start + len(tokens)
         return cls(rows, torch.arange(start, end, device=device)[None], logits=logits, highest=end - 1)

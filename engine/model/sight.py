@@ -37,7 +37,7 @@ class Sight:
 
     def square(self, i: int, store: LayerStore | None) -> bool:
         """Whether layer i sees a causal square of several rows: nothing before it, nothing hidden."""
-        if self.feed.length == 1:
+        if self.feed.length == 1 or not self.spec.causal:
             return False
         alone = store is None or (store.n == 0 and store.m == self.feed.length)
         window = self.spec.window(i)
@@ -232,7 +232,7 @@ class Sight:
         """bool [B or 1, 1, T, n + m] from the feed alone."""
         T, given, device = self.feed.length, self.feed.visible, self.feed.tokens.device
         if given is None:
-            if T == 1:
+            if T == 1 or not self.spec.causal:
                 return None
             given = torch.ones(1, T, m, dtype=torch.bool, device=device).tril(m - T)
         if n == 0:

@@ -23,6 +23,7 @@ from decodescope.engine.checkpoint.weights import shapes
 from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.matrix import unpack
+from decodescope.lab.cost.passes import spec_of
 
 loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
 
@@ -178,8 +179,10 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "both directions": (
         {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
-        "reads its text in both directions",
+        "reads windows of its text both ways",
     ),
+    "mask beyond the vocabulary": ({"mask_token_id": 1 << 20}, "mask_token_id as 1048576; it must be an id below"),
+    "mask of no number": ({"mask_token_id": "<mask>"}, "mask_token_id as <mask>; it must be an id below"),
     "gemma's rotation": (
         {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "rope_parameters": {"full_attention": 3}},
         "rotation of its full_attention as no table",
@@ -219,6 +222,14 @@ def test_the_older_words_for_positions_are_read() -> None:
     assert spec_from_config(old, "m") == spec_from_config(new, "m")
     rope = spec_from_config(old, "m").rope
     assert (rope.theta, rope.kind, rope.factor) == (5e5, "linear", 2.0)
+
+
+def test_a_model_without_a_causal_mask_says_so_and_names_its_mask() -> None:
+    spec = spec_from_config({**CONFIG, "use_bidirectional_attention": True, "mask_token_id": 5}, "m")
+    plain = spec_from_config(CONFIG, "m")
+    assert (spec.causal, spec.mask_token, plain.causal, plain.mask_token) == (False, 5, True, None)
+    assert spec.record()["mask_token"] == 5 and "mask_token" not in plain.record(), "headers stay as they were"
+    assert spec_of(spec.record()) == spec and spec_of(plain.record()) == plain
 
 
 def test_gemma_3_says_its_two_rotations_in_older_and_in_newer_words() -> None:
