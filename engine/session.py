@@ -283,6 +283,7 @@ class Session(State):
                 self._saved = None  # the lane has it
             self.method.strategy.prefill(self)
             passes += [one for lane in (self.target, *self.lanes.values()) for one in lane.take_passes()]
+            self._leave_out_shadow()
             prefill_us = (time.perf_counter() - self._started) * 1e6
             self.method.strategy.begin(self)
             self.target.policy_us = 0.0
@@ -331,6 +332,7 @@ class Session(State):
             move = self.method.strategy.step(self)
             wall = (time.perf_counter() - began) * 1e6
             t_us = (began - self._started) * 1e6
+            self._leave_out_shadow()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
             self._keep(record)
         self.steps += 1
@@ -363,6 +365,12 @@ class Session(State):
         if not self._opened:
             self._opened = True
             sink.write(self.header)
+
+    def _leave_out_shadow(self) -> None:
+        """Let the run have begun later by what a full cache beside the target's took since the last record: it is no part of
+        what is timed."""
+        if self.target.shadow is not None:
+            self._started += self.target.shadow.us / 1e6
 
     def _keep(self, record: Any) -> None:
         if self.sink is not None:

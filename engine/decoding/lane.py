@@ -210,6 +210,8 @@ class Lane:
         if compress:
             self._act()
         self.policy_us += self.executor.elapsed_us(start, self.executor.mark())
+        if compress and self.shadow is not None:
+            self.shadow.cut(self.cache)
 
     def _act(self) -> None:
         """Let the policy act behind a commit; the first time the prompt has ended."""
@@ -218,8 +220,6 @@ class Lane:
             self.policy.prompt_end(self.cache, self.prompt)
             self.prompt, self.needs = None, self.needs.written
         self._compress()
-        if self.shadow is not None:
-            self.shadow.cut(self.cache)
 
     def _follow(self, shadow: Shadow, rows: list[int]) -> None:
         """Let the full cache read what was committed; a policy that goes by it sees its attention."""

@@ -56,8 +56,10 @@ class Shadow:
     def cut(self, cache: KVCache) -> None:
         """The lane's policy has acted: what of the last row's weights fell on what has left."""
         if self._stays:
+            start = self.executor.mark()
             now = [self.rows(store)[0, :, :, -1].sum(-1).mean(1) for store in cache.layers]  # [H_kv] each
             self._cut = (torch.stack(self._stays) - torch.stack(now)).clamp(min=0)
+            self.us += self.executor.elapsed_us(start, self.executor.mark())
 
     def rows(self, store: LayerStore) -> Tensor:
         """float32 [B, H_kv, g, R, n]: what the rows last followed give to the entries of a layer of the lane, by slot."""

@@ -72,7 +72,7 @@ def check(trace: Trace) -> Report:
             books.begin(trace.prefill, read)
         texts = Texts(trace.header, read)
         n: int | None = read
-        anew = read_anew(trace.header)
+        anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
             consistent_step(step, index, vocab)
@@ -82,7 +82,10 @@ def check(trace: Trace) -> Report:
                 books.lose()
                 texts.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
-            length = step.n + len(step.emitted) if step.beams is None else read + index + 1
+            grown = 0 if step.beams is None or index in anew else grown
+            grown += step.beams is not None
+            length = step.n + (len(step.emitted) if step.beams is None else grown)
+            books.sizes(where, step.passes)
             if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
             books.enter(where, step.cache, length)

@@ -60,6 +60,16 @@ class CacheBooks:
                     self._report(where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}")
                 self._enter(where, change, n)
 
+    def sizes(self, where: str, passes: list[Pass]) -> None:
+        """What the target's passes read is told of the layers and KV heads that the model has."""
+        for one in passes:
+            rows = one.read if one.lane == LANE and one.read is not None else []
+            bounds = one.bounds if one.lane == LANE and one.bounds is not None else []
+            if rows and (len(rows), {*map(len, rows)}) != (self._shape[0], {self._shape[1]}):
+                self._report(where, "a pass read entries of other layers or KV heads than the model has")
+            if bounds and len(bounds) != self._shape[0]:
+                self._report(where, "a pass read bounds of other layers than the model has")
+
     def read(self, where: str, passes: list[Pass]) -> None:
         """The passes that check drafts read all entries without tokens that were told before."""
         for one in passes:

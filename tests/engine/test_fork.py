@@ -113,6 +113,24 @@ def test_texts_that_are_read_anew_share_what_the_fork_says(before: Any, after: A
     assert made.sink.steps[-1].cache[0].shared is not None and check(made.sink).ok, str(check(made.sink))
 
 
+@pytest.mark.parametrize("strategy", [("beam", dict(width=1)), ("samples", dict(samples=2))], ids=lambda x: x[0])
+def test_a_fork_to_a_beam_goes_on_at_the_end_of_its_text(strategy: Any) -> None:
+    """The likeliest hypothesis, or sample, of a greedy text is that text."""
+    run = base(drafter=("draft_model", dict(length=3)))
+    assert sum(len(x.emitted) for x in run.sink.steps[:AT]) > AT, "the test needs a commit of several"
+    made = forked(run, method=toys.method(strategy=strategy))
+    assert made.tokens == run.tokens and made.end.reason == "max_new_tokens" and check(made.sink).ok
+
+
+def test_what_a_beam_loses_of_a_text_that_was_drafted_is_followed_to_its_end() -> None:
+    parts = dict(policy=("tova", dict(size=3)))
+    run = base(drafter=("token_recycling", {"nodes": "16"}), **parts)
+    assert sum(len(x.emitted) for x in run.sink.steps[:AT]) > AT, "the test needs a commit of several"
+    made = forked(run, method=toys.method(strategy=("beam", dict(width=1)), **parts))
+    gone = [x.cache[0].evicted for x in made.sink.steps[AT:] if x.cache[0].evicted is not None]
+    assert max(int(x[:, 2].max()) for x in gone) >= len(toys.PROMPT) + AT + 1 and check(made.sink).ok, str(check(made.sink))
+
+
 def test_a_forced_verdict_is_taken_and_the_run_goes_on_from_there() -> None:
     run = base()
     step = run.sink.steps[AT]

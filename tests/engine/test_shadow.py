@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from voted import held, maps, sharp
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.method import MethodError
+from decodescope.engine.model.executor import Executor
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork
+from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check, open_trace
 
 PROMPT, TEXT = 24, toys.prompts(1, 40, seed=5)[0]
@@ -93,3 +96,26 @@ def test_a_fork_keeps_the_shadow_of_its_run() -> None:
     step.cache[0].shadow.drift = np.zeros(2, np.float32)
     step.cache[0].shadow.lost_mass = np.zeros((2, 3, 2), np.float32)
     assert any("drift of 2 rows, and it took up 1" in x for x in check(other.sink).problems)
+
+
+@pytest.mark.parametrize("strategy", ["draft_verify", ("beam", dict(width=2))], ids=str)
+def test_the_time_of_a_full_cache_is_in_no_timing_of_the_run(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which each of its passes takes an hour, nothing that the run tells of itself is that long."""
+    hour, late, now = 3.6e9, [0.0], time.perf_counter
+
+    class Slow(Executor):
+        def run(self, *given: Any) -> torch.Tensor:
+            late[0] += hour / 1e6
+            return super().run(*given)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + late[0])
+    big, _ = toys.pair()
+    made = toys.method(policy=("h2o", dict(heavy=4, recent=4)), strategy=strategy)
+    session = Session(big, made, toys.PROMPT * 3, max_new_tokens=4, shadow=True)
+    session.sink = Trace()
+    session.target.shadow.executor = Slow("cpu")
+    steps = list(session.stream())
+    assert len(steps) == 4 and all(step.cache[0].shadow.wall_us >= hour for step in steps) and late[0] * 1e6 == 5 * hour
+    told = [session.sink.prefill.wall_us, session.sink.end.wall_us]
+    told += [x for s in steps for x in (s.t_us, s.wall_us, s.verify_us, s.commit_us, s.policy_us)]
+    assert min(told) >= 0 and max(told) < hour / 2

@@ -219,6 +219,23 @@ def test_what_was_merged_has_left_and_what_it_went_into_is_there(toy):
     assert "merged_by has the shape [2, 2], not [1, 2]" in run([0, 1, 2, 4], by=2)
 
 
+def test_what_a_pass_read_is_told_of_the_layers_and_heads_of_the_model(toy):
+    layers, heads = toy.header().model["n_layers"], toy.header().model["n_kv_heads"]
+
+    def run(layers: int, heads: int, bounds: int) -> str:
+        step = toy.plain_step(0, toy.prompt)
+        read = [[1] * heads for _ in range(layers)]
+        step.passes = [Pass("target", "verify", 1, toy.prompt - 1, 1.0, read=read, bounds=[0] * bounds)]
+        return str(check(memory(toy, [step])))
+
+    assert "agrees with itself" in run(layers, heads, layers)
+    assert "other layers or KV heads than" in run(layers + 1, heads, layers + 1)
+    assert "other layers or KV heads than" in run(layers, heads + 1, layers)
+    step = toy.plain_step(0, toy.prompt)
+    step.passes = [Pass("target", "verify", 1, toy.prompt - 1, 1.0, bounds=[0] * (layers + 1))]
+    assert "bounds of other layers than" in str(check(memory(toy, [step])))
+
+
 @pytest.mark.parametrize("batch", [None, 0, 10**12])
 def test_texts_of_passes_that_no_run_makes_are_not_followed(toy, batch):
     step = toy.plain_step(0, toy.prompt)

@@ -67,15 +67,15 @@ class Beam(Strategy):
         started = clock.mark()
         written = len(beams.alive[0][0])
         roots = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in beams.alive]
-        position = s.prompt - 1 + written
+        position = len(s.tokens) - 1 + written
         feed = Feed(
             torch.tensor(roots, device=device)[:, None],
             torch.full((len(roots), 1), position, device=device),
             highest=position,
         )
         logits = s.target.forward(feed)[:, 0]  # [B, V]
-        s.target.commit([0])
         verified = clock.mark()
+        s.target.commit([0])
         before = logits.new_tensor([score for _, score in beams.alive], dtype=torch.float64)[:, None]
         scores = logits.double().log_softmax(-1) + before  # [B, V]
         count = min(2 * self.width, scores.numel())
@@ -104,7 +104,7 @@ class Beam(Strategy):
         )
         end: EndReason | None = "stop_token" if self.settled(beams, s.left) else None
         if end is None and last:
-            end = "max_new_tokens" if written + 1 >= s.max_new else "context_full"
+            end = "max_new_tokens" if len(s.tokens) - s.prompt + written + 1 >= s.max_new else "context_full"
         emitted: list[int] = []
         if end is not None:
             emitted = min(beams.finished + beams.alive, key=self.rank)[0]

@@ -77,13 +77,13 @@ class Samples(Strategy):
         clock, device = s.target.executor, s.target.decoder.device
         started = clock.mark()
         written = len(every.alive[0].tokens)
-        position = s.prompt + written
+        position = len(s.tokens) + written
         roots = [sample.tokens[-1] if written else s.tokens[-1] for sample in every.alive]
         places = torch.full((len(roots), 1), position - 1, device=device)
         feed = Feed(torch.tensor(roots, device=device)[:, None], places, highest=position - 1)
         logits, before = s.target.forward(feed)[:, 0], every.first.state  # [B, V]
-        s.target.commit([0])
         verified = clock.mark()
+        s.target.commit([0])
         sure = logits.double().log_softmax(-1)
         going: list[int] = []
         ended: list[_Sample] = []
@@ -106,7 +106,8 @@ class Samples(Strategy):
         every.alive = [every.alive[i] for i in going]
         end: EndReason | None = None
         if last or not going:
-            end = every.why or ("max_new_tokens" if written + 1 >= s.max_new else "context_full")
+            enough = len(s.tokens) - s.prompt + written + 1 >= s.max_new
+            end = every.why or ("max_new_tokens" if enough else "context_full")
         emitted = every.first.tokens if end is not None else []
         s.tokens += emitted
         return Move(
