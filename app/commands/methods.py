@@ -1,20 +1,21 @@
-"""The command `methods`: every part of every kind, with its knobs."""
+"""The command `methods`: every part of every kind, with its knobs, and the methods that are a command of their own."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from decodescope.app.runs.commands import commands
 from decodescope.app.runs.parts import parts
 
 from .output import say_json
 
 
 def methods(args: argparse.Namespace) -> int:
-    """Print every part of every kind, with its knobs."""
+    """Print every part of every kind, with its knobs, and behind them the commands."""
     rows = parts()
     if args.json:
-        say_json({"methods": rows})
+        say_json({"methods": rows, "commands": commands()})
         return 0
     for kind in dict.fromkeys(part["kind"] for part in rows):
         print(f"{kind}")
@@ -24,6 +25,10 @@ def methods(args: argparse.Namespace) -> int:
             print(f"  {part['name']}: {part['title']}{lossy}{needs}")
             for knob in part["params"]:
                 print(f"      {knob['name']} = {knob['default']}  {reach(knob)}{knob['help']}")
+    print("command")
+    for command in commands():
+        print(f"  {command['name']}: {command['title']}{'' if command['lossless'] else ' [changes the output]'}")
+        print(f"      {command['run']}")
     return 0
 
 

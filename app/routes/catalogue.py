@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from decodescope.app.runs.commands import commands
 from decodescope.app.runs.parts import book, heads, parts
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS
@@ -38,7 +39,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     def catalogue(request: Request) -> Response:
         chosen = models_of(request)
         listed = [x for x in parts() if registry(x["kind"])[x["name"]].listed]
-        shown = {"parts": [told(x, play, chosen) for x in listed], "presets": presets(play, chosen)}
+        shown = {"parts": [told(x, play, chosen) for x in listed], "presets": presets(play, chosen), "commands": commands()}
         return JSONResponse(shown | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
 
 

@@ -19,6 +19,9 @@ export async function show(use, said) {
   await dialog.read();
 }
 
+/** A method that is a command, told as parts are. */
+const runByHand = (x) => ({ ...x, family: "Command", needs: [], measured: null, why: "" });
+
 let sheet = null;
 /** The styles, which come behind the page library's own; loaded once. */
 function styled() {
@@ -51,7 +54,7 @@ function built(use, said) {
     search.focus();
     try {
       const catalogue = await ask(ofModels("/ds/catalogue")); // anew each time: other models may be chosen now
-      all = [...catalogue.presets, ...catalogue.parts];
+      all = [...catalogue.presets, ...catalogue.parts, ...catalogue.commands.map(runByHand)];
       command = catalogue.command;
       trouble.className = "";
       trouble.replaceChildren();
@@ -122,6 +125,7 @@ function built(use, said) {
   // ---- hands and keys
 
   function take(x) {
+    if (x.run) return; // no part that the controls could take
     use(`use ${x.kind} ${x.name}`);
     dialog.close();
     said(

@@ -381,8 +381,10 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
     assert not by_name["h2o"]["lossless"] and by_name["h2o"]["needs"]["attention"] == "columns"
     assert not by_name["typical"]["lossless"] and by_name["block"]["lossless"], "a rule by what it does to any draft"
     assert by_name["eagle2"]["needs"]["heads"] == ["eagle"] and by_name["none"]["measured"] == {"tau": 1.0, "ratio": 1.0}
+    apart = asked("methods")["commands"]
+    assert {x["name"] for x in apart} == {"cachegen", "batchllm"}
     text = said("methods")[1]
-    assert all(f"  {x['name']}: {x['title']}" in text for x in found)
+    assert all(f"  {x['name']}: {x['title']}" in text for x in (*found, *apart)) and all(x["run"] in text for x in apart)
 
 
 def test_models_lists_the_shipped_ones(asked) -> None:

@@ -8,6 +8,7 @@ export function describe(about, x, { command, take, any }) {
   if (!x) return about.replaceChildren(h("p", { class: "quiet" }, any ? "Nothing fits: take a filter away." : ""));
   const rows = [
     ["Made of", x.made],
+    ["Run by", x.run && h("code", null, x.run)],
     ["Needs", x.needs.join(", ") || "nothing but the model"],
     ["Text", x.lossless ? "keeps the target's distribution" : "changes the output"],
     ["Source", x.source],
@@ -32,6 +33,7 @@ export function describe(about, x, { command, take, any }) {
       ? h("p", { class: "quiet" },
         "A headline is the authors', on their models and machines; recalled: not checked in the paper.") : null,
     x.why ? h("p", { class: "ds-refusal" }, x.why) : null,
-    h("div", { class: "ways" }, button("Use it", () => take(x), { class: "ds-button go" }), link),
+    h("div", { class: "ways" }, x.run ? copying("Copy command", () => x.run, "ds-button")
+      : button("Use it", () => take(x), { class: "ds-button go" }), link),
   ].filter(Boolean));
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 from browser import Lab
 from starlette.testclient import TestClient
 
+from decodescope.app.parser import parser
 from decodescope.app.refusal import Refused
+from decodescope.app.runs.commands import COMMANDS
 from decodescope.app.runs.parts import book
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS, matching
@@ -42,13 +45,24 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
 def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
     told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
     figures = book()["measured"]["figures"]
+    every = {kind: set(registry(kind)) for kind in KINDS} | {"command": {x.name for x in COMMANDS}}
     for kind, names in (*book()["headlines"].items(), *figures.items()):
-        assert not set(names) - set(registry(kind)), "the book tells of parts that there are not"
+        assert not set(names) - every[kind], "the book tells of parts that there are not"
     for (kind, name), x in told.items():
         assert x["headline"] == book()["headlines"].get(kind, {}).get(name, "").replace("`", "")
         found = figures.get(kind, {}).get(name)
         assert x["measured"] == (None if found is None else {"tau": found[0], "ratio": found[1]})
     assert sum(x["measured"] is not None for x in told.values()) > 20 and client.get("/ds/catalogue").json()["command"]
+
+
+def test_a_method_that_is_a_command_is_one_that_can_be_typed(client: TestClient) -> None:
+    found = client.get("/ds/catalogue").json()["commands"]
+    assert {x["name"]: bool(x["headline"]) for x in found} == {"cachegen": True, "batchllm": True}
+    for x in found:
+        assert x["kind"] == "command" and x["idea"].endswith(".") and "arXiv" in x["source"]
+        for typed in x["run"].split(" && "):
+            program, *words = shlex.split(typed)
+            assert program == "decodescope" and parser().parse_args(words).model == "lab"
 
 
 def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None:
@@ -119,6 +133,10 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
     page.check(f"{OPEN} input[type=checkbox]")
     names = page.locator(f"{OPEN} [role=option]").evaluate_all("x => x.map((one) => one.dataset.name)")
     assert "acceptance block" in names and "acceptance typical" not in names
+    page.click(f"{OPEN} .families >> text=Command")
+    page.click(f"{OPEN} [data-name='command batchllm']")
+    page.keyboard.press("Enter")  # no part that the controls could take
+    assert "decodescope batch" in page.inner_text(f"{OPEN} .about") and not page.locator(f"{OPEN} .about .go").count()
     page.click(f"{OPEN} .families >> text=All")
     page.select_option(f"{OPEN} .filters select", "attention")
     page.wait_for_function(f"document.querySelector('{OPEN} .about').textContent.includes('Nothing fits')")

@@ -1,0 +1,48 @@
+"""Commands: methods that are a command of their own, since no composition of parts is what they do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .parts import book
+
+
+@dataclass(frozen=True)
+class Command:
+    """A method that is run by a command. idea: what it does, in a sentence; run: the command; lossless: whether each text is
+    that of plain decoding."""
+
+    name: str
+    title: str
+    idea: str
+    source: str
+    lossless: bool
+    run: str
+
+
+COMMANDS = (
+    Command(
+        "cachegen",
+        "CacheGen, a cache in a file",
+        "Write a prompt's keys and values to a file, in few bits, and decode from there without reading the prompt again.",
+        "Liu et al. 2024, arXiv:2310.07240; UChi-JCL/CacheGen",
+        lossless=False,
+        run="decodescope cache save story.dscache --model lab --prompt 'Once upon a time' && "
+        "decodescope cache load story.dscache --model lab",
+    ),
+    Command(
+        "batchllm",
+        "BatchLLM, many prompts",
+        "Decode many prompts at once, and read and hold once what several of them begin with.",
+        "Zheng et al. 2024, arXiv:2412.03594",
+        lossless=True,
+        run="decodescope batch --model lab --prompts FILE",
+    ),
+)
+
+
+def commands() -> list[dict[str, Any]]:
+    """Every one as plain data, with the authors' headline."""
+    headlines = book()["headlines"].get("command", {})
+    return [asdict(x) | {"kind": "command", "headline": headlines.get(x.name, "")} for x in COMMANDS]
