@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from decodescope.engine.core.roles import TARGET
+
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.method import Method
 
 FREE_FOR_REST = 0.9  # of the memory that is free; the rest is for what runs beside
 BYTES_A_TOKEN = 3  # of a prompt whose tokens cannot be counted yet
@@ -51,11 +54,24 @@ class Estimate:
         return self.parts + ("" if self.free is None else f"; {short(self.free)}B free")
 
 
-def cache_bytes(spec: ModelSpec, tokens: int, itemsize: int) -> int:
-    """Bytes of the cache of `tokens` tokens, whole pages as the engine takes them, up to the context of the model."""
+def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spec: ModelSpec, itemsize: int) -> int:
+    """Tokens whose entries, as they are, take as much memory as the caches of the model of a role do at most, in a run of
+    `method` over a prompt of `prompt` tokens with `new` behind it. A model may have several: one to decode with, one that the
+    policy asks when the prompt has ended. Those that a context asks are gone before the target reads. full: tokens of a full
+    cache beside the target's."""
+    if role == TARGET:
+        own = method.policy.most(prompt, new) - (prompt + new if method.policy.shadowed else 0)
+        most = min(own, spec.max_positions)
+        return min(full, spec.max_positions) + method.codec.room(spec, 8 * itemsize, min(prompt, most), most)
+    decoding = prompt + new if role in method.decoding_lanes else 0
+    by_policy, by_context = (x.lane_tokens(prompt, new) if role in x.lanes else 0 for x in (method.policy, method.context))
+    return max(decoding + by_policy, by_context)
+
+
+def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:
+    """Bytes of so many entries, whole pages as the engine takes them."""
     from decodescope.engine.model.cache import PAGE
 
-    entries = min(tokens, spec.max_positions)
     return spec.kv_bytes(-(-entries // PAGE) * PAGE, itemsize)
 
 

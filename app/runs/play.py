@@ -22,7 +22,7 @@ from .files import Files
 from .given import Given, given
 from .lanes import further, has_roles
 from .later import Later, outline
-from .memory import BYTES_A_TOKEN, Estimate, short
+from .memory import BYTES_A_TOKEN, Estimate, short, tokens_held
 from .shelf import Shelf, title
 
 if TYPE_CHECKING:
@@ -328,10 +328,11 @@ class Play(Shelf):
 
     def has_room(self, session: Session, names: Mapping[str, str]) -> Estimate:
         """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
-        counts with that, or with the prompt."""
-        policy = session.method.policy
-        beside = session.prompt + session.max_new if session.target.shadow is not None and not policy.shadowed else 0
-        wanted = self.estimate(names, beside + policy.most(session.prompt, session.max_new))
+        counts with that, or with the prompt, a codec with what it packs, and a model that looks at the prompt with that."""
+        method, prompt, new = session.method, session.prompt, session.max_new
+        full = prompt + new if session.target.shadow is not None else 0
+        tokens = method.policy.most(prompt, new) + (0 if method.policy.shadowed else full)
+        wanted = self.estimate(names, tokens, lambda *model: tokens_held(method, prompt, new, full, *model))
         if not wanted.fits:
             raise Refused(
                 f"The cache of {wanted.tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are "

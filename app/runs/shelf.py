@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.load import Model
 
+Holds = Callable[[str, "ModelSpec", int], int]
 MOST_OFFERED = 200  # models in a list
 # role -> what a page says
 TITLES = {TARGET: "Model", "draft": "Draft model", "draft2": "Second draft model", "draft3": "Third draft model"}
@@ -224,21 +225,24 @@ class Shelf:
                 raise Refused(f"The model {key[:200]!r} is not offered here: choose one of the list.")
         return readers
 
-    def estimate(self, names: Mapping[str, str], tokens: int) -> Estimate:
-        """What these models (role -> key) and the caches of a run of `tokens` tokens will take. Models that are loaded count
-        as taken, those of others too."""
-        weights, held, cache = {}, 0, 0
+    def estimate(self, names: Mapping[str, str], tokens: int, held: Holds | None = None) -> Estimate:
+        """What these models (role -> key) and the caches of a run of `tokens` tokens will take; held: how many entries of
+        (role, shape, bytes of a number) these come to, None: all tokens, up to the context. Models that are loaded count as
+        taken, those of others too."""
+        holds: Holds = held or (lambda role, spec, itemsize: min(tokens, spec.max_positions))
+        weights, there, cache = {}, 0, 0
         counted: set[str] = set()  # a model that plays two roles has one copy of its weights, and a cache for each
-        for key in names.values():
+        for role, key in names.items():
             model, offer, again = self.present.get(key), self.offer(key), key in counted
             counted.add(key)
             if model is not None:
-                held += 0 if again else _held(model)
-                cache += cache_bytes(model.spec, tokens, model.decoder.dtype.itemsize)
+                there += 0 if again else _held(model)
+                each = model.decoder.dtype.itemsize
+                cache += cache_bytes(model.spec, holds(role, model.spec, each), each)
             elif offer is not None:
                 weights[offer.name] = offer.size
-                cache += cache_bytes(offer.spec, tokens, bytes_each())
-        return Estimate(weights, held, cache, tokens, free())
+                cache += cache_bytes(offer.spec, holds(role, offer.spec, bytes_each()), bytes_each())
+        return Estimate(weights, there, cache, tokens, free())
 
     def admit(self, names: Mapping[str, str], tokens: int = 0) -> None:
         """Raise Refused where some of these models (role -> key) are still to be loaded and there is no room for them and the

@@ -98,6 +98,10 @@ class Component:
         """Why a model of shape `spec` cannot have this role, one of `lanes`; None if it can."""
         return None
 
+    def lane_tokens(self, prompt: int, new: int) -> int:
+        """Tokens that a model of `lanes` holds for it at most, in a run over `prompt` tokens with `new` behind them."""
+        return prompt + new
+
     def files_named(self) -> dict[str, str]:
         """knob -> path, or NAME@HASH, of the knobs that name a file."""
         return {p.name: getattr(self, p.name) for p in self.params() if p.file and getattr(self, p.name)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, cast
 
 from torch import Tensor
@@ -37,6 +38,11 @@ class Codec(Component):
     def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
         """What a trace's header says of it besides, for a model of shape `spec` whose numbers have so many bits."""
         return {}
+
+    def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
+        """Entries of numbers of `bits` bits that take as much memory as `entries` of a run do at most, stored its way; `prompt`
+        of them are there before it acts for the first time."""
+        return entries
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         """What holds the entries of a layer; options: as of LayerStore."""
@@ -94,6 +100,11 @@ class Packing(Codec):
     def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
         stored, read = self.stored(spec, bits), self.read(spec, bits)
         return {"bits": float(stored), "whole": self.whole, **({} if read == stored else {"reads": float(read)})}
+
+    def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
+        """The prompt stands as it is until all of it is packed; behind that `whole` entries do, and are packed together."""
+        packed = self.stored(spec, bits) / bits
+        return math.ceil(max(prompt * (1 + packed), entries * packed + self.whole))
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         return PackedStore(self, spec, layer, **options)

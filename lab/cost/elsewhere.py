@@ -85,6 +85,8 @@ class Pricer:
                 raise
             self.dtype = next(iter(machine.peak_flops))
         self.passes = Passes(run.header)
+        if run.prefill is not None:
+            self.passes.learn(run.prefill)
         self.passes.bits = DTYPE_BITS.get(self.dtype)
         self.replaced = {lane: shape for lane, shape in (models or {}).items() if lane in self.passes.specs}
         self.passes.specs |= self.replaced

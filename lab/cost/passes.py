@@ -10,7 +10,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.trace.events import DraftTree, Header, Pass
+from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.phases import decides
@@ -27,11 +27,14 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
 
 
 class Passes:
-    """Prices the passes of one run. A lane whose shape the header does not tell has no price."""
+    """Prices the passes of one run. A lane whose shape the header does not tell has no price.
+
+    prompt: tokens of the prompt that the target read, as the header says, until `learn` tells that a context left some out
+    """
 
     def __init__(self, header: Header):
         self.bits = DTYPE_BITS.get(header.dtype)
-        self._packs, self._prompt = said(header, "codec"), len(header.prompt)
+        self._packs, self.prompt = said(header, "codec"), len(header.prompt)
         self.specs: dict[str, ModelSpec] = {}
         for lane, record in [("target", header.model), *header.lanes.items()]:
             try:
@@ -39,6 +42,12 @@ class Passes:
             except TraceError:  # a header without a model's shape
                 continue
         self._alone = lru_cache(maxsize=4096)(self._priced)
+
+    def learn(self, prefill: Prefill) -> Prefill:
+        """Take in what of the prompt was read, and return the record."""
+        if prefill.cut is not None:
+            self.prompt = len(prefill.cut.kept)
+        return prefill
 
     def rows(self, passes: Iterable[Pass], draft: DraftTree | None = None) -> list[dict[str, Any]]:
         """One row per lane and phase, in the order of the passes: how many, rows fed, FLOP, bytes moved, the bytes of
@@ -81,7 +90,7 @@ class Passes:
         """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
         None: nothing is packed. The prompt is read before that."""
         bits, whole, held = self._packs.get("reads", self._packs.get("bits")), self._packs.get("whole"), one.held
-        if not bits or not whole or not self.bits or one.lane != "target" or not isinstance(held, int) or held < self._prompt:
+        if not bits or not whole or not self.bits or one.lane != "target" or not isinstance(held, int) or held < self.prompt:
             return None
         packed = held - held % whole
         return self.bits + packed * (bits - self.bits) / (held + one.tokens)

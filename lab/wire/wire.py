@@ -85,7 +85,7 @@ class Wire:
     def learn(self, record: Prefill | Step) -> None:
         """Take the record into pieces and counters."""
         if isinstance(record, Prefill):
-            self.prefill = record
+            self.prefill = self._passes.learn(record)
             return
         self.pieces.update(record.pieces or {})
         passes, tried = sum(map(decides, record.passes)), [] if record.trials is None else record.trials.ok

@@ -26,6 +26,7 @@ from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS
 from decodescope.engine.load import SHIPPED
+from decodescope.engine.method import Method
 from decodescope.engine.trace import check, open_trace
 
 
@@ -273,3 +274,26 @@ def test_room_is_made_when_a_run_ends(tmp_path: Path) -> None:
 
 def test_sizes_are_short() -> None:
     assert [memory.short(x) for x in (999, 1500, 11_800_000, 3.2e9)] == ["999 ", "1.5 k", "11.8 M", "3.2 G"]
+
+
+def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(tmp_path: Path) -> None:
+    spec = next(x.spec for x in Play("lab", None, tmp_path).offers() if x.name == "lab")
+
+    def held(role: str, **names: Any) -> int:
+        return memory.tokens_held(Method.named(names), 1000, 600, 0, role, spec, 4)
+
+    assert held("target") == 1600 and held("target", codec="kivi") < 1300, "the prompt, whole, beside what it is packed into"
+    ahead = 1000 + Method.named({"policy": "speckv"}).policy.knobs()["lookahead"]
+    assert held("draft", policy="speckv") == ahead and held("draft", drafter="draft_model") == 1600
+    assert held("draft", policy="speckv", drafter="draft_model") == 1600 + ahead, "each has a cache of its own"
+    assert held("draft", context="specpc", drafter="draft_model") == 1600, "the one that looked is gone before the other reads"
+    play = toy_play(tmp_path)
+    told = []
+    for codec in ("unpacked", "kivi"):
+        channel = play.start(
+            Choice("abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200)
+        )
+        assert play._jobs[channel.run].wait(300)
+        told.append(re.findall(r"cache of (\d+) tokens (\d+)", channel.estimate))
+    assert told[0][0][0] == told[1][0][0] and int(told[1][0][1]) < 0.8 * int(told[0][0][1]), told
+    play.close()

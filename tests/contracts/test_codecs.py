@@ -13,6 +13,7 @@ from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.cache import PAGE
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.session import Session
@@ -163,3 +164,13 @@ def test_codec_says_what_it_does(name: str, settings: dict) -> None:
     assert Method.from_record(older).codec == Method().codec, "a record that is too old to name one had none"
     for strategy in registry("strategy").values():
         assert ("codec" in strategy.uses) is ("policy" in strategy.uses), "both are of the target's own cache"
+
+
+@pytest.mark.parametrize(("name", "settings"), CODECS)
+@pytest.mark.parametrize(("prompt", "new"), [(120, 30), (20, 90)])
+def test_room_is_what_a_run_takes(name: str, settings: dict, prompt: int, new: int) -> None:
+    """But for the room that growth by half makes, and what stands twice while it grows."""
+    run = toys.decode(toys.method(codec=(name, settings)), toys.prompts(1, prompt, seed=2)[0], count=new)
+    spec, cache = run.target.decoder.spec, run.target.cache
+    due = spec.kv_bytes(run.method.codec.room(spec, 64, prompt, prompt + new), 8)
+    assert 0.6 * due < cache.memory.peak < 1.6 * (due + spec.kv_bytes(PAGE, 8))

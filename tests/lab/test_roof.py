@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import toys
 
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, roof
@@ -132,3 +133,16 @@ def test_a_header_tells_the_machine_that_was_measured() -> None:
     header = replace(known("chain").header, machine=MACHINE.record())
     told = Wire(header).head()["machine"]
     assert told == machine_of(MACHINE, header.dtype) and told["bandwidth"] == 2e9
+
+
+def test_what_is_packed_behind_a_shortened_prompt_is_priced_so() -> None:
+    """Packed entries of a prompt are counted from where the target read it, not from where it was given."""
+    context, codec = ("gemfilter", dict(keep=12, kernel=3)), ("kivi", dict(group=4, residual=4))
+    trace = toys.decode(toys.method(context=context, codec=codec), toys.prompts(1, 60, seed=2)[0], count=8).sink
+    made, last = Passes(trace.header), trace.steps[-1].passes[-1]
+    assert made.read_bits(last) is None, "the header has the prompt as it was given"
+    made.learn(trace.prefill)
+    bits = made.read_bits(last)
+    assert bits is not None and bits < 64 and made.read_bits(trace.prefill.passes[-1]) is None
+    one = wire_of(trace).step(trace.steps[-1])["passes"]
+    assert one == made.rows(trace.steps[-1].passes, trace.steps[-1].draft)

@@ -57,6 +57,9 @@ class SpecPC(PromptContext):
             return None
         return f"specpc.layer = {self.layer}: the draft model {spec.name} has the layers 0 to {spec.n_layers - 1}; choose one."
 
+    def lane_tokens(self, prompt: int, new: int) -> int:
+        return prompt + self.lookahead
+
     def begin(self, prompt: int) -> None:
         if self.share:
             self.keep = max(self.window, portion(self.share, prompt))

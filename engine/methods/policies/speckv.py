@@ -70,6 +70,9 @@ class SpecKV(Observed):
         ahead = self.lookahead if prompt > self.capacity else 0
         return max(prompt + ahead, super().most(prompt, new))
 
+    def lane_tokens(self, prompt: int, new: int) -> int:
+        return prompt + self.lookahead if self.lookahead and prompt > self.capacity else 0
+
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         if prompt.length <= self.capacity:
             return
