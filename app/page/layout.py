@@ -254,14 +254,20 @@ def _settings(
 
     knobs = [*table.shown, *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
-    for part in table.parts.values():
-        part.input(chosen, everything, [*table.shown, *said], trigger_mode="always_last", **PRIVATE)
+    last: Any = dict(inputs=everything, trigger_mode="always_last", **PRIVATE)
+    gr.on([_picked(part) for part in table.parts.values()], chosen, outputs=[*table.shown, *said], **last)
     put = [*first, *table.models.values(), *knobs, started]
-    for box in (*first, *table.models.values(), *table.knobs.values()):
-        box.change(checked, everything, said, trigger_mode="always_last", **PRIVATE)
-    said[1].input(composed, said[1], knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
+    gr.on([box.change for box in (*first, *table.models.values(), *table.knobs.values())], checked, outputs=said, **last)
+    _picked(said[1])(composed, said[1], knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
+
+
+def _picked(box: gr.Dropdown) -> Any:
+    """The event that somebody chose from a list. `input`, which a list of several needs, comes with every list that the focus
+    leaves too: all settings would be checked, and the page brought up to date, at each Tab."""
+    return box.input if box.multiselect else box.select
 
 
 def _said(play: Play, composed: Composed) -> dict[str, Any]:
