@@ -41,12 +41,15 @@ class Hands:
         """Wait until the focus is there: what is drawn anew gives it back within a frame or two."""
         self.page.wait_for_function(f"!!document.activeElement?.matches({json.dumps(selector)})")
 
-    def go(self, selector: str) -> None:
-        """Walk to an element with Tab."""
+    def go(self, selector: str, around: bool = False) -> None:
+        """Walk to an element with Tab; back to it where it stands before the focus, unless the walk is to go all the way
+        around the page."""
+        before = "x => !!x && !!(document.activeElement.compareDocumentPosition(x) & Node.DOCUMENT_POSITION_PRECEDING)"
+        back = not around and self.page.evaluate(f"({before})(document.querySelector({json.dumps(selector)}))")
         for _ in range(FAR):
             if self.at(selector):
                 return
-            self.press("Tab")
+            self.press("Shift+Tab" if back else "Tab")
         raise AssertionError(f"{selector} cannot be reached")
 
     def tried(self) -> None:
@@ -341,7 +344,7 @@ def test_skip_links_lead_to_picture_and_controls(lab: Lab) -> None:
     hands.press("Tab", "Tab", "Enter")
     hands.stays("#ds-preset input")
     hands.press("Escape")
-    hands.go(".skip")
+    hands.go(".skip", around=True)
     hands.press("Enter")
     hands.stays(".ds")
     hands.press("End")
