@@ -155,10 +155,10 @@ def test_in_a_refusal_they_are_said_as_text(hostile: Lab) -> None:
     box.wait_for()
     said = "document.querySelector('#ds-page-debugger .breaks .ds-refusal')?.textContent"
     for text in (x for x in PAYLOADS if x.isprintable()):
-        box.fill("first reject")
-        page.wait_for_function(f"!{said}")
-        box.fill(text + " first reject")
-        page.wait_for_function(f"({said} || '').length > 10")
+        for words, due in (("", f"!{said}"), (text + " first reject", f"({said} || '').length > 10")):
+            box.fill(words)
+            box.press("Enter")  # it is checked at once
+            page.wait_for_function(due)
     harmless(page)
 
 

@@ -30,7 +30,7 @@ def drawn(count: int, commit: str) -> list[Path]:
     return sorted(random.Random(seed).sample(NOTEBOOKS, count))
 
 
-DRAWN = drawn(2, commit())  # those that a run of the tests opens in a real JupyterLab
+DRAWN = drawn(1, commit())  # those that a run of the tests opens in a real JupyterLab
 
 
 def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:

@@ -33,7 +33,7 @@ from decodescope.lab.views.scope import Scope
 picture = next(x for x in Out.values() if isinstance(x, (Scope, Comparison)))
 f"the kernel reads {picture.step if isinstance(picture, Scope) else picture.token}."
 """
-# two with every commit, all of them every night
+# one with every commit, all of them every night
 DRAWN_PARAMS = [pytest.param(path, id=path.stem) for path in DRAWN]
 NIGHTLY_PARAMS = [pytest.param(path, id=f"{path.stem}, nightly", marks=pytest.mark.nightly) for path in NOTEBOOKS]
 # every cell has its number, those that stand folded show none; or one has failed, after which no other runs
