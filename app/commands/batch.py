@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +51,9 @@ def batch(args: argparse.Namespace) -> int:
             note(sentence(fault))
             return 1
     answers = [_answer(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
-    if out is not None:
-        out.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in answers), encoding="utf-8")
-    _show(args, prompts, done, answers, out)
-    return 130 if seen else 0
+    kept = out is None or _kept(out, answers)
+    _show(args, prompts, done, answers, out if kept else None)
+    return 130 if seen else 0 if kept else 1
 
 
 def _try(out: Path) -> None:
@@ -63,6 +63,26 @@ def _try(out: Path) -> None:
         out.unlink()
     except OSError as error:
         raise Refusal(f"The texts cannot be written to {out}: {error.strerror}.") from None
+
+
+def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
+    """Whether all texts could be written, a line each; where the disk fills the file has those that had room as a whole, and
+    the user is told so."""
+    whole, error = 0, None
+    try:
+        with out.open("wb", buffering=0) as file:
+            for answer in answers:
+                line, done = (json.dumps(answer, ensure_ascii=False) + "\n").encode(), 0
+                while done < len(line):
+                    done += file.write(line[done:]) or 0
+                whole += len(line)
+    except OSError as raised:
+        error = raised.strerror
+    if error is not None:
+        os.truncate(out, whole)
+        lines = out.read_bytes().count(b"\n")
+        note(f"{out} has {lines} of the {len(answers)} texts, since no more could be written ({error}): here they are all.")
+    return error is None
 
 
 def _sampler(args: argparse.Namespace) -> Any:

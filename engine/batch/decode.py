@@ -53,7 +53,8 @@ class Batch:
 @dataclass(frozen=True)
 class Asked:
     """How texts are decoded. seed: of the first prompt, the next one's is one more;  most: texts of a pass, at most
-    halted: asked before each pass whether to stop there;  over: told how many texts have ended, when some have"""
+    halted: asked before each pass, those over prompts too, whether to stop there
+    over:   told how many texts have ended, when some have"""
 
     sampler: Sampler
     stop: Stop
@@ -92,11 +93,16 @@ def decode(model: Model, prompts: Sequence[Sequence[int]], asked: Asked) -> Batc
     started = time.perf_counter()
     batch = Batch(planned(prompts), [Text() for _ in prompts])
     for group in batch.plan.groups:
-        if asked.halted():
+        try:
+            _Group(model, prompts, asked, batch).decode(group)
+        except _Halted:
             break
-        _Group(model, prompts, asked, batch).decode(group)
     batch.wall_s = time.perf_counter() - started
     return batch
+
+
+class _Halted(Exception):
+    """Somebody has stopped the batch."""
 
 
 @dataclass
@@ -120,15 +126,19 @@ class _Group:
 
     def decode(self, group: Group) -> None:
         """Read the prefix, and write the texts behind it, as many at a time as are asked for."""
-        self._read(self.prompts[group.members[0]][: group.prefix])
-        for at in range(0, len(group.members), self.asked.most):
-            some = group.members[at : at + self.asked.most]
-            self._write(some, self._behind(some, group.prefix))
-        self.batch.peak_bytes = max(self.batch.peak_bytes, self.cache.memory.peak)
+        try:
+            self._read(self.prompts[group.members[0]][: group.prefix])
+            for at in range(0, len(group.members), self.asked.most):
+                some = group.members[at : at + self.asked.most]
+                self._write(some, self._behind(some, group.prefix))
+        finally:
+            self.batch.peak_bytes = max(self.batch.peak_bytes, self.cache.memory.peak)
 
     def _read(self, tokens: Sequence[int]) -> None:
-        """Read `tokens` behind what the cache holds."""
+        """Read `tokens` behind what the cache holds. Raises _Halted."""
         for at in range(0, len(tokens), CHUNK):
+            if self.asked.halted():
+                raise _Halted
             feed = Feed.causal(list(tokens[at : at + CHUNK]), self.cache.length, self.decoder.device, logits="last")
             self.executor.run(self.decoder, feed, self.cache)
             self.cache.commit(range(feed.length))
@@ -158,7 +168,9 @@ class _Group:
         going = [
             _Going(i, Chance(seed + i), sampler.start(list(self.prompts[i]), vocab), self.prompts[i][-1]) for i in numbers
         ]
-        while going and not self.asked.halted():
+        while going:
+            if self.asked.halted():
+                raise _Halted
             places = [len(self.prompts[x.number]) + len(self.batch.texts[x.number].tokens) for x in going]
             feed = Feed(
                 torch.tensor([[x.last] for x in going], device=device),

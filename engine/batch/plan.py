@@ -9,6 +9,7 @@ choice of all is found, by dynamic programming over a node and its nearest chose
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -100,35 +101,81 @@ def _sorted(nodes: list[_Node]) -> list[_Node]:
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of their common prefix."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    """Length of their common prefix, by whole slices."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+    return low
 
 
 def _chosen(nodes: list[_Node]) -> list[bool]:
-    """Which nodes are the shared prefix of the prompts below them that no chosen node is nearer to.
-
-    saved[i][k]: tokens that need not be read below node i, at best, where its nearest chosen ancestor is the k-th node on the
-    way down to it; 0: the root, whose prefix is empty.
-    """
-    ways: list[list[int]] = []  # the nodes from the root down to each
-    for i, node in enumerate(nodes):
-        ways.append([*(ways[node.parent] if node.parent >= 0 else []), i])
-    children: list[list[int]] = [[] for _ in nodes]
-    for i, node in enumerate(nodes[1:], 1):
-        children[node.parent].append(i)
-    saved: list[list[int]] = [[] for _ in nodes]
-    better: list[list[bool]] = [[] for _ in nodes]
+    """Which nodes are the shared prefix of the prompts below them that no chosen node is nearer to."""
+    saved = [_Saved() for _ in nodes]
+    until: list[int] = []  # from the last node to the first: it is chosen where the nearest chosen one lies above this depth
     for i in reversed(range(len(nodes))):
         node, own = nodes[i], len(nodes[i].own)
-        open_ = node.depth * (own - 1) + sum(saved[child][len(ways[i]) - 1] for child in children[i])
-        for k, above in enumerate(ways[i][:-1] or [i]):
-            shut = nodes[above].depth * own + sum(saved[child][k] for child in children[i])
-            better[i].append(open_ > shut)
-            saved[i].append(max(open_, shut))
+        best = node.depth * (own - 1) + saved[i].at(node.depth)
+        saved[i].slope += own
+        until.append(saved[i].at_least(best))
+        if node.parent >= 0:
+            saved[i].end(nodes[node.parent].depth)
+            saved[node.parent] = saved[node.parent].joined(saved[i])
     opened: list[bool] = []
-    nearest: list[int] = []
-    for i, node in enumerate(nodes):
-        k = nearest[node.parent] if node.parent >= 0 else 0
-        opened.append(better[i][k])
-        nearest.append(len(ways[i]) - 1 if opened[i] else k)
+    nearest: list[int] = []  # depth of the nearest chosen node, itself included
+    for node, depth in zip(nodes, reversed(until), strict=True):
+        above = nearest[node.parent] if node.parent >= 0 else 0
+        opened.append(above < depth)
+        nearest.append(node.depth if opened[-1] else above)
     return opened
+
+
+class _Saved:
+    """Tokens that need not be read below a node, at best, by the depth of the nearest chosen node above: a convex function of
+    it, linear between whole numbers. So a node adds two bends to it at most, and it is not kept depth by depth.
+
+    low, slope: at depth 0;  bends: (depth, by how much the slope grows there), ascending
+    """
+
+    def __init__(self) -> None:
+        self.low = self.slope = 0
+        self.bends: list[tuple[int, int]] = []
+        self._sum = self._moment = 0  # of the growths, and of growth times depth
+
+    def at(self, depth: int) -> int:
+        """The tokens where that is so deep, the last bend or deeper."""
+        return self.low + (self.slope + self._sum) * depth - self._moment
+
+    def end(self, depth: int) -> None:
+        """Forget how it goes on behind that depth."""
+        while self.bends and self.bends[-1][0] >= depth:
+            self._count([self.bends.pop()], -1)
+
+    def joined(self, other: _Saved) -> _Saved:
+        """The sum of both, one of which becomes it."""
+        few, many = sorted((self, other), key=lambda x: len(x.bends))
+        many.low, many.slope = many.low + few.low, many.slope + few.slope
+        for bend in few.bends:
+            insort(many.bends, bend)
+        many._count(few.bends)
+        return many
+
+    def at_least(self, least: int) -> int:
+        """Let it be no less than `least` anywhere; the first depth at which it was not."""
+        if self.low >= least:
+            return 0
+        depth, tokens, slope, passed = 0, self.low, self.slope, 0
+        while passed < len(self.bends) and tokens + slope * (self.bends[passed][0] - depth) < least:
+            at, growth = self.bends[passed]
+            depth, tokens, slope, passed = at, tokens + slope * (at - depth), slope + growth, passed + 1
+        first = depth - (tokens - least) // slope
+        step = tokens + slope * (first - depth) - least
+        new = [(first - 1, step), (first, slope - step)] if step else [(first, slope)]
+        self._count(self.bends[:passed], -1)
+        self._count(new)
+        self.low, self.slope, self.bends[:passed] = least, 0, new
+        return first
+
+    def _count(self, bends: Sequence[tuple[int, int]], sign: int = 1) -> None:
+        self._sum += sign * sum(growth for _, growth in bends)
+        self._moment += sign * sum(growth * at for at, growth in bends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
@@ -141,3 +142,32 @@ def test_a_batch_that_is_halted_leaves_what_was_written() -> None:
     asks = iter([False] * 6 + [True] * 100)
     done = decode(toys.pair()[0], alike(4, seed=2), asked(halted=lambda: next(asks)))
     assert any(x.tokens and x.end is None for x in done.texts) and sum(len(x.tokens) for x in done.texts) < 4 * 64
+
+
+def test_a_batch_is_halted_between_the_pieces_of_a_long_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decodescope.engine.batch.decode.CHUNK", 4)
+    asks = iter([False] * 2 + [True] * 100)
+    done = decode(toys.pair()[0], [[*range(12), 1], [*range(12), 2]], asked(halted=lambda: next(asks)))
+    assert done.plan.groups[0].prefix == 12 and done.read == 8 and done.passes == 0
+    assert all(x.end is None and not x.tokens for x in done.texts) and done.peak_bytes > 0
+
+
+def test_prompts_that_lie_in_each_other_are_planned_in_no_time() -> None:
+    """The tree is as deep as it has nodes. Lines of Python that run are counted: twice as many prompts take hardly more."""
+    looked: dict[int, int] = {}
+    for count in (100, 200):
+        prompts, lines = [[1] * n for n in range(1, count + 1)], 0
+
+        def traced(frame: Any, event: str, arg: Any) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return traced
+
+        sys.settrace(traced)
+        try:
+            plan = planned(prompts)
+        finally:
+            sys.settrace(None)
+        looked[count] = lines
+        assert plan.read < plan.tokens
+    assert looked[200] < 2.6 * looked[100], looked

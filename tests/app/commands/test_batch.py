@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,19 @@ def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, 
     monkeypatch.setattr(Tokenizer, "_template", property(lambda _: None, lambda *_: None), raising=False)
     code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
     assert (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
+
+
+def test_a_disk_that_fills_loses_no_text(said, file: Path) -> None:
+    """A limit on the size of a file fails as a full disk does, in the middle of a line."""
+    out = file.with_name("texts.jsonl")
+    whole = json.loads(said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")[1])["texts"]
+    lines = out.read_bytes().splitlines(keepends=True)
+    out.unlink()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(lines[0]) + 20, before[1]))
+    try:
+        code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (code, err.count("\n")) == (1, 1) and f"{out} has 1 of the 3 texts, since no more could be written (" in err
+    assert out.read_bytes() == lines[0] and json.loads(text)["texts"] == whole
