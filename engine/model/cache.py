@@ -80,6 +80,11 @@ class KVCache:
         self.outside.append(kept)
         self.rollback()
 
+    def unordered(self) -> None:
+        """Let entries be committed in any order of the text; nothing is pending. Whoever feeds them says what a row sees."""
+        for store in self.layers:
+            store.unordered()
+
     def rollback(self) -> None:
         """Drop every pending row in every layer."""
         for store in self.layers:

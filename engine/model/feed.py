@@ -53,8 +53,10 @@ class Feed:
     tokens:    int64 [B, T]
     positions: int64 [B, T] original positions; siblings of a tree share one
     visible:   bool [B or 1, T, m + T] or None. Query i may see pending entry or fed row j; the m entries that were
-               pending before come first. Committed entries are visible to all. None: each row sees the pending ones
-               and the rows before it, or, by a model without a causal mask, all rows
+               pending before come first. None: each row sees the pending ones and the rows before it, or, by a model
+               without a causal mask, all rows
+    seen:      which of the committed entries a row may see: those that stand "before" it in the text, or by slot,
+               bool [1, T, n]; None: all
     logits:    which rows the unembedding is applied to: "all", or "last" (prefill)
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
@@ -80,6 +82,7 @@ class Feed:
     board: Board | None = None
     highest: int = -1
     shift: int = 0
+    seen: Literal["before"] | Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.highest < 0:

@@ -56,11 +56,14 @@ class Sight:
         if key not in self.masks:
             self.masks[key] = self._visible(n, m, store)
         base, reaches, banded = self.masks[key], self._reaches(n + m), self._by_head(i)
-        if present is None and window is None and not banded and not reaches:
+        seen = None if self.feed.seen is None or n == 0 else self._seen(store)
+        if present is None and window is None and seen is None and not banded and not reaches:
             return base
         mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
         if present is not None:
             mask = mask & F.pad(present, (0, m), value=True)[:, :, None]
+        if seen is not None:
+            mask = mask & F.pad(seen, (0, m), value=True)
         if banded:
             mask = mask & (self._in_band(store) | ~self._heads(i, mask.device))
         if reaches:
@@ -69,6 +72,19 @@ class Sight:
         if window is not None:
             mask = mask & (self._distances(store) < window)
         return mask
+
+    def _seen(self, store: LayerStore | None) -> Tensor:
+        """bool [B or 1, H_kv or 1, T, n]: the committed entries that the feed leaves to each row."""
+        seen = self.feed.seen
+        assert store is not None and seen is not None
+        if isinstance(seen, str):
+            return store.positions()[:, :, None] < self.feed.positions[:, None, :, None]
+        if seen.shape[1:] != (self.feed.length, store.n):
+            raise ValueError(
+                f"layer {store.layer}: {store.n} entries are held and {self.feed.length} rows fed, and what they see is told "
+                f"as {list(seen.shape[1:])}: tell it for each row and entry."
+            )
+        return seen[:, None]
 
     def _banded(self, i: int) -> bool:
         """Whether a band holds for some head of layer i."""
@@ -163,7 +179,7 @@ class Sight:
     def inserted(self, store: LayerStore, q: Tensor, rope: RopeTable, middle: Middle) -> Segment | None:
         """The entries of the middle that are read; q: float [B, H_kv, g, T, D], rotated to `away`. To say which, all keys
         between are put at position 0. Nothing has left the store."""
-        assert self.sinks is not None and self.sinks.cap is not None and store.in_order
+        assert self.sinks is not None and self.sinks.cap is not None and store.in_order and self.feed.seen is None
         begin, last = min(self.sinks.first, store.n + store.m), self.feed.highest - self.sinks.cap + 1
         end = last if last <= store.n else store.n + store.m
         if end - begin < middle.entries:

@@ -113,7 +113,7 @@ class LayerStore:
 
     @property
     def in_order(self) -> bool:
-        """Whether slot i still holds position i: nothing was ever evicted."""
+        """Whether slot i still holds position i: nothing was ever evicted, and all was committed in the text's order."""
         return self._pos is None
 
     @property
@@ -196,8 +196,8 @@ class LayerStore:
         """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
 
         They continue the text: their positions follow each other and what was committed before, as those of a path in a
-        tree do. A prefix of the pending rows moves nothing. `index` is rows as int64 [R] on the store's device, if the caller
-        has it already. Raises ValueError if a row is not pending.
+        tree do; in a store that is `unordered` they stand where they like. A prefix of the pending rows moves nothing. `index`
+        is rows as int64 [R] on the store's device, if the caller has it already. Raises ValueError if a row is not pending.
         """
         self._check_pending(rows)
         still = next((i for i, row in enumerate(rows) if row != i), len(rows))
@@ -254,6 +254,11 @@ class LayerStore:
                 self._bounds.truncate(start)
             for (table, axis), old in zip(self._tables(), before, strict=True):
                 table.narrow(axis, start, over).copy_(old)
+
+    def unordered(self) -> None:
+        """From here on keep the position of each entry: what is committed need not continue the text. Nothing is pending."""
+        assert self.m == 0, "a pending row has no place in the table yet"
+        self._explicit()
 
     def _explicit(self) -> Tensor:
         if self._pos is None:
