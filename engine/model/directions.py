@@ -33,6 +33,7 @@ class Directions:
         rope = spec.local_rope if local and spec.local_rope is not None else spec.rope
         self.table = None if layer in spec.no_rope else RopeTable(rope, 64, most=spec.max_positions, **where)
         self.bases: dict[Side, Tensor] | None = None
+        self.highest = 0  # position that was ever packed: known here, so that no block asks the device for its own
 
     def find(self, kv: Tensor) -> None:
         """Find the directions: those along which these entries, kv float [2, B, H_kv, T, D] from position 0 on, lie most. They
@@ -55,6 +56,7 @@ class Directions:
         assert self.bases is not None
         rows = widened(self._grouped(self._turned_back(x, first) if side == "keys" else x))
         parts = {"along": (rows @ widened(self.bases[side])).to(x.dtype)}
+        self.highest = max(self.highest, first + x.shape[2] - 1)
         if side == "keys":
             parts["at"] = torch.arange(first, first + x.shape[2], dtype=torch.int32, device=x.device).repeat(len(x), 1)
         return parts
@@ -67,7 +69,7 @@ class Directions:
         x = rows.unflatten(-1, (self.together, -1)).transpose(2, 3).flatten(1, 2).contiguous()
         if side == "keys" and self.table is not None:
             at = parts["at"][0].long()
-            cos, sin = self.table.at(at, int(at[-1]))
+            cos, sin = self.table.at(at, self.highest)
             rotate_(x, cos.squeeze(-2), sin.squeeze(-2))
         return x
 

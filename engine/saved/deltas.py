@@ -78,9 +78,11 @@ def restored(codes: Codes, shape: Shape, level: str, dtype: type = np.float32) -
     fine = steps(level, shape.layers)[:, :, None, None]
     lead, others = _places(shape)
     x: np.ndarray = np.empty((shape.layers, 2, shape.entries, shape.channels), dtype)
-    x[:, :, lead] = _restored(codes.anchors, codes.largest[:, :, lead], np.full_like(fine, ANCHOR), dtype)
-    x[:, :, others] = _restored(codes.differences, codes.largest[:, :, others], fine, dtype)
-    x[:, :, others] += x[:, :, lead][:, :, others // shape.group]
+    for i in range(shape.layers):  # what is worked out on the way takes as much as a layer does, not as all
+        one, each, largest = slice(i, i + 1), fine[i : i + 1], codes.largest[i : i + 1]
+        x[one, :, lead] = _restored(codes.anchors[one], largest[:, :, lead], np.full_like(each, ANCHOR), dtype)
+        x[one, :, others] = _restored(codes.differences[one], largest[:, :, others], each, dtype)
+        x[one, :, others] += x[one, :, lead][:, :, others // shape.group]
     return x
 
 

@@ -135,11 +135,17 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
         raise damaged
     try:
         coded = [_read(parts[2 + 3 * i : 5 + 3 * i], head.splits[i], shape, i, head.level) for i in (0, 1)]
+        codes = Codes(coded[0], coded[1], largest)
+        with np.errstate(over="ignore", invalid="ignore"):
+            cache = _saved(head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size)
     except EntropyError:
         raise damaged from None
-    codes = Codes(coded[0], coded[1], largest)
-    with np.errstate(over="ignore", invalid="ignore"):
-        cache = _saved(head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size)
+    except MemoryError:
+        due = spec.kv_bytes(shape.entries, 4) >> 20
+        raise SavedCacheError(
+            f"{path} holds {head.tokens} tokens, whose keys and values take {due} MiB, and about three times as much on the "
+            "way: there is not so much memory; free some, or save a shorter prompt."
+        ) from None
     if not bool(torch.isfinite(cache.kv).all()):
         raise damaged
     return cache
@@ -245,9 +251,10 @@ def _symbols(codes: Codes, shape: Shape, level: str) -> list[tuple[np.ndarray, i
 
 
 def _contexts(layers: int, tokens: int, channels: int, split: str) -> np.ndarray:
-    """int64 [2 layers * tokens * channels]: whose frequencies each symbol has."""
+    """[2 layers * tokens * channels], in the smallest type that holds them: whose frequencies each symbol has."""
     layer = np.arange(2 * layers)[:, None, None]
     each = layer * channels + np.arange(channels) if split == "channel" else layer
+    each = each.astype(np.min_scalar_type(2 * layers * channels))
     return np.broadcast_to(each, (2 * layers, tokens, channels)).ravel()
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import struct
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from decodescope.engine.method import MethodError
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.saved.deltas import ANCHOR, LEVELS, Shape, long, quantised, restored, short, steps
 from decodescope.engine.saved.entropy import decode, encode, frequencies, information
-from decodescope.engine.saved.file import MAGIC, SavedCacheError
+from decodescope.engine.saved.file import MAGIC, SavedCacheError, _contexts
 from decodescope.engine.saving import load_cache, save_cache
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check
@@ -198,3 +199,24 @@ def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(tmp_path:
         else:
             assert read.kv.shape == (3, 2, 2, 15, 8) and all(0 <= x < 13 for x in read.tokens)
     assert 10 < refused < 30, "states that do not end as they began are noticed"
+
+
+def test_numbers_come_back_in_hardly_more_memory_than_they_take() -> None:
+    shape = Shape(layers=16, entries=500, channels=64)
+    codes = quantised(np.random.default_rng(2).normal(size=(16, 2, 500, 64)).astype(np.float32), shape, "middle")
+    tracemalloc.start()
+    try:
+        nbytes = restored(codes, shape, "middle").nbytes
+        assert nbytes < tracemalloc.get_traced_memory()[1] < 1.5 * nbytes
+    finally:
+        tracemalloc.stop()
+    assert [_contexts(16, 3, n, "channel").dtype.itemsize for n in (4, 64, 4096)] == [1, 2, 4], "a cache has few contexts"
+
+
+def test_a_cache_without_room_is_one_sentence(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "unique", full)
+    with pytest.raises(SavedCacheError, match=r"holds 300 tokens, whose keys and values take \d+ MiB, .* a shorter prompt\.$"):
+        load_cache(toys.pair()[0], saved)

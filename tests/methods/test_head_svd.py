@@ -74,3 +74,16 @@ def test_directions_wait_for_enough_entries_and_heads_that_do_not_divide_are_ref
     assert early.tokens != plain.tokens and early.target.cache.layers[0].packed == 48, "the test needs a model that it moves"
     with pytest.raises(MethodError, match=r"^head_svd\.together = 3 does not divide the 2 KV heads of toy: set it to 1, 2\.$"):
         toys.method(codec=("head_svd", dict(together=3))).check(toys.SPEC)
+
+
+@torch.inference_mode()
+def test_a_pass_asks_the_device_for_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lane(first=32)
+    made.read(TEXT)
+    feed = Feed.causal([5, 7, 1], len(TEXT))
+    asked: list[int] = []
+    number = torch.Tensor.__int__
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda x: asked.append(1) or number(x))  # type: ignore[func-returns-value] # counts
+    made.cache.layers[0].blocks[0].parts["keys"]["at"][0, -1].__int__()
+    made.decoder.forward(feed, made.cache)
+    assert made.cache.layers[0].packed and len(asked) == 1, "the one of this test"
