@@ -87,6 +87,19 @@ def test_a_query_head_reads_its_newest_page_and_those_of_the_largest_bounds() ->
         assert torch.allclose(fed(lane, extra)[0], due, atol=1e-9)
 
 
+@pytest.mark.parametrize("entries", [1, PAGE, 2 * PAGE, 3 * PAGE - 1])
+def test_three_pages_are_read_however_small_the_budget(entries: int) -> None:
+    lane = reading(dict(entries=entries, dense=0))
+    due, two = by_hand(lane, 7, 3, dense=0), by_hand(lane, 7, 2, dense=0)
+    logits = fed(lane, 7)[0]
+    assert torch.allclose(logits, due, atol=1e-9) and not torch.allclose(logits, two, atol=1e-4)
+    short = reading(dict(entries=entries, dense=0), text=TEXT[: 3 * PAGE - 1])
+    fed(short, 7)
+    assert short.passes[-1].read is None, "three pages are all that there is"
+    fed(short, 2)
+    assert short.passes[-1].read is not None
+
+
 @torch.inference_mode()
 def test_what_is_not_chosen_is_not_read() -> None:
     """The pages that a pass has not read are made nonsense: the same pass gives the same logits."""

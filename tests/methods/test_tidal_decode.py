@@ -36,10 +36,11 @@ def lane(settings: dict[str, Any] = SETTINGS, group: int = 2, text: list[int] = 
 
 
 @torch.inference_mode()
-def by_hand(made: Lane, token: int) -> tuple[torch.Tensor, list[list[set[int]]]]:
-    """Logits [V] of a token, and by layer and query head the entries of its set."""
+def by_hand(made: Lane, token: int) -> tuple[torch.Tensor, list[list[set[int]]], list[float | None]]:
+    """Logits [V] of a token, by layer and query head the entries of its set, and by layer what of its attention these get, a
+    mean over the heads; None: a layer that notes nothing."""
     decoder, s, at, policy = made.decoder, made.decoder.spec, torch.tensor([len(made.tokens)]), made.policy
-    x, noted, sets = decoder.embed[token], [], []
+    x, noted, sets, covered = decoder.embed[token], [], [], []
     for i, w in enumerate(decoder.layers):
         qkv = (w.qkv @ F.rms_norm(x, (s.d_model,), w.attn_norm, s.norm_eps)).view(-1, s.head_dim)
         queries, new, values = qkv.split([s.n_heads, s.n_kv_heads, s.n_kv_heads])
@@ -49,6 +50,8 @@ def by_hand(made: Lane, token: int) -> tuple[torch.Tensor, list[list[set[int]]]]
             scores.append(k @ rotated(queries[h, None], at, decoder)[0] * s.score_scale)
         if i in (policy.start, policy.again):
             noted = [sorted(range(len(x)), key=lambda p: (-float(x[p]), p))[: policy.k] for x in scores]
+        shares = [float(x.softmax(0)[some].sum()) for x, some in zip(scores, noted, strict=bool(noted))]
+        covered.append(sum(shares) / len(shares) if i in (policy.start, policy.again) else None)
         for h, row in enumerate(scores):
             v = torch.cat([store.v[0, h // s.group], values[h // s.group, None]])
             read = list(range(len(row))) if i <= policy.start or i == policy.again else noted[h]
@@ -57,19 +60,34 @@ def by_hand(made: Lane, token: int) -> tuple[torch.Tensor, list[list[set[int]]]]
         x = x + w.out @ torch.cat(outputs)
         gate, up = (w.gate_up @ F.rms_norm(x, (s.d_model,), w.mlp_norm, s.norm_eps)).chunk(2)
         x = x + w.down @ (F.silu(gate) * up)
-    return decoder.unembed(decoder.normed(x[None]))[0], sets
+    return decoder.unembed(decoder.normed(x[None]))[0], sets, covered
 
 
 def test_the_layers_behind_read_what_the_last_choosing_layer_has_noted() -> None:
     made = lane()
     for token in (7, 2, 11):
-        due, sets = by_hand(made, token)
+        due, sets, _ = by_hand(made, token)
         assert torch.allclose(fed(made, token)[0], due, atol=1e-9)
         assert made.board is not None and set(made.board.chosen) == {2, 4, 5}
         for layer, (some, _) in made.board.chosen.items():
             for h in range(2):
                 both = sets[layer][2 * h] | sets[layer][2 * h + 1]
                 assert set(some[0, h].nonzero().flatten().tolist()) == both - {len(made.tokens) - 1}
+
+
+def test_what_is_covered_is_the_attention_that_falls_on_what_is_noted() -> None:
+    """Of the first row of a pass, in the two layers that look at everything; it is said once."""
+    made = lane()
+    made.policy.notes()
+    covered = by_hand(made, 7)[2]
+    assert [i for i, x in enumerate(covered) if x is not None] == [1, 3] and all(0.1 < x < 0.99 for x in covered if x)
+    for rows in ([7], [7, 2, 11]):
+        fed(made, *rows)
+        notes = made.policy.notes()
+        made.truncate(len(TEXT))
+        assert notes is not None and [x is None for x in notes["covered"]] == [x is None for x in covered]
+        assert [x for x in notes["covered"] if x is not None] == pytest.approx([x for x in covered if x is not None], abs=1e-9)
+        assert made.policy.notes() is None
 
 
 def test_reads_are_those_of_the_formula() -> None:
