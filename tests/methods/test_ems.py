@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +14,38 @@ from voted import best, held, maps, sharp
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.load import load
 from decodescope.engine.model.column import MERGED, TOKEN
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 from decodescope.engine.trace.notes import told
 
+Source = Callable[[], tuple[Decoder, list[int]]]
 TEXT, N = toys.prompts(1, 90, seed=8)[0], 40
 KNOBS = dict(centres=8, recent=4, window=5, reach=1)
+STORY = (
+    "Once upon a time there was a careful cat called Joel who could wiggle both ears. Joel and Tara had been friends for as "
+    "long as they could remember. On the way to school an old fox stopped Joel. \"This bag must get to the stone bridge before "
+    "dark,\" said the fox. Joel took the bag, and they hummed to make the road shorter."
+)
 
 
-def lane(**settings: Any) -> Lane:
-    made = Lane("target", sharp(), build("policy", "ems", {**KNOBS, **settings}))
-    made.policy.begin(made.decoder.spec, N)
+def drawn() -> tuple[Decoder, list[int]]:
+    """A toy, and tokens that mean nothing."""
+    return sharp(), TEXT
+
+
+def written() -> tuple[Decoder, list[int]]:
+    """A shipped model, and a text in its language."""
+    model = load("lab-draft", "float64")
+    assert model.tokenizer is not None
+    return model.decoder, model.tokenizer.encode(STORY)[:90]
+
+
+def lane(decoder: Decoder, **settings: Any) -> Lane:
+    made = Lane("target", decoder, build("policy", "ems", {**KNOBS, **settings}))
+    made.policy.begin(decoder.spec, N)
     return made
 
 
@@ -39,35 +60,45 @@ def scores(full: Tensor) -> list[list[float]]:
     return worth
 
 
+@pytest.mark.parametrize("source", [drawn, written])
 @torch.inference_mode()
-def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else() -> None:
+def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else(source: Source) -> None:
     """The first cut is that of the full maps; then the logits are those of a mask over what is held."""
-    made, full = lane(similarity=1.5), maps(sharp(), TEXT[:N])
-    made.read(TEXT[:N])
+    decoder, text = source()
+    made, full = lane(decoder, similarity=1.5), maps(decoder, text[:N])
+    made.read(text[:N])
     kept = [[best(x[: N - 4], 8) + list(range(N - 4, N)) for x in scores(layer)] for layer in full]
     assert held(made) == kept and len({tuple(x) for heads in kept for x in heads}) > 2
-    reference = Masked(sharp(), [[lambda there, mass, n, i=i, h=h: held(made)[i][h] for h in range(2)] for i in range(2)])
-    reference.read(TEXT[:N])
+    s = decoder.spec
+    reference = Masked(
+        decoder,
+        [[lambda there, mass, n, i=i, h=h: held(made)[i][h] for h in range(s.n_kv_heads)] for i in range(s.n_layers)],
+    )
+    reference.read(text[:N])
     for at in range(N, 80, 2):
-        logits = made.forward(Feed.causal(TEXT[at : at + 2], at))
+        logits = made.forward(Feed.causal(text[at : at + 2], at))
         made.commit([0, 1])
-        assert torch.allclose(logits[0], reference.read(TEXT[at : at + 2]), atol=1e-10)
+        assert torch.allclose(logits[0], reference.read(text[at : at + 2]), atol=1e-10)
     assert all((store.column("kind") == TOKEN).all() and store.n == 12 for store in made.cache.layers)
 
 
 @pytest.mark.parametrize("covered", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("source", [drawn, written])
 @torch.inference_mode()
-def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_nowhere(covered: float) -> None:
+def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_nowhere(
+    source: Source, covered: float
+) -> None:
     """Keys and values behind the first cut, from those of the full cache; what nothing came into is bit for bit as it was."""
-    made = lane(covered=covered, similarity=0.6)
-    whole = Lane("full", sharp(), build("policy", "keep_all"), needs=made.needs)
+    decoder, text = source()
+    made = lane(decoder, covered=covered, similarity=0.6)
+    whole = Lane("full", decoder, build("policy", "keep_all"), needs=made.needs)
     for x in (made, whole):
-        x.read(TEXT[:N])
+        x.read(text[:N])
     merged = zero = tail = 0
     for i, (store, plain, worth) in enumerate(
-        zip(made.cache.layers, whole.cache.layers, map(scores, maps(sharp(), TEXT[:N])), strict=True)
+        zip(made.cache.layers, whole.cache.layers, map(scores, maps(decoder, text[:N])), strict=True)
     ):
-        for h in range(2):
+        for h in range(decoder.spec.n_kv_heads):
             kept, k = held(made)[i][h], plain.k[0, h]
             ranked, counting, total = sorted(worth[h], reverse=True), set(), 0.0
             for x in ranked:
@@ -97,8 +128,9 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
                     due = (weights / weights.sum()) @ rows
                     assert torch.allclose(store.kv[which, 0, h, slot], due, atol=1e-5)
                     assert (store.kv[which, 0, h, slot] <= rows.amax(0) + 1e-6).all()
-    assert merged + zero + tail == 4 * (N - 12)
-    assert (tail > 9) is (covered < 1) and (merged > 9 and zero > 9) is (covered > 0)
+    assert merged + zero + tail == len(made.cache.layers) * decoder.spec.n_kv_heads * (N - 12)
+    assert (tail > 9) is (covered < 1) and (merged > 5) is (covered > 0)
+    assert zero > 9 or covered < (1 if source is written else 0.1), "of a text only the tail is like nothing that is kept"
 
 
 def test_mergers_can_be_followed_in_the_trace() -> None:
