@@ -51,6 +51,12 @@ def test_a_change_of_the_page_makes_one_method(name: str, play: Play, composed: 
     assert controls.FIRST in answers, "the preset that the page opens with is known again by it"
 
 
+def test_a_box_more_is_no_listener_more(play: Play) -> None:
+    """Each listener says the list of all boxes, and the page library looks through all of them for each of its components."""
+    with layout.page(play) as page:
+        assert len(page.fns) < 20, f"{len(page.fns)} listeners on a page of {len(page.blocks)} components"
+
+
 def test_a_run_makes_one_method_and_a_comparison_one_each(play: Play, composed: list[Method]) -> None:
     run, (_, *values) = handler(play, "start")  # the first says what to compare with
     composed.clear()
