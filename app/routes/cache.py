@@ -25,6 +25,7 @@ from decodescope.engine.trace.events import Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
 from decodescope.lab.cache.needle import LONGEST, fate, places
+from decodescope.lab.cache.scored import fallen
 
 from .hardware import about
 
@@ -170,6 +171,8 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "budget": lives.budget,
         "untold": lives.untold,
         "missed": lives.missed.of(i),
+        "beside": lives.fates.beside(i),
+        "loaded": (lives.header.loaded or {}).get("entries", 0),
         "level": lives.header.levels[-1] if lives.header.levels else "counts",
         "words": WORDS,
     }
@@ -218,12 +221,14 @@ def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     p = _number(request, "position", 0, 0, max(0, lives.length[i] - 1))
     came = lives.came(p)
     steps, masses = _history(channel, lives, p, max(0, came), i)
+    rows = lives.life(p, i)
     return {
         "step": i,
         "position": p,
         "text": _text(channel, lives, p),
         "came": came,
-        "rows": lives.life(p, i),
+        "rows": rows,
+        "scores": fallen(lambda k: channel.wire.prefill if k < 0 and channel.wire else _at(channel, k), p, rows, lives.heads),
         **lives.fates.of(p, i),
         "steps": steps,
         "mass": masses,

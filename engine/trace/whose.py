@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .events import Header
 from .parts import said
@@ -39,6 +40,8 @@ def reasons(header: Header) -> list[str]:
     causes = [f"{why} ({_name(header, kind)})" for kind, why in words if why]
     if header.forced:
         causes.append("verdicts were forced")
+    if header.loaded is not None:
+        causes.append(_loaded(header.loaded))
     if causes:
         return causes
     if header.fork is not None:
@@ -70,6 +73,13 @@ def away(tokens: Sequence[int], plain: Sequence[int], whose: str = "plain decodi
     at = next((i for i, (x, y) in pairs if x != y), None)
     common = min(len(tokens), len(plain))
     return f"as {whose} for {common} tokens" if at is None else f"parted from {whose} at token {at}"
+
+
+def _loaded(loaded: Mapping[str, Any]) -> str:
+    """What of the prompt came from a saved cache, in words."""
+    bits = loaded.get("bits")
+    how = f", in {bits:.3g} bits a number" if isinstance(bits, int | float) and not isinstance(bits, bool) else ""
+    return f"{loaded['entries']} entries of the prompt were loaded from a file{how}"
 
 
 def _changes(header: Header, kind: str) -> str:

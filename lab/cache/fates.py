@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.events import CacheChange
+from decodescope.engine.trace.events import Augmented, CacheChange
 
 
 class Fates:
@@ -22,6 +22,7 @@ class Fates:
         self._merges: list[np.ndarray] = []  # float64 [M, 6]: step, row, source, target, similarity, weight; one of each step
         self._packs: list[tuple[int, int, int, float, float]] = []  # step, first, stop, errors of keys and of values
         self._all = np.zeros((0, 6))
+        self._beside: list[tuple[int, Augmented]] = []  # step, what a context put beside the text in it
         self._lock = Lock()  # of both
 
     def learn(self, change: CacheChange, step: int) -> None:
@@ -31,6 +32,7 @@ class Fates:
             rows = np.stack([np.full(len(layer), step), layer * self.heads + head, source, target, *change.merged_by.T], 1)
             with self._lock:
                 self._merges.append(rows[(target >= 0) & (head >= 0) & (head < self.heads)])
+        self._beside += [(step, one) for one in change.augmented or []]
         if change.packed is not None:
             p = change.packed
             self._packs.append((step, p.first, p.stop, p.key_error, p.value_error))
@@ -74,6 +76,11 @@ class Fates:
         took = [[row, mine[mine[:, 1] == row, 2].astype(int).tolist()] for row in rows]
         packed = next(([x[0], self.bits, x[3], x[4]] for x in self._packs if x[0] <= i and x[1] <= position < x[2]), None)
         return {"into": into, "took": took, "packed": packed}
+
+    def beside(self, i: int) -> list[dict[str, Any]]:
+        """What stands beside the entries of the text after step i, where no token does: its `form`, how many tokens of the text
+        stand before it (`at`), `entries` of a layer and KV head, `origin`."""
+        return [{"form": x.form, "at": x.at, "entries": x.entries, "origin": x.origin} for k, x in self._beside if k <= i]
 
     def packed_to(self, i: int) -> int:
         """Where what has been packed by step i ends: the oldest are packed first."""

@@ -9,7 +9,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import CacheChange, Fields, Header, Prefill, Step
+from decodescope.engine.trace.events import Augmented, CacheChange, Fields, Header, Prefill, Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import BY_READING, KEPT, Lives, overlap, portions, runs
 from decodescope.lab.cache.needle import fate, fate_of, places
@@ -50,6 +50,15 @@ def test_each_state_has_its_reason() -> None:
     letters = "".join(made.letters(0, 19, 0, made.length[19]))
     assert made.by_score and letters.count("H") == letters.count("W") == 4 and letters.endswith("WWWW") and "O" not in letters
     assert set(Lives.of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
+
+
+def test_what_stands_beside_the_text_is_told_from_its_step_on() -> None:
+    trace = decoded("keep_all").sink
+    trace.prefill.cache[0].augmented = [Augmented("soft", 0, 16, "trained")]
+    trace.steps[3].cache[0].augmented = [Augmented("latent", 12, 4, "model")]
+    fates = Lives.of(trace).fates
+    assert fates.beside(2) == [{"form": "soft", "at": 0, "entries": 16, "origin": "trained"}]
+    assert [x["at"] for x in fates.beside(3)] == [0, 12] and not Lives.of(decoded("keep_all").sink).fates.beside(9)
 
 
 def test_a_policy_that_speaks_of_its_first_entries_alone_has_no_budget() -> None:

@@ -51,6 +51,8 @@ def test_a_lossless_run_wrote_the_targets_text_or_one_of_its_distribution() -> N
 def test_what_no_part_says_is_said_of_the_run() -> None:
     forced = replace(header(Method()), lossless=False, forced=True)
     assert text_mark(forced) == "text may differ, because: verdicts were forced"
+    loaded = replace(header(Method()), lossless=False, loaded={"entries": 12, "bits": 4.2134})
+    assert text_mark(loaded).endswith("because: 12 entries of the prompt were loaded from a file, in 4.21 bits a number")
     earlier = replace(header(Method()), lossless=False, fork={"of": "x", "step": 1})
     assert text_mark(earlier).endswith("before the fork another method decoded")
     rule = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]})

@@ -23,10 +23,11 @@ export function paints(element) {
  *  group: rows that belong together;  label(row): what stands before a row, or nothing;  left: px for it
  *  most: px of a column;  tall: px of a row;  over: [column, text] to be named above
  *  under: columns, from the first on, that a line stands below
+ *  beside: columns before which a band stands, over all rows
  *  marked(column): whether a triangle stands below;  cursor: {row, column} or null */
 export function grid(canvas, colours,
-  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], under = 0, marked = null,
-    cursor = null, tall }) {
+  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], under = 0, beside = [],
+    marked = null, cursor = null, tall }) {
   const ratio = window.devicePixelRatio || 1, top = over.length ? 18 : 4, lines = [];
   const gap = tall > 4 ? 1 : 0, between = group < rows ? 3 : 0;
   for (let row = 0, y = top; row < rows; row++) lines.push(y), (y += tall + gap + ((row + 1) % group ? 0 : between));
@@ -61,6 +62,8 @@ export function grid(canvas, colours,
     pen.fillStyle = colours.part;
     pen.fillRect(left, bottom + 1, Math.min(room, edge(under) - left), 2);
   }
+  pen.fillStyle = colours.part;
+  for (const column of beside) pen.fillRect(edge(column) - 5, top, 3, bottom - top);
   pen.strokeStyle = colours.ink;
   pen.lineWidth = 1;
   for (const [x, y, w] of framed) {
@@ -74,7 +77,7 @@ export function grid(canvas, colours,
   for (let row = 0; row < rows; row++) {
     const text = label?.(row);
     if (!text || lines[row] < free) continue;
-    pen.fillText(text, 0, lines[row] + tall / 2, left - 4);
+    pen.fillText(text, 0, lines[row] + tall / 2, left - 6);
     free = lines[row] + colours.size + 1;
   }
   pen.fillStyle = colours.ink;

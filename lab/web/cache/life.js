@@ -72,7 +72,7 @@ export function lifeView(shared) {
     twin.replaceChildren(table(`Position ${life.position}, head by head`,
       ["layer, head", "kept until", "why", "attention drawn, of its layer's largest"],
       life.rows.map(([left, letter], row) => [shared.rowName(row), left === null ? "now" : when(left),
-        `${letter}, ${shared.map.words[letter]}${became(life, row)}`, drew(row, left)])));
+        `${letter}, ${shared.map.words[letter]}${became(life, row)}${scored(life, row)}`, drew(row, left)])));
   }
   return {
     element,
@@ -84,18 +84,31 @@ export function lifeView(shared) {
   };
 }
 
+const worth = (x) => (x === 0 ? "0" : Number(x.toPrecision(3)).toString());
+
+/** What an entry was worth when it was cut, and the lowest that stayed. */
+const cutAt = ([, score, cut]) =>
+  `${worth(score)}, ${cut === null ? "nothing stayed for its score" : `the lowest that stayed ${worth(cut)}`}`;
+
 /** What an entry of a row became part of, behind the words that say that it did. */
 function became({ into }, row) {
   const merge = into.find((x) => x[0] === row);
   return merge ? `: of position ${merge[1]}, similarity ${merge[2].toFixed(2)}, weight ${merge[3].toFixed(2)}` : "";
 }
 
-/** What became of the entry beside that: merged, grown by others, packed; a sentence each. */
-function fates({ into, took, packed }, rowName) {
+/** The score of a row in the table. */
+function scored({ scores }, row) {
+  const known = scores.find((x) => x[0] === row);
+  return known ? `: score ${cutAt(known)}` : "";
+}
+
+/** What became of the entry beside that: scored, merged, grown by others, packed; a sentence each. */
+function fates({ scores, into, took, packed }, rowName) {
   const some = (list, name) => list.slice(0, NAMED).map(name).join("; ")
     + (list.length > NAMED ? `; and ${list.length - NAMED} more` : "");
   const off = (x) => Number(x.toPrecision(2));
   return [
+    scores.length ? `Its score when it left: ${some(scores, (x) => `${rowName(x[0])}, ${cutAt(x)}`)}.` : "",
     into.length ? `Merged in ${plural(into.length, "head")}: `
       + `${some(into, (x) => `${rowName(x[0])}, of position ${x[1]} (similarity ${x[2].toFixed(2)}, `
         + `weight ${x[3].toFixed(2)})`)}.` : "",

@@ -47,7 +47,8 @@ export function mapView(shared, { drawn, enter }) {
       h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
       ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
       ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
-      ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []));
+      ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),
+      ...map.beside.flatMap((x) => [h("i", { class: "beside" }), besideSays(x)]));
     asTable.hidden = map.untold;
     if (!map.untold) return;
     rule.textContent =
@@ -85,6 +86,7 @@ export function mapView(shared, { drawn, enter }) {
       },
       label: (row) => (row % map.heads ? "" : `L${row / map.heads}`),
       under: map.packed / map.bin,
+      beside: map.beside.map((x) => x.at / map.bin),
       over: words.map((c) => [c, spoken(map.texts[c]).slice(0, 12).replace(/^␣/, "")]),
       marked: marked && ((c) => marked[1] >= c * map.bin && marked[0] < (c + 1) * map.bin),
       cursor: at.position === null ? null : { row: at.row, column: shared.columnOf(at.position) },
@@ -141,6 +143,15 @@ export function mapView(shared, { drawn, enter }) {
 
 const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
 
+const FORMS = { soft: ["soft entry", "soft entries"], latent: ["latent entry", "latent entries"] };
+
+/** What stands beside the text, where no token does. */
+function besideSays({ form, at, entries }) {
+  const [one, many] = FORMS[form] ?? ["entry", "entries"];
+  const what = !entries ? "a trained state" : `${grouped(entries)} ${entries === 1 ? one : many}`;
+  return `${what} ${at ? `behind position ${at - 1}` : "before the text"}`;
+}
+
 /** What of the strength of a cell is left where not all of it was read. */
 const faint = (map, k) => (map.read ? 0.1 + 0.9 * (map.read[k] / 255) : 1);
 
@@ -159,6 +170,10 @@ function reading(map, marked) {
         + "strongest."
       : "",
     kinds.length ? `By the policy's knobs ${kinds.join(", ")}.` : "",
+    map.loaded ? `The entries of the first ${plural(map.loaded, "position")} came from a saved cache; no pass of `
+      + "this run has read them in." : "",
+    map.beside.length ? `A band: ${map.beside.map(besideSays).join(", ")}, where no token stands; every head attends `
+      + "to that too, and nothing evicts it." : "",
     marked ? "Triangles below: the text that was found." : "",
     map.mass ? "" : "How much attention an entry drew is not recorded in this step.",
   ].filter(Boolean).join(" ");

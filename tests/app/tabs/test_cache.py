@@ -30,7 +30,7 @@ PROMPT = "abcdefghijklm the quick brown fox jumps over it"
 SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 20}}, max_new=24)
 ALL = Choice(PROMPT, max_new=24)
 H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
-SHADOWED = replace(H2O, shadow=True)
+SHADOWED = replace(H2O, shadow=True, level="fields")
 
 BEAMS = Choice(PROMPT, {"strategy": "beam"}, {"strategy": {"width": 5}}, max_new=24)
 
@@ -136,6 +136,13 @@ def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(play: Play, cl
     assert missed["worst"] == series["worst"][step] == pytest.approx(float(heads[tuple(missed["head"])]), abs=2e-6)
     assert missed["worst"] == pytest.approx(float(heads.max()), abs=2e-6) and missed["worst"] > missed["lost"] > 0
     assert sum(told(client, channel.run, step=k)["missed"]["cut"] for k in range(4)) > 0
+    scores, lives = channel.steps(0, 1)[0].cache[0].scores, lives_of(channel)
+    row, p = next(x for x in zip(*np.nonzero(lives.left(0) == 0), strict=True))
+    life = told(client, channel.run, "/life", position=int(p), step=5)
+    score, cut = next(x for k, *x in life["scores"] if k == row)
+    assert (score, cut) == (scores.entries[row // 2, row % 2, p], scores.cut[row // 2, row % 2]) and score <= cut
+    assert [x[0] for x in life["scores"]] == [k for k, at in enumerate(lives.left(5)[:, p]) if at <= 5], "of each its own cut"
+    assert told(client, ran(play, SINKS).run, "/life", position=5, step=9)["scores"] == []
     without = ran(play, H2O)
     assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(client, without.run, "/series")
     with pytest.raises(Refused, match="records nothing of a full cache beside"):
@@ -371,6 +378,8 @@ class TestTheTab:
         ).tolist()
         assert page.locator(f"{PAGE} .life tbody tr").count() == 6
         assert page.locator(f"{PAGE} .missed tbody tr").count() == 24
+        cuts = page.locator(f"{PAGE} .life tbody tr:has-text(': score ')")
+        assert cuts.count() == (lives.left(13)[:, 3] <= 13).sum() > 0, "each head that lost it says by how much"
         missed = run.steps(13, 14)[0].cache[0].shadow
         page.wait_for_selector(f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')")
         assert page.locator(f"{PAGE} .missed").inner_text().count(f"drifted by {missed.drift.mean():.3f} nats") == 1
