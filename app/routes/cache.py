@@ -171,6 +171,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "budget": lives.budget,
         "untold": lives.untold,
         "missed": lives.missed.of(i),
+        "by_head": None if lives.untold else lives.by_head(i),
         "beside": lives.fates.beside(i),
         "loaded": (lives.header.loaded or {}).get("entries", 0),
         "level": lives.header.levels[-1] if lives.header.levels else "counts",

@@ -11,6 +11,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
 from decodescope.engine.trace.parts import PLACES, held_at, said, zones
+from decodescope.engine.trace.planned import Plan
 from decodescope.engine.trace.prompt import prompt_read
 
 from .fates import Fates
@@ -70,6 +71,7 @@ class Lives:
         self._chosen: tuple[int, bool] = (-1, False)
         self.fates = Fates(self.heads, said(header, "codec").get("bits"))
         self.missed = Missed()
+        self._plans: list[tuple[int, Plan]] = []  # the step, and what was settled in it
 
     @classmethod
     def of(cls, trace: Trace) -> Lives:
@@ -123,6 +125,8 @@ class Lives:
         """Note what a change lost; what names no entry of this cache is passed over."""
         scored = False
         self.fates.learn(change, i)
+        if change.plan is not None:
+            self._plans.append((i, change.plan))
         if change.evicted_all is not None and len(change.evicted_all):
             gone = change.evicted_all.astype(np.int64)
             self._left[:, gone[(gone >= 0) & (gone < self._read)]] = i
@@ -217,6 +221,22 @@ class Lives:
             seen[:, : shown.shape[1]] = shown
             grid["read"] = np.ceil(255 * (seen.reshape(self.rows, across, width) > 0).sum(2) / here).astype(np.uint8)
         return grid
+
+    def by_head(self, i: int) -> dict[str, Any] | None:
+        """Of each KV head after step i, layer by layer: what it has `held`, what the policy has settled for it as `due` (None:
+        no number), and its `kind`, an index into `kinds`, where it has any. None where all hold the same and nothing was
+        settled."""
+        held, plan = self.kept(i).sum(1), next((x for k, x in reversed(self._plans) if k <= i), None)
+        if plan is not None and plan.entries.shape != (self.layers, self.heads):
+            plan = None
+        if plan is None and (held == held[0]).all():
+            return None
+        heads: dict[str, Any] = {"held": held.tolist(), "due": None, "kinds": [], "kind": None}
+        if plan is not None:
+            heads["due"] = [x if x >= 0 else None for x in plan.entries.ravel().tolist()]
+            if plan.kind is not None:
+                heads |= {"kinds": plan.kinds, "kind": plan.kind.ravel().tolist()}
+        return heads
 
     # ---- one position
 

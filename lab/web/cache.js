@@ -7,6 +7,7 @@ import { current, fragment } from "./address.js";
 import { attentionView } from "./cache/attention.js";
 import { bothView } from "./cache/both.js";
 import { headView } from "./cache/head.js";
+import { headsView } from "./cache/heads.js";
 import { heavyView } from "./cache/heavy.js";
 import { lifeView } from "./cache/life.js";
 import { mapView } from "./cache/map.js";
@@ -59,12 +60,12 @@ export function page(element) {
   const steps = stepper(shared), head = headView(shared), life = lifeView(shared), heavy = heavyView(shared),
     both = bothView(shared), attention = attentionView(shared),
     series = seriesView(shared, () => missed.draw()), missed = missedView(shared, series.series),
-    prefixes = prefixesView(shared);
+    prefixes = prefixesView(shared), heads = headsView(shared);
   const map = mapView(shared, { drawn: () => draw(), enter: life.reveal });
   const search = searchView(shared, { marked: () => (map.draw(), head.draw()), reveal: map.reveal });
   const opened = h("div", { class: "open" },
     h("div", { class: "left" },
-      [map, head, prefixes, life, both, attention, series, missed].map((part) => part.element)),
+      [map, head, heads, prefixes, life, both, attention, series, missed].map((part) => part.element)),
     h("aside", { "aria-label": "find, and heavy hitters" }, h("h2", null, "Find tokens"), search.elements,
       h("h2", null, "Heavy hitters"), heavy.elements),
     steps.element);
@@ -96,7 +97,7 @@ export function page(element) {
     if (!some) return;
     steps.draw();
     const fits = !!shared.map && shared.map.run === panes[0].id;
-    for (const part of [head, life]) part.element.hidden = !fits || shared.map.untold;
+    for (const part of [head, heads, life]) part.element.hidden = !fits || shared.map.untold;
     map.caption(fits);
     missed.draw();
     if (!fits) return;
@@ -105,6 +106,7 @@ export function page(element) {
     head.fill();
     heavy.fill();
     map.draw();
+    heads.draw();
     map.list();
     load();
   }

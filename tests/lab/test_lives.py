@@ -61,6 +61,15 @@ def test_what_stands_beside_the_text_is_told_from_its_step_on() -> None:
     assert [x["at"] for x in fates.beside(3)] == [0, 12] and not Lives.of(decoded("keep_all").sink).fates.beside(9)
 
 
+def test_what_each_head_holds_stands_beside_what_was_settled_for_it() -> None:
+    trace = decoded(("adakv", dict(chosen=6, window=3, reach=1)), prompt=toys.PROMPT * 3).sink
+    plan = next(x.cache[0].plan for x in trace.steps if x.cache[0].plan is not None)
+    heads = Lives.of(trace).by_head(19)
+    assert heads["due"] == plan.entries.ravel().tolist() and heads["kind"] is None
+    assert heads["held"] == trace.steps[19].cache[0].by_head.ravel().tolist() and len(set(heads["held"])) > 1
+    assert Lives.of(decoded(H2O).sink).by_head(19) is None, "all hold the same, and nothing was settled for one"
+
+
 def test_a_policy_that_speaks_of_its_first_entries_alone_has_no_budget() -> None:
     """Its layers or heads have budgets of their own: a line at the number of the sinks would be wrong."""
     made = Lives.of(decoded(("d2o", {"heavy": 3, "recent": 3, "sinks": 2})).sink)
