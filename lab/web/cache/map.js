@@ -43,12 +43,7 @@ export function mapView(shared, { drawn, enter }) {
     lead.append(h("b", null, `${between(map.least, map.held)} of ${grouped(map.length)}`), " positions kept per head, ",
       h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
       map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
-    legend.replaceChildren(h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
-      h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
-      ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
-      ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
-      ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),
-      ...map.beside.flatMap((x) => [h("i", { class: "beside" }), besideSays(x)]));
+    legend.replaceChildren(...legendOf(map));
     asTable.hidden = map.untold;
     if (!map.untold) return;
     rule.textContent =
@@ -140,6 +135,16 @@ export function mapView(shared, { drawn, enter }) {
     reveal: () => (picture.scrollIntoView({ block: "nearest" }), picture.focus({ preventScroll: true })),
   };
 }
+
+/** What the marks of the picture stand for. */
+const legendOf = (map) => [
+  h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
+  h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
+  ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
+  ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
+  ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),
+  ...map.beside.flatMap((x) => [h("i", { class: "beside" }), besideSays(x)]),
+];
 
 const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
 
