@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -216,19 +217,23 @@ class Tree:
             for slots, first, texts in nodes:
                 yield self._group(slots, range(first, first + len(slots)), texts, None)
             return
-        flat = [(slot, first + i, texts) for slots, first, texts in nodes for i, slot in enumerate(slots)]
-        for at in range(0, len(flat), self.block):
-            part = flat[at : at + self.block]
-            texts = sorted({text for _, _, readers in part for text in readers})
-            whole = all(len(readers) == len(texts) for _, _, readers in part)
-            mask = None if whole else [[text in readers for _, _, readers in part] for text in texts]
-            yield self._group([x[0] for x in part], [x[1] for x in part], texts, mask)
+        slots = list(chain.from_iterable(slots for slots, _, _ in nodes))
+        places = list(chain.from_iterable(range(first, first + len(slots)) for slots, first, _ in nodes))
+        reads = torch.zeros(len(nodes), len(self.leaves), dtype=torch.bool)
+        for row, (_, _, texts) in zip(reads, nodes, strict=True):
+            row[texts] = True
+        reads = reads.repeat_interleave(torch.tensor([len(x[0]) for x in nodes]), 0).T  # [B, S]
+        for at in range(0, len(slots), self.block):
+            part = slice(at, at + self.block)
+            texts = reads[:, part].any(1).nonzero().flatten().tolist()
+            mask = reads[texts, part]
+            yield self._group(slots[part], places[part], texts, None if bool(mask.all()) else mask)
 
-    def _group(self, slots: list[int], places: Sequence[int], texts: list[int], mask: list[list[bool]] | None) -> Group:
+    def _group(self, slots: list[int], places: Sequence[int], texts: list[int], mask: Tensor | None) -> Group:
         straight = slots == list(range(slots[0], slots[0] + len(slots)))
         return Group(
             slice(slots[0], slots[0] + len(slots)) if straight else torch.tensor(slots, device=self.device),
             torch.tensor(places, device=self.device),
             None if len(texts) == len(self.leaves) else torch.tensor(texts, device=self.device),
-            None if mask is None else torch.tensor(mask, device=self.device),
+            None if mask is None else mask.to(self.device),
         )

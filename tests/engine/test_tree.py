@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -58,6 +59,24 @@ def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loa
         tree.rows(order)
         assert len(tree.shared()) < 2 * len(order) and tree.dead < 16 + tree.live
     assert deep > 4, "the test needs texts that branch at several places"
+
+
+@PLANNED
+def test_groups_take_no_line_of_python_for_an_entry(plan: TreePlan) -> None:
+    tree, lines = Tree(3000, torch.device("cpu"), plan, block=512), 0
+    tree.rows([0, 0])
+
+    def traced(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return traced
+
+    sys.settrace(traced)
+    try:
+        groups = tree.groups()
+    finally:
+        sys.settrace(None)
+    assert len(groups) == {"dense": 1, "node": 3, "flatten": 6}[plan] and lines < 1000
 
 
 def run(plan: TreePlan | None, spec: Any, width: int = 4, steps: int = 30, needs: Needs | None = None) -> Any:
