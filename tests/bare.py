@@ -34,7 +34,7 @@ class Bare:
         self.whole, self.layer, self._columns = whole, layer, columns
         self.at = torch.zeros(batch, whole.spec.n_kv_heads, 0, dtype=torch.int64)
         self.columns = {name: x.table(*self.at.shape, "cpu") for name, x in columns.items()}
-        self.evicted = self.merged = None
+        self.evicted = self.merged = self.ranked = None
 
     @property
     def n(self) -> int:
