@@ -226,8 +226,7 @@ def _settings(
         except Refused as no:
             return [{"refused": str(no)}, *[gr.skip()] * (len(said) - 1)]
         composed = play.compose(choice)
-        wanted = {*composed.wants, *play.names, *choice.models}
-        shown = [gr.update(visible=role in wanted) for role in further]
+        shown = [gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further]
         return [_said(play, composed), preset_of(composed.method) or OWN, _chat(play, choice), *shown]
 
     def chosen(*values: Any) -> list[Any]:
@@ -255,19 +254,14 @@ def _settings(
     knobs = [*table.shown, *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
     last: Any = dict(inputs=everything, trigger_mode="always_last", **PRIVATE)
-    gr.on([_picked(part) for part in table.parts.values()], chosen, outputs=[*table.shown, *said], **last)
+    # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
+    gr.on([part.change for part in table.parts.values()], chosen, outputs=[*table.shown, *said], **last)
     put = [*first, *table.models.values(), *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
     gr.on([box.change for box in (*first, *table.models.values(), *table.knobs.values())], checked, outputs=said, **last)
-    _picked(said[1])(composed, said[1], knobs, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    said[1].input(composed, said[1], knobs, trigger_mode="always_last", **PRIVATE).then(checked, everything, said, **PRIVATE)
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
-
-
-def _picked(box: gr.Dropdown) -> Any:
-    """The event that somebody chose from a list. `input`, which a list of several needs, comes with every list that the focus
-    leaves too: all settings would be checked, and the page brought up to date, at each Tab."""
-    return box.input if box.multiselect else box.select
 
 
 def _said(play: Play, composed: Composed) -> dict[str, Any]:

@@ -178,6 +178,17 @@ def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, endless: None, mou
             hands.stays(".ds .node")  # while the steps go by
 
 
+def test_a_preset_and_a_part_are_chosen(lab: Lab, mouse: bool) -> None:
+    page = lab.open()
+    page.wait_for_selector("#ds-models .room")  # what the page begins with has been set by now
+    hands = Hands(page, mouse)
+    hands.option("#ds-preset", PRESETS["h2o"].title)
+    page.wait_for_function("localStorage.getItem('decodescope-settings')?.includes('h2o')")
+    hands.option("#ds-policy", "Window")
+    page.wait_for_function("document.querySelector('#ds-preset input').value == 'Own settings'")
+    page.wait_for_selector("label:has-text('size') >> visible=true")
+
+
 def test_a_run_is_found_again_after_a_reload(paused: Lab, mouse: bool) -> None:
     page = paused.open()
     hands = Hands(page, mouse)
