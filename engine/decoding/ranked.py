@@ -32,10 +32,11 @@ def leave(store: LayerStore, scores: Tensor, column: str) -> None:
 
 
 def taken(cache: KVCache) -> Scores | None:
-    """By what the entries of sequence 0 were judged since the last call; None: by no score, or nobody asked."""
+    """By what the entries of the one sequence were judged since the last call; None: by no score, nobody asked, or there are
+    several: hypotheses are reordered, so sequence 0 may hold by now what another one kept."""
     left = [None if not store.ranked else store.ranked.pop() for store in cache.layers]
     ranked = next((x for x in left if x is not None), None)
-    if ranked is None:
+    if ranked is None or len(ranked.positions) > 1 or cache.layers[0].batch > 1:
         return None
     shape = len(left), ranked.positions.shape[1]
     whole = len(left) * ranked.positions.shape[1] * cache.length <= ENTRIES

@@ -265,9 +265,10 @@ def tree(draft: Draft) -> DraftTree:
 
 
 def whole_laws(fields: Fields, draft: Draft, logits: Tensor) -> Fields:
-    """`fields` with the laws of the step in full, if they are not too large."""
+    """`fields` with the laws of the step in full, if they are not too large; the target's only where all nodes have theirs."""
     if logits.numel() + (0 if draft.q is None else draft.q.numel()) <= LAWS:
-        fields.logits = logits.float().cpu().numpy()
+        if len(logits) == len(draft) + 1:  # a round that writes beside judging has not yet read all that it judges
+            fields.logits = logits.float().cpu().numpy()
         if draft.q is not None and draft.q_row is not None:
             fields.laws, fields.law_of = draft.q.float().cpu().numpy(), np.array(draft.q_row, np.int32)
     return fields

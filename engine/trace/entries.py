@@ -30,12 +30,15 @@ class CacheBooks:
         self._held: np.ndarray | None = None  # int [L, H_kv], as far as it is known
         self._read = self._prompt = 0  # tokens that were taken up, and those of the prompt
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
+        self._out = np.zeros((*self._shape, 0), bool)  # the same by layer, KV head and position, but for the rows `_fresh`
+        self._fresh: list[np.ndarray] = []  # int [E, 3] each
         self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = self.judged = 0
         protected = [held_at(zones(header), place) or 0 for place in ("first", "newest")]
         self._protected = protected if header.fork is None else [0, 0]  # before its turn a fork had another policy
-        self._once = header.fork is None and bool(said(header, "policy").get("once"))
+        self._forked = header.fork is not None  # the plan of the prompt may be another policy's than the header tells of
+        self._once = bool(said(header, "policy").get("once"))
         self._most: np.ndarray | None = None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
         self._aside = 0  # entries without tokens, as far as they were told
 
@@ -47,6 +50,7 @@ class CacheBooks:
     def lose(self) -> None:
         """From here on nothing can be told: the cache is another one."""
         self._held, self._most, self._gone = None, None, set()
+        self._out, self._fresh = np.zeros((*self._shape, 0), bool), []
 
     def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
         """Follow the changes of one step, after which the text has `n` tokens."""
@@ -103,9 +107,12 @@ class CacheBooks:
             self._planned(where, change.plan, self._held)
 
     def _planned(self, where: str, plan: Plan | None, held: np.ndarray) -> None:
-        """A policy that cuts once leaves what it planned of the prompt, any other one never more than it planned."""
+        """A policy that cuts once leaves what it planned of the prompt, any other one never more than it planned; which of them
+        settled a fork's plan is not told."""
         if plan is not None and plan.entries.shape != self._shape:
             self._report(where, "its cache has a plan for other layers or KV heads than the model has")
+        elif self._forked:
+            return
         elif plan is not None and self._once:
             due = np.minimum(plan.entries, self._prompt) + self._read - self._prompt
             if (held != due)[plan.entries >= 0].any():
@@ -136,6 +143,7 @@ class CacheBooks:
         self._followed &= len(self._gone) + sum(map(len, rows)) <= FOLLOWED
         if self._followed:
             self._follow(where, [tuple(row) for some in rows for row in some.tolist()], n)
+            self._fresh += [x.astype(np.int64) for x in rows]
         return total
 
     def _judged(self, where: str, change: CacheChange, scores: Scores, n: int) -> None:
@@ -162,9 +170,22 @@ class CacheBooks:
         last = np.where(here, at, -1).max(2)[..., None]  # the newest of a head is always held
         if (np.isfinite(entries) & ((at < first) | (at > last - newest))).any():
             self._report(where, "its cache judged an entry by its score that is protected by its place")
-        if self._followed and any(tuple(x) in self._gone or (-1, -1, x[2]) in self._gone for x in np.argwhere(here).tolist()):
+        if self._followed and (here & self._left(entries.shape[2])).any():
             self._report(where, "its cache has a score of an entry that had left before")
         self.judged += int(here.sum())
+
+    def _left(self, n: int) -> np.ndarray:
+        """bool [L, H_kv, n]: whether an entry had left before."""
+        if n > self._out.shape[2]:
+            self._out = np.pad(self._out, ((0, 0), (0, 0), (0, n - self._out.shape[2])))
+        for rows in self._fresh:
+            known = rows[(rows[:, 2] >= 0) & (rows[:, 2] < self._out.shape[2])]
+            everywhere = (known[:, :2] == -1).all(1)
+            self._out[..., known[everywhere, 2]] = True
+            inside = ((known[:, :2] >= 0) & (known[:, :2] < self._shape)).all(1)
+            self._out[tuple(known[inside].T)] = True
+        self._fresh = [x for rows in self._fresh if len(x := rows[rows[:, 2] >= self._out.shape[2]])]
+        return self._out[..., :n]
 
     def _mergers(self, where: str, merged: np.ndarray, n: int) -> None:
         """What was merged has left, and what it went into is there."""

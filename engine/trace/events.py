@@ -229,7 +229,7 @@ class CacheChange:
     merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
                  where it was dropped
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
-    scores:      by what they were judged, where the policy ranks entries (level "fields")
+    scores:      by what they were judged, where the policy ranks entries and there is one text (level "fields")
     plan:        what the policy has settled for each KV head, in the step in which it was;  notes: what it told of the step
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
                  map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else

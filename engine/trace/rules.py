@@ -31,6 +31,8 @@ from .shadowed import Shadowed
 from .telling import Telling
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
+BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
+KINDS = 127  # of heads in a plan, which says in int8 which of them each is
 EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
 
 
@@ -51,6 +53,9 @@ def consistent_header(header: Header) -> None:
     entries = 0 if header.loaded is None else header.loaded.get("entries")
     if type(entries) is not int or not 0 <= entries < max(header.prompt.size, 1):
         raise TraceError(f"loaded.entries is {str(entries)[:20]}, and the prompt has {header.prompt.size} tokens")
+    bits = None if header.loaded is None else header.loaded.get("bits")
+    if bits is not None and (type(bits) not in (int, float) or not 0 <= bits < BITS):
+        raise TraceError(f"loaded.bits is {str(bits)[:20]}, which is no number from 0 to {BITS:,}")
     _piece_ids(header.pieces, vocab)
     for name, telling in header.tellings.items():
         _telling(telling, f"tellings.{name[:20]}")
@@ -332,6 +337,8 @@ def _shared(change: CacheChange, where: str) -> None:
 def _plan(plan: Plan, where: str) -> None:
     _shape(plan.entries, f"{where}.entries", 2, "iu")
     _within(plan.entries, -1, np.inf, f"{where}.entries")
+    if len(plan.kinds) > KINDS:
+        raise TraceError(f"{where}.kinds has {len(plan.kinds)} words, above the limit of {KINDS}")
     if plan.kind is not None:
         _shape(plan.kind, f"{where}.kind", 2, "iu")
         _within(plan.kind, 0, len(plan.kinds) - 1, f"{where}.kind")
@@ -358,7 +365,7 @@ def _shadow(shadow: Shadowed, where: str) -> None:
     _shape(shadow.lost_mass, f"{where}.lost_mass", 3, "f")
     _within(shadow.lost_mass, 0, 1 + EPS, f"{where}.lost_mass")
     _shape(shadow.drift, f"{where}.drift", 1, "f")
-    _within(shadow.drift, 0, np.inf, f"{where}.drift")
+    _within(shadow.drift, 0, np.finfo(shadow.drift.dtype).max, f"{where}.drift")
     if len(shadow.drift) != len(shadow.lost_mass):
         raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}")
     if shadow.cut_mass is not None:

@@ -100,6 +100,15 @@ def test_models_that_read_anew_read_as_the_run_did(before: Any) -> None:
     assert check(made.sink).ok
 
 
+@pytest.mark.parametrize("after", [None, "keep_all"], ids=["same", "another"])
+def test_a_plan_of_the_prompt_is_no_bound_of_what_a_fork_holds(after: Any) -> None:
+    once = dict(policy=("snapkv", dict(chosen=4, window=2)))
+    run = base(**once)
+    made = forked(run, **({} if after is None else dict(method=toys.method(policy=after))))
+    report = check(made.sink)
+    assert check(run.sink).ok and report.ok, report
+
+
 def test_a_change_that_begins_at_the_first_step_is_the_run_with_that_change() -> None:
     run, other = base(), toys.method(**{**TREE, "acceptance": "typical"})
     assert forked(run, 0, method=other).tokens == toys.decode(other, seed=3).tokens

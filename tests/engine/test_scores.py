@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,16 @@ def test_nothing_is_kept_that_nobody_asked_for() -> None:
     run = ran(("h2o", dict(heavy=4, recent=4)), level="decisions")
     assert all(s.cache[0].scores is None for s in run.sink.steps) and all(x.ranked is None for x in run.target.cache.layers)
     assert all(s.cache[0].scores is None for s in ran(("window", dict(size=8))).sink.steps), "what goes by place has no score"
+
+
+def test_of_hypotheses_that_change_places_no_score_is_told() -> None:
+    policy, strategy = ("key_norm", dict(short=5, recent=3)), ("beam", dict(width=3))
+    target = toys.model(toys.decoder(replace(toys.SPEC, n_layers=1), seed=toys.LIVELY))
+    method = toys.method(policy=policy, strategy=strategy)
+    run = toys.decode(method, PROMPT, count=24, level="fields", pair=(target, toys.pair()[1]))
+    report = check(run.sink)
+    assert report.ok, report
+    assert any(s.cache[0].evicted_count for s in run.sink.steps) and all(s.cache[0].scores is None for s in run.sink.steps[1:])
 
 
 def test_lies_about_scores_are_found() -> None:

@@ -102,6 +102,14 @@ def test_rounds_follow_the_two_modes_and_keep_their_books(sampler: Any) -> None:
     assert whole > 5 and len(steps) - whole > 5, "the test needs both"
 
 
+def test_logits_in_full_stand_where_all_that_was_drafted_was_read() -> None:
+    session = toys.decode(pearl(3, DRAWN), count=20, seed=3, level="fields")
+    steps = session.sink.steps
+    assert check(session.sink).ok, str(check(session.sink))
+    kept = [step for step in steps if step.fields.logits is not None]
+    assert all(len(step.fields.logits) == step.drafted + 1 for step in kept) and len(kept) < len(steps)
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 17])
 def test_texts_have_their_length_and_nothing_is_drafted_behind_it(count: int) -> None:
     target = toys.pair()[0]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
-from decodescope.engine.trace.events import Beams, CacheChange, DraftTree, Extra, Pass, Tops, Trials
+from decodescope.engine.trace.events import Beams, CacheChange, DraftTree, Extra, Pass, Plan, Tops, Trials
+from decodescope.engine.trace.shadowed import Shadowed
 from decodescope.engine.trace.sharing import Texts
 
 
@@ -83,6 +84,17 @@ def test_records_changed_after_the_end_are_found_by_the_hashes(toy):
     trace.steps[1].draft.source = "somebody else"
     problems = " ".join(check(trace).problems)
     assert "sha256 is" in problems and "content_hash is" in problems
+
+
+def test_drift_without_an_end_and_more_kinds_than_a_plan_can_name_are_found(toy):
+    endless = Shadowed(np.zeros((1, 2, 2), "<f4"), np.full(1, np.inf, "<f4"), 64, 1.0)
+    for tell, says in (
+        (lambda x: setattr(x, "shadow", endless), "shadow.drift"),
+        (lambda x: setattr(x, "plan", Plan(np.zeros((1, 1), "<i4"), ["a"] * 128)), "128 words, above the limit of 127"),
+    ):
+        steps = copy.deepcopy(toy.steps("p"))
+        tell(steps[0].cache[0])
+        assert says in str(check(memory(toy, steps)))
 
 
 def test_the_limits_of_the_header_bind_the_text(toy):

@@ -9,7 +9,8 @@ import pytest
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.method import Method
-from decodescope.engine.trace import Header
+from decodescope.engine.trace import Header, TraceError
+from decodescope.engine.trace.rules import consistent_header
 from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
 
 LOSSY = {
@@ -46,6 +47,14 @@ def test_a_lossless_run_wrote_the_targets_text_or_one_of_its_distribution() -> N
     assert text_mark(header(Method.named({"drafter": "prompt_lookup"}))) == "the target's text"
     drawn = {"drafter": "prompt_lookup", "sampler": ["temperature"]}
     assert text_mark(header(Method.named(drawn))) == "the target's text, in distribution"
+
+
+@pytest.mark.parametrize("bits", [10**400, float("nan"), -1.0, True, "4"], ids=["huge", "nan", "below", "flag", "text"])
+def test_bits_that_are_no_number_are_refused_with_the_header(bits: object) -> None:
+    entry = replace(header(Method()), prompt=np.arange(3), loaded={"entries": 2, "bits": 4.2})
+    consistent_header(entry)
+    with pytest.raises(TraceError, match=r"loaded\.bits is .*, which is no number from 0 to"):
+        consistent_header(replace(entry, loaded={"entries": 2, "bits": bits}))
 
 
 def test_what_no_part_says_is_said_of_the_run() -> None:
