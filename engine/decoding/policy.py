@@ -225,9 +225,7 @@ class Scored(CachePolicy):
     def shielded(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
         """The scores, as in `victims`, with inf where an entry is protected."""
         first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
-        protected = positions >= length - newest
-        if first:
-            protected |= positions < first
+        protected = (positions < first) | (positions >= length - newest)  # -1, no entry, is below any `first`
         return scores.masked_fill(protected, torch.inf)
 
 

@@ -139,6 +139,12 @@ def test_of_equal_masses_the_lower_position_stays() -> None:
     assert positions[0, 0][policy.victims(uneven, positions, 6, 2)[0, 0]].tolist() == [3, 2]
 
 
+def test_a_slot_without_an_entry_is_never_chosen() -> None:
+    policy = build("policy", "key_norm", dict(short=2, recent=1))  # no zone that is "first"
+    victims = policy.victims(torch.tensor([[[1.0, 1.0, 1.0, 0.0]]]), torch.tensor([[[0, 1, 2, -1]]]), 3, 2)
+    assert sorted(victims[0, 0].tolist()) == [0, 1]
+
+
 @torch.inference_mode()
 def test_bytes_follow_the_formula_and_do_not_grow() -> None:
     """2 L H_kv S D b for keys and values, 8 L H_kv S for mass and position; S is the capacity in whole pages."""

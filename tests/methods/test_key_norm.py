@@ -53,6 +53,22 @@ def test_a_budget_of_nothing_is_refused() -> None:
         toys.decode(toys.method(policy=("key_norm", dict(short=0, recent=0))), count=1)
 
 
+@torch.inference_mode()
+def test_the_norms_of_heads_that_hold_different_numbers_stay_with_their_keys() -> None:
+    made, text = lane(50, 3), toys.prompts(1, 20, seed=4)[0]
+    made.read(text)
+    for store in made.cache.layers:
+        keep = torch.ones(1, 2, store.n, dtype=torch.bool)
+        keep[:, 1, :7] = False
+        store.keep_where(keep)
+    made.forward(Feed.causal(text[:2], 20))
+    made.commit([0, 1])
+    for store in made.cache.layers:
+        there = store.positions() >= 0
+        assert store.heads is not None and there.sum(2).tolist() == [[22, 15]]
+        assert torch.equal(store.column("norm")[there], store.k[there].float().norm(dim=-1))
+
+
 def test_a_key_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the budget is full a commit measures the keys that came with it, and none of those that were there."""
     measured: list[int] = []

@@ -47,9 +47,14 @@ class KeyNorm(Scored):
         self.recent = budget - self.short
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
+        rows = tokens.shape[1]
         for store in cache.layers:
-            first = store.n - tokens.shape[1]
-            store.column("norm")[:, :, first:] = store.k[:, :, first:].float().norm(dim=-1)
+            norms, first = store.column("norm"), store.n - rows
+            if store.heads is None:
+                norms[:, :, first:] = store.k[:, :, first:].float().norm(dim=-1)
+            else:  # the newest of a head stand behind its last, which is not that of the others
+                fresh = store.positions() >= cache.length - rows
+                norms[fresh] = store.k[fresh].float().norm(dim=-1)
 
     def score(self, store: LayerStore) -> Tensor:
         return -store.column("norm")
