@@ -283,10 +283,11 @@ class Session(State):
                 self._saved = None  # the lane has it
             self.method.strategy.prefill(self)
             passes += [one for lane in (self.target, *self.lanes.values()) for one in lane.take_passes()]
-            self._leave_out_shadow()
-            prefill_us = (time.perf_counter() - self._started) * 1e6
+            shadow_us = 0.0 if self.target.shadow is None else self.target.shadow.us
+            prefill_us = (time.perf_counter() - self._started) * 1e6 - shadow_us
             self.method.strategy.begin(self)
             self.target.policy_us = 0.0
+            self._leave_out_shadow()
             change = self.recorder.cache(self)
             self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
             self._keep(self.prefilled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -68,19 +69,19 @@ def _try(out: Path) -> None:
 def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
     """Whether all texts could be written, a line each; where the disk fills the file has those that had room as a whole, and
     the user is told so."""
-    whole, error = 0, None
+    whole, lines, error = 0, 0, None
     try:
         with out.open("wb", buffering=0) as file:
             for answer in answers:
                 line, done = (json.dumps(answer, ensure_ascii=False) + "\n").encode(), 0
                 while done < len(line):
                     done += file.write(line[done:]) or 0
-                whole += len(line)
+                whole, lines = whole + len(line), lines + 1
     except OSError as raised:
         error = raised.strerror
     if error is not None:
-        os.truncate(out, whole)
-        lines = out.read_bytes().count(b"\n")
+        with contextlib.suppress(OSError):  # a device has no length
+            os.truncate(out, whole)
         note(f"{out} has {lines} of the {len(answers)} texts, since no more could be written ({error}): here they are all.")
     return error is None
 

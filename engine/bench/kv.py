@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import registry
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.cache import LayerStore
@@ -143,7 +144,7 @@ class KVBench:
         for name, share, method in self.budgets():
             try:
                 rows.append(row(name, share, method))
-            except EngineFault as error:
+            except (EngineFault, MethodError, ParamError) as error:  # of one method, at its begin or on the way
                 rows.append(KVRow(text.id, text.kind, name, share, fault=str(error)))
         return rows
 

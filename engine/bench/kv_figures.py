@@ -70,7 +70,8 @@ class KVResult(Gathered[KVRow]):
 
 def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
     """The figures of one method at one budget: entries and bytes behind the priced words as a share of the full cache's, means
-    by kind of text, and of the pass keys how many were asked for and answered, with the bytes held behind the answers."""
+    by kind of text, and of the pass keys how many were asked for (a fault is no answer) and answered, with the bytes held
+    behind the answers."""
     whole = [row for row in rows if not row.fault]
     of = {kind: [row for row in whole if row.kind == kind] for kind in KINDS}
     priced = [row for kind in PRICED for row in of[kind]]
@@ -83,7 +84,7 @@ def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
             kind: {name: mean([getattr(row, name) for row in of[kind]]) for name in ("nats", "kl", "same")} for kind in PRICED
         },
         PASSKEY: {
-            "asked": len(of[PASSKEY]),
+            "asked": sum(row.kind == PASSKEY for row in rows),
             "right": sum(bool(row.right) for row in of[PASSKEY]),
             "bytes": _part(of[PASSKEY], "kv_bytes", "full_bytes"),
         },

@@ -101,7 +101,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         qk_norm=family.qk_norm,
         windows=windows,
         causal=causal,
-        mask_token=_mask_token(config, name),
+        mask_token=None if causal else _mask_token(config, name),
         no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma(config, name, family, d) if family.gemma else {}),
     )
@@ -121,7 +121,7 @@ def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict
 
 
 def _mask_token(config: Mapping[str, Any], name: str) -> int | None:
-    """The id that stands for a token not yet written; None where the config names none."""
+    """The id that stands for a token not yet written, of a model that reads both ways; None where the config names none."""
     token, vocab = config.get("mask_token_id"), _size(config, name, "vocab_size")
     if token is not None and (not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab):
         raise LoadError(f"{name}: config.json gives mask_token_id as {str(token)[:40]}; it must be an id below {vocab}.")

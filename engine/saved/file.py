@@ -138,6 +138,7 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
         codes = Codes(coded[0], coded[1], largest)
         with np.errstate(over="ignore", invalid="ignore"):
             cache = _saved(head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size)
+            finite = bool(np.isfinite(cache.kv.numpy()).all())
     except EntropyError:
         raise damaged from None
     except MemoryError:
@@ -146,14 +147,14 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
             f"{path} holds {head.tokens} tokens, whose keys and values take {due} MiB, and about three times as much on the "
             "way: there is not so much memory; free some, or save a shorter prompt."
         ) from None
-    if not bool(torch.isfinite(cache.kv).all()):
+    if not finite:
         raise damaged
     return cache
 
 
 def _saved(head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tuple[int, int], size: int) -> SavedCache:
-    x = torch.from_numpy(restored(codes, shape, head.level))
-    kv = x.view(shape.layers, 2, shape.entries, *heads).transpose(2, 3).contiguous()
+    x = restored(codes, shape, head.level).reshape(shape.layers, 2, shape.entries, *heads)
+    kv = torch.from_numpy(np.ascontiguousarray(x.swapaxes(2, 3)))  # numpy says of memory that it cannot have: MemoryError
     return SavedCache(tokens, kv, size, 8 * size / kv.numel(), head)
 
 

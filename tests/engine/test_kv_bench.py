@@ -15,7 +15,9 @@ from decodescope.engine import Method
 from decodescope.engine.bench import kv, passkeys
 from decodescope.engine.bench.answers_figures import BASELINE
 from decodescope.engine.bench.questions import LabBenchError, Question
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.load import Model
+from decodescope.engine.method import MethodError
 from decodescope.engine.model.feed import Feed
 
 LONG = "".join(chr(97 + (7 * i * i + i) % 26) for i in range(640))
@@ -92,6 +94,21 @@ def test_an_answer_is_right_if_it_is_the_key_and_counted_by_method() -> None:
     assert [(x["passkey"]["right"], x["passkey"]["asked"], x["entries"]) for x in points] == [(1, 3, None)] * 4
     shares = [x["passkey"]["bytes"] for x in points]
     assert 1 > shares[0] > shares[1] > shares[2] >= shares[3] > 0
+
+
+def test_a_method_that_fails_at_its_begin_is_a_row_and_a_pass_key_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = scripted(RULES, max_positions=1024)
+    bench, answer = kv.KVBench(model, {"window": Method.of("window")}), kv.KVBench.answer
+    errors = iter((MethodError("no."), ParamError("not so.")))
+
+    def fails(self: Any, method: Method, *more: Any) -> Any:
+        if method != kv.PLAIN and (error := next(errors, None)):
+            raise error
+        return answer(self, method, *more)
+
+    monkeypatch.setattr(kv.KVBench, "answer", fails)
+    points = kv.kv(bench, passkeys.passkeys(TOLD, 1)).record()["methods"]["window"]
+    assert [x["faults"] for x in points] == [["no."], ["not so."], [], []] and {x["passkey"]["asked"] for x in points} == {1}
 
 
 def test_policies_that_cannot_run_on_the_model_are_left_out_by_name(model: Model) -> None:

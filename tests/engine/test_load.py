@@ -181,8 +181,14 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
         "reads windows of its text both ways",
     ),
-    "mask beyond the vocabulary": ({"mask_token_id": 1 << 20}, "mask_token_id as 1048576; it must be an id below"),
-    "mask of no number": ({"mask_token_id": "<mask>"}, "mask_token_id as <mask>; it must be an id below"),
+    "mask beyond the vocabulary": (
+        {"use_bidirectional_attention": True, "mask_token_id": 1 << 20},
+        "mask_token_id as 1048576; it must be an id below",
+    ),
+    "mask of no number": (
+        {"use_bidirectional_attention": True, "mask_token_id": "<mask>"},
+        "mask_token_id as <mask>; it must be an id below",
+    ),
     "gemma's rotation": (
         {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "rope_parameters": {"full_attention": 3}},
         "rotation of its full_attention as no table",
@@ -228,6 +234,7 @@ def test_a_model_without_a_causal_mask_says_so_and_names_its_mask() -> None:
     spec = spec_from_config({**CONFIG, "use_bidirectional_attention": True, "mask_token_id": 5}, "m")
     plain = spec_from_config(CONFIG, "m")
     assert (spec.causal, spec.mask_token, plain.causal, plain.mask_token) == (False, 5, True, None)
+    assert spec_from_config({**CONFIG, "mask_token_id": -1}, "m").mask_token is None, "a causal model has no use for it"
     assert spec.record()["mask_token"] == 5 and "mask_token" not in plain.record(), "headers stay as they were"
     assert spec_of(spec.record()) == spec and spec_of(plain.record()) == plain
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from decodescope.app.commands.batch import _kept
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 
 BEGIN = "The old house stood at the end of the road, and nobody had lived in it"
@@ -74,6 +75,12 @@ def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, 
     monkeypatch.setattr(Tokenizer, "_template", property(lambda _: None, lambda *_: None), raising=False)
     code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
     assert (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
+
+
+def test_a_device_that_is_full_loses_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """It can neither be written nor be cut."""
+    assert not _kept(Path("/dev/full"), [{"text": "a"}, {"text": "b"}])
+    assert "/dev/full has 0 of the 2 texts, since no more could be written (" in capsys.readouterr().err
 
 
 def test_a_disk_that_fills_loses_no_text(said, file: Path) -> None:
