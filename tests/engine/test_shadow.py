@@ -119,3 +119,16 @@ def test_the_time_of_a_full_cache_is_in_no_timing_of_the_run(strategy: Any, monk
     told = [session.sink.prefill.wall_us, session.sink.end.wall_us]
     told += [x for s in steps for x in (s.t_us, s.wall_us, s.verify_us, s.commit_us, s.policy_us)]
     assert min(told) >= 0 and max(told) < hour / 2
+
+
+def test_nor_is_the_time_that_it_takes_while_a_strategy_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = 3.6e9
+    session = Session(toys.pair()[0], toys.method(), toys.PROMPT, max_new_tokens=2, shadow=True)
+    session.sink = Trace()
+
+    def begin(s: Any) -> None:
+        s.target.shadow.us, session._started = hour, session._started - hour / 1e6
+
+    monkeypatch.setattr(type(session.method.strategy), "begin", lambda self, s: begin(s))
+    steps = list(session.stream())
+    assert 0 <= session.sink.prefill.wall_us < hour / 2 and max(step.t_us for step in steps) < hour / 2
