@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -64,9 +65,10 @@ def legs(header: Header) -> list[Leg]:
     return [Leg(0, method, seed, max_new, {}), *later]
 
 
-def read_anew(header: Header) -> set[int]:
-    """The steps before which the models read the text anew, so that their caches are others. Raises TraceError."""
-    return {b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in ANEW)}
+def read_anew(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
+    """The steps before which the models read the text anew, so that their caches are others, for the sake of another part of
+    these kinds. Raises TraceError."""
+    return {b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in kinds)}
 
 
 def _part(leg: Leg, kind: str) -> Any:

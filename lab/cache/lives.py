@@ -10,6 +10,7 @@ import numpy as np
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
+from decodescope.engine.trace.forks import read_anew
 from decodescope.engine.trace.parts import PLACES, held_at, said, zones
 from decodescope.engine.trace.planned import Plan
 from decodescope.engine.trace.prompt import prompt_read
@@ -21,6 +22,7 @@ KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
 BY_READING = -1  # the step in which the prompt's reading took place
 MOST_POSITIONS = 1 << 22
 MOST_ENTRIES = 1 << 26  # rows times positions
+MOST_HEADS = 1 << 12  # KV heads that are told one by one
 WORDS = {
     "S": "kept: one of the first entries, which never leave",
     "W": "kept: among the newest",
@@ -44,7 +46,8 @@ class Lives:
     fates: what became of entries beside that;  missed: what a full cache beside the target's says that is lost
     untold: whether some evictions were counted without being listed (level "counts")
 
-    What is evicted never comes back, so one number per entry answers for every step.
+    What is evicted never comes back, so one number per entry answers for every step; behind a fork to another policy, what each
+    head holds is told from the records alone.
     """
 
     def __init__(self, header: Header):
@@ -72,6 +75,8 @@ class Lives:
         self.fates = Fates(self.heads, said(header, "codec").get("bits"))
         self.missed = Missed()
         self._plans: list[tuple[int, Plan]] = []  # the step, and what was settled in it
+        self._anew = sorted(read_anew(header, ("policy", "strategy")))  # steps whose caches hold other entries
+        self._by_head: dict[int, np.ndarray] = {}  # by step from the first of those on, what the record says of each head
 
     @classmethod
     def of(cls, trace: Trace) -> Lives:
@@ -127,6 +132,8 @@ class Lives:
         self.fates.learn(change, i)
         if change.plan is not None:
             self._plans.append((i, change.plan))
+        if self._anew and i >= self._anew[0] and change.by_head is not None and change.by_head.size == self.rows:
+            self._by_head[i] = change.by_head.ravel()
         if change.evicted_all is not None and len(change.evicted_all):
             gone = change.evicted_all.astype(np.int64)
             self._left[:, gone[(gone >= 0) & (gone < self._read)]] = i
@@ -225,8 +232,12 @@ class Lives:
     def by_head(self, i: int) -> dict[str, Any] | None:
         """Of each KV head after step i, layer by layer: what it has `held`, what the policy has settled for it as `due` (None:
         no number), and its `kind`, an index into `kinds`, where it has any. None where all hold the same and nothing was
-        settled."""
-        held, plan = self.kept(i).sum(1), next((x for k, x in reversed(self._plans) if k <= i), None)
+        settled, and where there are too many."""
+        since = max((k for k in self._anew if k <= i), default=None)
+        held = self.kept(i).sum(1) if since is None else self._by_head.get(i)
+        if held is None or self.rows > MOST_HEADS:
+            return None
+        plan = next((x for k, x in reversed(self._plans) if (BY_READING if since is None else since) <= k <= i), None)
         if plan is not None and plan.entries.shape != (self.layers, self.heads):
             plan = None
         if plan is None and (held == held[0]).all():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import toys
 
+from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import Augmented, CacheChange, Fields, Header, Prefill, Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
@@ -68,6 +69,31 @@ def test_what_each_head_holds_stands_beside_what_was_settled_for_it() -> None:
     assert heads["due"] == plan.entries.ravel().tolist() and heads["kind"] is None
     assert heads["held"] == trace.steps[19].cache[0].by_head.ravel().tolist() and len(set(heads["held"])) > 1
     assert Lives.of(decoded(H2O).sink).by_head(19) is None, "all hold the same, and nothing was settled for one"
+
+
+def test_what_was_settled_ends_where_a_fork_has_another_policy() -> None:
+    run = decoded(("adakv", dict(chosen=6, window=3, reach=1)), prompt=toys.PROMPT * 3)
+    for policy, plain in (("keep_all", True), (("adakv", dict(chosen=9, window=3, reach=1)), False)):
+        fork = Fork(toys.pair()[0], run.header, list(run.sink.steps), 5, method=toys.method(policy=policy))
+        fork.sink = Trace()
+        while fork.end is None:
+            fork.step()
+        lives = Lives(fork.header)
+        for record in (run.sink.prefill, *fork.sink.steps):
+            lives.learn(record)
+        before, after, told = lives.by_head(4), lives.by_head(12), fork.sink.steps[12].cache[0].by_head
+        assert before["due"] and before["held"] != (after and after["held"]) and (after is None) == plain == (told is None)
+        assert plain or after["held"] == told.ravel().tolist()
+
+
+def test_heads_are_told_one_by_one_up_to_some_thousands() -> None:
+    few, many = (Lives(header(n_layers=layers, n_kv_heads=64)) for layers in (64, 65))
+    for lives in (few, many):
+        lives.learn(Prefill(4, cache=[CacheChange("target", 4, 4, 1, 1)]))
+        gone = np.array([[0, 0, 1]], np.int32)
+        change = CacheChange("target", 1, 5, 1, 1, 1, evicted=gone)
+        lives.learn(Step(0, 4, 0.0, 0.0, [3], ["target"], cache=[change]))
+    assert few.by_head(0)["held"][:2] == [4, 5] and many.by_head(0) is None
 
 
 def test_a_policy_that_speaks_of_its_first_entries_alone_has_no_budget() -> None:
