@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,9 +63,16 @@ def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spe
         own = method.policy.most(prompt, new) - (prompt + new if method.policy.shadowed else 0)
         most = min(own, spec.max_positions)
         return min(full, spec.max_positions) + method.codec.room(spec, 8 * itemsize, min(prompt, most), most)
-    decoding = prompt + new if role in method.decoding_lanes else 0
-    by_policy, by_context = (x.lane_tokens(prompt, new) if role in x.lanes else 0 for x in (method.policy, method.context))
+    counts = [prompt + new if role in method.decoding_lanes else 0]
+    counts += [x.lane_tokens(prompt, new) if role in x.lanes else 0 for x in (method.policy, method.context)]
+    decoding, by_policy, by_context = (min(count, spec.max_positions) for count in counts)
     return max(decoding + by_policy, by_context)
+
+
+def all_held(tokens: int, shadow: bool) -> Callable[[str, ModelSpec, int], int]:
+    """How many entries (role, shape, bytes of a number) come to, where the method is not asked: all of `tokens` tokens, up to
+    the context; of the target twice as many with a full cache beside its own."""
+    return lambda role, spec, itemsize: (1 + (shadow and role == TARGET)) * min(tokens, spec.max_positions)
 
 
 def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:

@@ -22,7 +22,7 @@ from .files import Files
 from .given import Given, given
 from .lanes import further, has_roles
 from .later import Later, outline
-from .memory import BYTES_A_TOKEN, Estimate, short, tokens_held
+from .memory import BYTES_A_TOKEN, Estimate, all_held, short, tokens_held
 from .shelf import Shelf, title
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class Play(Shelf):
         names = names or self.named(choice)
         read = self.given(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        tokens = about if read is None or read.why else len(read.ids)
-        return self.estimate(names, tokens + min(MOST_NEW, max(0, choice.max_new)))
+        tokens = (about if read is None or read.why else len(read.ids)) + min(MOST_NEW, max(0, choice.max_new))
+        return self.estimate(names, tokens, all_held(tokens, choice.shadow))
 
     def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
         """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
