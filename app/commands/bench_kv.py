@@ -40,7 +40,7 @@ def cells(point: Mapping[str, Any]) -> list[str]:
     """A point's figures under COLUMNS."""
     held = [share(point[x]) for x in ("share", "entries", "bytes")]
     kinds = (point["by_kind"][kind] for kind in ("text", "copy"))
-    keys = point["passkey"]
+    keys = point.get("passkey", {"asked": 0})  # a result of version 1 has none
     return [
         *held,
         *(cell for x in kinds for cell in (figure(x["nats"]), figure(x["kl"], 3), share(x["same"]))),
@@ -53,7 +53,7 @@ def sizes(record: Mapping[str, Any]) -> str:
     s, kinds = record["settings"], record["kinds"]
     return (
         f"{kinds['text']} of kind text, {kinds['copy']} of kind copy: {s['prompt']} tokens read, then {s['words']} one by one; "
-        f"{kinds['passkey']} pass keys in {s['prompt']} tokens"
+        f"{kinds.get('passkey', 0)} pass keys in {s['prompt']} tokens"
     )
 
 
@@ -67,7 +67,7 @@ def told(record: Mapping[str, Any]) -> str:
     parts = [head, table(("method", *COLUMNS), rows(record))]
     faults = {fault: name for name, points in record["methods"].items() for point in points for fault in point["faults"]}
     parts += [f"{name}: {fault}" for fault, name in faults.items()]
-    parts += [f"Left out: {name}: {why}" for name, why in s["left_out"].items()]
+    parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     skipped = record["skipped"]
     parts += [f"Texts left out: {len(skipped)}; the first: {skipped[0]['why']}"] if skipped else []
     return "\n\n".join(parts)

@@ -21,6 +21,7 @@ SAID: dict[Figure, str] = {
     "same": "words with the same likeliest token",
 }
 KEYS = "pass keys answered"
+UNASKED = {"right": 0, "asked": 0}  # where a result is older than these questions
 COLOURS = tuple(LIGHT[x] for x in ("accept", "reject", "target", "ink", "faint"))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
 NOTHING = "nothing was measured, so there is nothing to draw: run decodescope bench kv first."
@@ -63,7 +64,7 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
 def _place(point: Mapping[str, Any], kind: str, shows: Figure) -> tuple[float, float] | None:
     """Where a method's point lies: its bytes as a share of the full cache's, and its figure; None if nothing was measured."""
     if shows == "keys":
-        keys = point["passkey"]
+        keys = point.get("passkey", UNASKED)
         return (keys["bytes"], keys["right"] / keys["asked"]) if keys["asked"] else None
     return None if point["bytes"] is None else (point["bytes"], point["by_kind"][kind][shows])
 
@@ -76,6 +77,7 @@ def table(record: Mapping[str, Any]) -> DataFrame:
     for name, points in record["methods"].items():
         for x in points:
             figures = {f"{kind}: {SAID[one]}": x["by_kind"][kind][one] for kind in ("text", "copy") for one in SAID}
-            keys = {"pass keys": x["passkey"]["right"], "asked": x["passkey"]["asked"]}
+            passed = x.get("passkey", UNASKED)
+            keys = {"pass keys": passed["right"], "asked": passed["asked"]}
             rows.append({"method": name, "budget": x["share"], "entries": x["entries"], "bytes": x["bytes"], **figures, **keys})
     return pandas.DataFrame(rows).round(3)

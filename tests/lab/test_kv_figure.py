@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from toylab import HOSTILE as TEXTS
 
+from decodescope.app.commands import bench_kv
 from decodescope.lab.figures import kv_price
 
 HOSTILE = TEXTS[0]
@@ -46,6 +47,15 @@ def test_pass_keys_are_a_share_of_those_asked_over_the_bytes_behind_the_answers(
     drawing = kv_price.figure(FOUND, shows="keys")
     assert list(drawing.data[0].x) == pytest.approx([7.5, 27.5]) and list(drawing.data[0].y) == [0.75, 0.75]
     assert not drawing.data[2].x and drawing.layout.yaxis.title.text == "pass keys answered"
+
+
+def test_results_from_before_pass_keys_were_asked_are_read() -> None:
+    methods = {name: [{k: x[k] for k in x if k != "passkey"} for x in points] for name, points in FOUND["methods"].items()}
+    old = {**FOUND, "kinds": {"text": 1, "copy": 0}, "methods": methods}
+    assert kv_price.figure(old).data and list(kv_price.table(old)["asked"]) == [0] * 5
+    assert bench_kv.rows(old)[0][-1] == "-" and "0 pass keys" in bench_kv.sizes({**old, "settings": {"prompt": 9, "words": 3}})
+    with pytest.raises(ValueError, match="run decodescope bench kv first"):
+        kv_price.figure(old, shows="keys")
 
 
 def test_nothing_measured_is_said_and_the_table_has_a_row_a_point() -> None:
