@@ -223,11 +223,11 @@ def _settings(
     def checked(*values: Any) -> list[Any]:
         try:
             choice = table.choice(*values)
-        except Refused as no:
-            return [{"refused": str(no)}, *[gr.skip()] * (len(said) - 1)]
-        composed = play.compose(choice)
-        shown = [gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further]
-        return [_said(play, composed), preset_of(composed.method) or OWN, _chat(play, choice), *shown]
+            composed = play.compose(choice)
+            shown = [gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further]
+            return [_said(play, composed), preset_of(composed.method) or OWN, _chat(play, choice), *shown]
+        except Exception as error:  # the library would leave all later changes unheard
+            return [{"refused": told(error)}, *[gr.skip()] * (len(said) - 1)]
 
     def chosen(*values: Any) -> list[Any]:
         before = len(first) + len(table.models)
