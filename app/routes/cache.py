@@ -6,8 +6,7 @@ import base64
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +15,10 @@ from fastapi.responses import Response
 
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.alike import Headers
-from decodescope.app.runs.channel import BATCH, Channel
+from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import admit_files
 from decodescope.app.runs.play import MOST_NEW, Play, further
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
@@ -28,6 +26,7 @@ from decodescope.lab.cache.needle import LONGEST, fate, places
 from decodescope.lab.cache.scored import fallen
 
 from .hardware import about
+from .recorded import at, onward, reader
 
 if TYPE_CHECKING:
     from decodescope.engine.load import Model
@@ -64,21 +63,9 @@ class _Known:
             if lives.count == 0 and channel.count and channel.wire.prefill is not None and not lives.prompt:
                 lives.learn(channel.wire.prefill)
             if lives.count < channel.count:
-                for step in _steps(channel, lives.count):
+                for step in onward(channel, lives.count):
                     lives.learn(step)
         return lives
-
-
-def _steps(channel: Channel, first: int) -> Iterator[Step]:
-    """The steps from `first` on: from the trace, opened once, where the run is over, else as its channel has them."""
-    if channel.over and channel.path.is_file():
-        with closing(open_trace(channel.path)) as trace:
-            for i in range(first, min(len(trace.steps), channel.count)):
-                yield trace.steps[i]
-        return
-    while part := channel.steps(first, min(first + BATCH, channel.count)):
-        yield from part
-        first += len(part)
 
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
@@ -137,7 +124,7 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
     """The map after a step, and what the policy keeps for which reason."""
     i = _step(request, lives)
     columns = min(_number(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
-    step = _at(channel, i)
+    step = at(channel, i)
     map_ = lives.binned(i, columns, _mass(step, lives), _read(step, lives))
     width, across = map_["bin"], map_["columns"]
     mass, read = (_packed(map_[name]) if name in map_ else None for name in ("mass", "read"))
@@ -185,7 +172,7 @@ def _head(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     n = lives.length[i]
     first = _number(request, "from", 0, 0, n)
     last = min(n, first + _number(request, "many", ENTRIES, 1, ENTRIES))
-    mass = _mass(_at(channel, i), lives)
+    mass = _mass(at(channel, i), lives)
     part = None if mass is None else portions(mass)[row]
     left, letters = lives.left(i)[row, first:last], lives.letters(row, i, first, last)
     entries = [
@@ -221,15 +208,18 @@ def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     i = _step(request, lives)
     p = _number(request, "position", 0, 0, max(0, lives.length[i] - 1))
     came = lives.came(p)
-    steps, masses = _history(channel, lives, p, max(0, came), i)
-    rows = lives.life(p, i)
+    rows, scores = lives.life(p, i), []
+    with reader(channel) as record:
+        steps, masses = _history(record, lives, p, max(0, came), i)
+        if "fields" in lives.header.levels:  # else none were recorded
+            scores = fallen(lambda k: channel.wire.prefill if k < 0 and channel.wire else record(k), p, rows, lives.heads)
     return {
         "step": i,
         "position": p,
         "text": _text(channel, lives, p),
         "came": came,
         "rows": rows,
-        "scores": fallen(lambda k: channel.wire.prefill if k < 0 and channel.wire else _at(channel, k), p, rows, lives.heads),
+        "scores": scores,
         **lives.fates.of(p, i),
         "steps": steps,
         "mass": masses,
@@ -240,7 +230,7 @@ def _heavy(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     """The entries with the largest part of the attention, per head or over all."""
     i = _step(request, lives)
     row = _number(request, "row", 0, 0, lives.rows - 1) if request.query_params.get("row") else None
-    step, held = _at(channel, i), lives.kept(i)
+    step, held = at(channel, i), lives.kept(i)
     mass = _mass(step, lives)
     seen = None if step.fields is None else drawn(step.fields, lives.rows, lives.heads, lives.length[i])
     measured, recorded = ("mass" if mass is not None else "step" if seen is not None else ""), list(range(lives.rows))
@@ -282,7 +272,7 @@ def _find(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
 def _attention(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     """The softmax weights of one layer and head in a step, where they are recorded."""
     i = _step(request, lives)
-    step = _at(channel, i)
+    step = at(channel, i)
     fields = step.fields
     if fields is None or fields.attention is None or not fields.layers:
         return {"step": i, "layers": []}
@@ -330,7 +320,7 @@ def _beside(request: Request, lives: Lives, other: str, beside: Lives) -> dict[s
 def _shared(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     """The tree of entries that several texts have in common after a step: [node before it, first position, the one behind the
     last, texts that read it] by node, and the bytes that it saves; no nodes where there are none."""
-    step = _at(channel, _step(request, lives))
+    step = at(channel, _step(request, lives))
     change = next((x for x in step.cache if x.lane == "target" and x.shared is not None), None)
     if change is None or change.shared is None:
         return {"nodes": [], "bytes": 0, "of": 0}
@@ -399,14 +389,6 @@ def _step(request: Request, lives: Lives) -> int:
     return _number(request, "step", lives.count - 1, 0, lives.count - 1)
 
 
-def _at(channel: Channel, i: int) -> Step:
-    """Step `i`, or Refused where its trace was taken away."""
-    steps = channel.steps(i, i + 1)
-    if not steps or steps[0].step != i:
-        raise Refused(f"Step {i} is not here any more: the trace of this run was removed.")
-    return steps[0]
-
-
 def _mass(step: Step, lives: Lives) -> np.ndarray | None:
     """uint8 [layers, heads, n] of attention that the entries have drawn by this step, where it was recorded."""
     mass = next((x.mass for x in step.cache if x.lane == "target"), None)
@@ -419,19 +401,16 @@ def _read(step: Step, lives: Lives) -> np.ndarray | None:
     return read if read is not None and read.shape[:2] == (lives.layers, lives.heads) else None
 
 
-def _history(channel: Channel, lives: Lives, position: int, first: int, last: int) -> tuple[list[int], list[str] | None]:
+def _history(
+    record: Callable[[int], Step], lives: Lives, position: int, first: int, last: int
+) -> tuple[list[int], list[str] | None]:
     """Steps first..last, at most SAMPLES of them, and per step the mass of a position, uint8 [rows], packed; None where no
     step has it."""
     every = max(1, -(-(last - first + 1) // SAMPLES))
     steps = sorted({*range(first, last + 1, every), last})
-    if channel.over and channel.path.is_file():
-        with closing(open_trace(channel.path)) as trace:
-            history = [trace.steps[i] for i in steps]
-    else:
-        history = [_at(channel, i) for i in steps]
     columns, some = [], False
-    for step in history:
-        mass = _mass(step, lives)
+    for i in steps:
+        mass = _mass(record(i), lives)
         some |= mass is not None
         flat = np.zeros(lives.rows, np.uint8) if mass is None or position >= mass.shape[2] else mass[:, :, position].ravel()
         columns.append(_packed(flat))
