@@ -150,7 +150,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "quest": {
         "title": "Held, but not read",
-        "about": "Quest: every entry stays, and each word reads the three pages of 16 whose keys may answer it best.",
+        "about": "Quest: every entry stays, and each query head reads the three pages of 16 whose keys may answer it best.",
         "names": {"policy": "quest"},
         "settings": {"policy": {"entries": 48, "dense": 2}},
         **RENAME,
