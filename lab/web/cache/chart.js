@@ -31,8 +31,8 @@ export function chart({ word, wide, steps, lines, unit, i, present, budget = nul
   const limit = budget !== null && budget <= peak
     ? [s("path", { class: "budget", d: `M${left},${y(budget)}H${left + span}` }),
       s("text", { x: left + 4, y: y(budget) - 4 }, `budget ${grouped(budget)}`)] : [];
-  const figures = lines.map(([name, values], k) => `${name} ${unit(present?.[k] ?? values.at(-1) ?? 0)}`).join(", ");
-  const said = `${word} over ${plural(last + 1, "step")}: ${figures} at step ${i}`;
+  const figures = lines.map(([name], k) => `${name} ${unit(present?.[k] ?? 0)}`).join(", ");
+  const said = `${word} over ${plural(last + 1, "step")}${present ? `: ${figures} at step ${i}` : ""}`;
   return h("figure", null, h("figcaption", null, word),
     s("svg", { width: wide, height: high, role: "img", "aria-label": said }, marks, limit, curves, dots, ends,
       s("text", { x: left, y: high - 8 }, "0"),

@@ -6,6 +6,7 @@ import { lives } from "./lives.js";
 import { aloud, canvas, quiet, refuse, section, share } from "./parts.js";
 import { question } from "./question.js";
 
+const NAMED = 3; // things beside the text
 export const PLAIN = 0.62; // strength of what is held where attention is not recorded
 
 /** drawn(): called when the server has answered; enter(): go to the life of the chosen entry. */
@@ -143,7 +144,7 @@ const legendOf = (map) => [
   ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
   ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
   ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),
-  ...map.beside.flatMap((x) => [h("i", { class: "beside" }), besideSays(x)]),
+  ...(map.beside.length ? [h("i", { class: "beside" }), allBeside(map.beside)] : []),
 ];
 
 const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
@@ -155,6 +156,12 @@ function besideSays({ form, at, entries }) {
   const [one, many] = FORMS[form] ?? ["entry", "entries"];
   const what = !entries ? "a trained state" : `${grouped(entries)} ${entries === 1 ? one : many}`;
   return `${what} ${at ? `behind position ${at - 1}` : "before the text"}`;
+}
+
+/** The same of all of it, the first by name. */
+function allBeside(beside) {
+  const more = beside.length - NAMED;
+  return beside.slice(0, NAMED).map(besideSays).join(", ") + (more > 0 ? ` and ${grouped(more)} more` : "");
 }
 
 /** What of the strength of a cell is left where not all of it was read. */
@@ -177,7 +184,7 @@ function reading(map, marked) {
     kinds.length ? `By the policy's knobs ${kinds.join(", ")}.` : "",
     map.loaded ? `The entries of the first ${plural(map.loaded, "position")} came from a saved cache; no pass of `
       + "this run has read them in." : "",
-    map.beside.length ? `A band: ${map.beside.map(besideSays).join(", ")}, where no token stands; every head attends `
+    map.beside.length ? `A band: ${allBeside(map.beside)}, where no token stands; every head attends `
       + "to that too, and nothing evicts it." : "",
     marked ? "Triangles below: the text that was found." : "",
     map.mass ? "" : "How much attention an entry drew is not recorded in this step.",

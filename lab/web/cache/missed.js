@@ -5,6 +5,7 @@ import { chart, room } from "./chart.js";
 import { quiet, section, share, table } from "./parts.js";
 
 const ROWS = 60; // of the table
+const ROUNDING = 0.0005; // of all attention: less is lost to rounding where every entry is held
 const nats = (x) => (x > 0 && x < 0.0005 ? "< 0.001" : x.toFixed(3));
 
 /** series(): the answer of the section of budget and bytes, which has these lines too. */
@@ -46,7 +47,7 @@ export function missedView(shared, series) {
 function sentence(now, i) {
   if (!now) return "";
   const [layer, head] = now.head;
-  const lost = now.worst > 0
+  const lost = now.worst >= ROUNDING
     ? `${share(now.lost)} of the full cache's attention fell on entries that were gone (${share(now.worst)} in layer `
       + `${layer}, head ${head}, which lost most)` : "nothing that the full cache attended to was gone";
   const cut = now.cut === null || now.cut === 0 ? ""

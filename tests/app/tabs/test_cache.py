@@ -29,6 +29,18 @@ PAGE = "#ds-page-cache"
 PROMPT = "abcdefghijklm the quick brown fox jumps over it"
 SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 20}}, max_new=24)
 ALL = Choice(PROMPT, max_new=24)
+# of 64 and of 2,048 heads that hold 60 of 100 positions, 200 being settled for each: the first line and bar
+HEADS = """async () => {
+  const file = performance.getEntriesByType("resource").find((x) => x.name.includes("cache/heads.js")).name;
+  const { headsView } = await import(file);
+  return [1, 32].map((layers) => {
+    const of = (x) => Array(layers * 64).fill(x), by_head = { held: of(60), due: of(200), kinds: [], kind: null };
+    const map = { layers, heads: 64, length: 100, step: 0, once: false, by_head };
+    const view = headsView({ map, wide: () => 350, rowName: String });
+    view.draw();
+    return [".due", ".room"].map((x, k) => view.element.querySelector(x)?.getAttribute(k ? "width" : "d") ?? null);
+  });
+}"""
 H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
 SHADOWED = replace(H2O, shadow=True, level="fields")
 
@@ -126,7 +138,9 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: Tes
     assert last["kept_bytes"] == series["kept"][-1] < last["full"], "entries against entries, pages left out on both sides"
 
 
-def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(play: Play, client: TestClient) -> None:
+def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
+    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channel = ran(play, SHADOWED)
     series, shadows = told(client, channel.run, "/series"), [x.cache[0].shadow for x in channel.steps(0, channel.count)]
     assert series["lost"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in shadows]
@@ -142,6 +156,9 @@ def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(play: Play, cl
     score, cut = next(x for k, *x in life["scores"] if k == row)
     assert (score, cut) == (scores.entries[row // 2, row % 2, p], scores.cut[row // 2, row % 2]) and score <= cut
     assert [x[0] for x in life["scores"]] == [k for k, at in enumerate(lives.left(5)[:, p]) if at <= 5], "of each its own cut"
+    with monkeypatch.context() as patch:
+        patch.setattr(type(channel), "steps", None)
+        assert told(client, channel.run, "/life", position=int(p), step=5) == life, "the trace, opened once, has all of it"
     assert told(client, ran(play, SINKS).run, "/life", position=5, step=9)["scores"] == []
     without = ran(play, H2O)
     assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(client, without.run, "/series")
@@ -299,6 +316,9 @@ class TestTheTab:
         page = self.opened(lab, ran(lab.play, replace(SINKS, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         assert 0 < int(page.inner_text(f"{PAGE} .bytes .lead").split("kept, ")[1].split(" %")[0]) < 100
+        (ends, wide), (none, _) = page.evaluate(HEADS)
+        assert ends == "M40,0v16" and wide == "6", "of 64 heads on a phone each has a bar, and no line stands beyond its end"
+        assert none is None, "more than a thousand heads are told by the table alone"
 
     def test_what_hypotheses_share_is_a_tree_of_nodes(self, lab: Lab) -> None:
         beams = ran(lab.play, replace(BEAMS, prompt=OTHER))
