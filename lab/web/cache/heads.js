@@ -34,7 +34,8 @@ export function headsView(shared) {
   return { element, draw };
 }
 
-/** A bar for each head, as long as all that was read; what is settled beyond that stands at its end. said(row): its kind. */
+/** A bar for each head, as long as all that was read; what is settled beyond that stands at its end.
+ *  said(row): its kind. */
 function drawing({ map, wide: room, rowName }, said) {
   const { held, due, kind } = map.by_head;
   const wide = Math.max(LEAST, Math.min(MOST, Math.floor((room() - LEFT) / map.heads))),
@@ -59,7 +60,8 @@ function sentence({ length, once, by_head: { held, due, kinds, kind } }, many) {
   const some = due?.some((x) => x !== null), settled = once ? ", of the prompt" : "";
   return [
     many ? `${plural(held.length, "KV head")}, too many to draw.`
-      : `A row is a layer, a bar in it a KV head: filled by the positions that it holds, of the ${grouped(length)} read.`,
+      : "A row is a layer, a bar in it a KV head: filled by the positions that it holds, of the "
+        + `${grouped(length)} read.`,
     some && !many ? `The line: how many the policy has settled for the head${settled}.` : "",
     kind ? `Kinds of heads: ${counted(kinds, kind)}${many ? "" : `; ${kinds[0]} ones are stronger`}.` : "",
   ].filter(Boolean).join(" ");
