@@ -13,6 +13,8 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from decodescope.engine.core.prefix import common_prefix
+
 
 @dataclass(frozen=True)
 class Group:
@@ -77,7 +79,7 @@ def _tree(prompts: Sequence[Sequence[int]]) -> list[_Node]:
     path = [0]  # the nodes above the prompt that was put in last
     before: tuple[int, ...] = ()
     for i in sorted(range(len(heads)), key=heads.__getitem__):
-        shared = _common(before, heads[i])
+        shared = common_prefix(before, heads[i])
         below = -1
         while nodes[path[-1]].depth > shared:
             below = path.pop()
@@ -98,15 +100,6 @@ def _sorted(nodes: list[_Node]) -> list[_Node]:
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].depth)
     place = {old: new for new, old in enumerate(order)}
     return [_Node(nodes[i].depth, place.get(nodes[i].parent, -1), nodes[i].own) for i in order]
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of their common prefix, by whole slices."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
-    return low
 
 
 def _chosen(nodes: list[_Node]) -> list[bool]:
