@@ -207,12 +207,12 @@ class Method:
 
     def _check_reading(self, spec: ModelSpec) -> None:
         """What the strategy writes must be what the model reads: from left to right, or places with text on both sides."""
-        if spec.causal and self.strategy.reads == "both":
+        if spec.causal and self.strategy.sides == "both":
             raise MethodError(
                 f"{self.strategy.name} fills places with text on both sides, and {spec.name} reads from left to right only: "
                 "choose a model without a causal mask, or the strategy draft_verify."
             )
-        if not spec.causal and self.strategy.reads == "left":
+        if not spec.causal and self.strategy.sides == "left":
             raise MethodError(
                 f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
                 "model with a causal mask."

@@ -16,7 +16,7 @@ class Strategy(Component):
 
     uses:     the kinds of parts it consults; setting another is refused, not ignored
     lanes:    the further models that it reads itself, by role; those of the parts that it uses are asked for by these
-    reads:    what a row may see of the text: what stands to its "left", by a causal model, or "both" sides, by one without a
+    sides:    what a row may see of the text: what stands to its "left", by a causal model, or "both" sides, by one without a
               causal mask; the method refuses a model of the other sort
     lossless: whether the text keeps the target's law;  changes: if not, why the text may differ, in a few words
     verdicts: whether a step is a draft, its tests by the acceptance rule and a token of the target's own, so that a record
@@ -25,7 +25,7 @@ class Strategy(Component):
 
     kind = "strategy"
     uses: ClassVar[frozenset[str]] = frozenset()
-    reads: ClassVar[Literal["left", "both"]] = "left"
+    sides: ClassVar[Literal["left", "both"]] = "left"
     verdicts: ClassVar[bool] = False
     lossless: ClassVar[bool] = True
     changes: ClassVar[str] = ""

@@ -62,7 +62,7 @@ class Filler(Parrot):
 
     title = "Filler"
     lanes = ()
-    reads: ClassVar[Literal["left", "both"]] = "both"
+    sides: ClassVar[Literal["left", "both"]] = "both"
 
 
 def test_strategy_and_model_read_the_same_sides() -> None:
