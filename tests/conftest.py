@@ -24,6 +24,7 @@ REASONS = {
     "links need rights there": "outside Windows",
     "no folder can be called so": "outside Windows",
     "Windows keeps no executable bit": "elsewhere",
+    "Windows has no module resource": "elsewhere",
 }
 SHARING = tuple(Path(__file__).parent / room for room in ("app", "notebooks"))  # rooms whose tests start servers and kernels
 TRIES = 3  # of a test in one of them, or with a browser

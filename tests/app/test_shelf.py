@@ -299,6 +299,7 @@ def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(
             Choice("abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200)
         )
         assert play._jobs[channel.run].wait(300)
-        told.append(re.findall(r"cache of (\d+) tokens (\d+)", channel.estimate))
-    assert told[0][0][0] == told[1][0][0] and int(told[1][0][1]) < 0.8 * int(told[0][0][1]), told
+        tokens, number, unit = re.findall(r"cache of (\d+) tokens ([\d.]+) ([kMGT]?)B", channel.estimate)[0]
+        told.append((int(tokens), float(number) * 1000 ** " kMGT".index(unit or " ")))
+    assert told[0][0] == told[1][0] and told[1][1] < 0.8 * told[0][1], told
     play.close()

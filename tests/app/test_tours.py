@@ -15,11 +15,15 @@ from browser import Lab
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.tours import Stop, tours
 from decodescope.engine import Method, load, run
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cache.needle import fate, fate_of, places
 from decodescope.lab.wire.messages import messages
 
+NEAR = 1e-3  # between two logits of which either may be the greater on another machine
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
 
 
@@ -313,12 +317,18 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
 
 
 def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
-    model, text = load("lab", "float32", "cpu"), text_of(told("duo-attention"))
+    """What the whole cache writes is what it would choose behind each token, but for a near tie, which falls by machine."""
+    model, steps = load("lab", "float32", "cpu"), told("duo-attention")
     with opened("d2o") as trace:
         prompt, record = [int(x) for x in trace.header.prompt], trace.header.method
+    tokens = [token for step in steps for token, *_ in step["made"]]
+    feed = Feed.causal([*prompt, *tokens], 0)
+    logits = Lane("target", model.decoder, KeepAll()).forward(feed)[0, len(prompt) - 1 : -1]
+    chosen = logits[range(len(tokens)), tokens]
+    assert len(tokens) == 40 and (logits.amax(-1) - chosen).max() < NEAR, "the text is that of the whole cache"
+    assert text_of(told("quest")) != text_of(steps)
     dropping = Method.from_record(record | {"policy": record["policy"] | {"floor": 2.0}})  # no similarity is as large
-    plain, alone = (run(model, x, prompt, max_new_tokens=40).text for x in (Method(), dropping))
-    assert plain == text and text_of(told("quest")) != text and alone.removesuffix("<|end|>") == "Rufus"
+    assert run(model, dropping, prompt, max_new_tokens=8).text.removesuffix("<|end|>") == "Rufus"
 
 
 def test_what_is_said_of_two_drafts() -> None:

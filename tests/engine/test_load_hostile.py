@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -563,6 +562,7 @@ def test_a_template_that_reaches_out_gets_nothing(source: str) -> None:
     assert text == ""
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no module resource")
 @pytest.mark.parametrize(
     "source",
     [
@@ -576,6 +576,8 @@ def test_a_template_that_reaches_out_gets_nothing(source: str) -> None:
     ids=["range", "padding", "join", "power", "recursion", "loops"],
 )
 def test_a_template_that_takes_too_much_is_ended_by_its_own_limits(source: str) -> None:
+    import resource
+
     begun = resource.getrusage(resource.RUSAGE_CHILDREN)
     with pytest.raises(TemplateError, match="use plain text instead"):
         render(source, {"messages": []})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import pytest
 import torch
 import toys
@@ -81,9 +84,18 @@ def test_a_pass_asks_the_device_for_no_number(monkeypatch: pytest.MonkeyPatch) -
     made = lane(first=32)
     made.read(TEXT)
     feed = Feed.causal([5, 7, 1], len(TEXT))
-    asked: list[int] = []
-    number = torch.Tensor.__int__
-    monkeypatch.setattr(torch.Tensor, "__int__", lambda x: asked.append(1) or number(x))  # type: ignore[func-returns-value] # counts
-    made.cache.layers[0].blocks[0].parts["keys"]["at"][0, -1].__int__()
+    asked: list[str] = []
+
+    def counted(name: str) -> Any:
+        usual = getattr(torch.Tensor, name)
+        return lambda x: asked.append(name) or usual(x)  # type: ignore[func-returns-value] # counts
+
+    ways = ("item", "tolist", "__int__", "__index__", "__bool__", "__float__")
+    for name in ways:
+        monkeypatch.setattr(torch.Tensor, name, counted(name))
+    number = made.cache.layers[0].blocks[0].parts["keys"]["at"][0, -1]
+    for ask in (torch.Tensor.item, torch.Tensor.tolist, int, operator.index, bool, float):
+        ask(number)
+    assert asked == list(ways), "each is seen"
     made.decoder.forward(feed, made.cache)
-    assert made.cache.layers[0].packed and len(asked) == 1, "the one of this test"
+    assert made.cache.layers[0].packed and asked == list(ways), "no more than those of this test"

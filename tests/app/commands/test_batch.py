@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import resource
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from decodescope.app.commands.batch import _kept
+from decodescope.app.commands import batch as command
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 
 BEGIN = "The old house stood at the end of the road, and nobody had lived in it"
@@ -79,21 +80,29 @@ def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, 
 
 def test_a_device_that_is_full_loses_no_text(capsys: pytest.CaptureFixture[str]) -> None:
     """It can neither be written nor be cut."""
-    assert not _kept(Path("/dev/full"), [{"text": "a"}, {"text": "b"}])
+    assert not command._kept(Path("/dev/full"), [{"text": "a"}, {"text": "b"}])
     assert "/dev/full has 0 of the 2 texts, since no more could be written (" in capsys.readouterr().err
 
 
-def test_a_disk_that_fills_loses_no_text(said, file: Path) -> None:
-    """A limit on the size of a file fails as a full disk does, in the middle of a line."""
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no module resource")
+def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on the size of a file, while the texts are written, fails as a full disk does, in the middle of a line."""
+    import resource
+
     out = file.with_name("texts.jsonl")
     whole = json.loads(said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")[1])["texts"]
     lines = out.read_bytes().splitlines(keepends=True)
     out.unlink()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(lines[0]) + 20, before[1]))
-    try:
-        code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    write, before = command._kept, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(*args: Any) -> bool:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(lines[0]) + 20, before[1]))
+        try:
+            return write(*args)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    monkeypatch.setattr(command, "_kept", limited)
+    code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
     assert (code, err.count("\n")) == (1, 1) and f"{out} has 1 of the 3 texts, since no more could be written (" in err
     assert out.read_bytes() == lines[0] and json.loads(text)["texts"] == whole
