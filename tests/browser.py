@@ -150,8 +150,14 @@ class Lab:
         page.wait_for_selector("#ds-run")
 
 
+def begun(page: Any) -> None:
+    """Wait until what the page begins with has been set: it would take the place of what is chosen before."""
+    page.wait_for_selector("#ds-models .room", state="attached")
+
+
 def option(page: Any, box: str, name: str | re.Pattern[str]) -> None:
     """Choose from the list of a box; the list of another may still be closing."""
+    begun(page)
     field = page.locator(f"{box} input")
     field.click()
     page.locator(f"[id='{field.get_attribute('aria-controls')}']").get_by_role("option", name=name, exact=True).click()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import STEP, Lab, option, passes
+from browser import STEP, Lab, begun, option, passes
 from waiting import eventually
 
 from decodescope.app.runs.channel import Channel
@@ -42,10 +42,11 @@ class Hands:
         self.page.wait_for_function(f"!!document.activeElement?.matches({json.dumps(selector)})")
 
     def go(self, selector: str, around: bool = False) -> None:
-        """Walk to an element with Tab; back to it where it stands before the focus, unless the walk is to go all the way
-        around the page."""
+        """Walk to a visible element with Tab; back to it where it stands before the focus, unless the walk is to go all the
+        way around the page."""
         before = "x => !!x && !!(document.activeElement.compareDocumentPosition(x) & Node.DOCUMENT_POSITION_PRECEDING)"
-        back = not around and self.page.evaluate(f"({before})(document.querySelector({json.dumps(selector)}))")
+        seen = f"[...document.querySelectorAll({json.dumps(selector)})].find((x) => x.checkVisibility())"
+        back = not around and self.page.evaluate(f"({before})({seen})")
         for _ in range(FAR):
             if self.at(selector):
                 return
@@ -86,6 +87,7 @@ class Hands:
         if self.mouse:
             option(self.page, box, name)
             return
+        begun(self.page)
         self.go(f"{box} input")
         active = f"document.querySelector('{box} [role=option].active')?.innerText.replace('✓', '').trim() ?? null"
         for _ in range(60):
@@ -180,7 +182,6 @@ def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, endless: None, mou
 
 def test_a_preset_and_a_part_are_chosen(lab: Lab, mouse: bool) -> None:
     page = lab.open()
-    page.wait_for_selector("#ds-models .room")  # what the page begins with has been set by now
     hands = Hands(page, mouse)
     hands.option("#ds-preset", PRESETS["h2o"].title)
     page.wait_for_function("localStorage.getItem('decodescope-settings')?.includes('h2o')")

@@ -67,7 +67,6 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
 
 def test_the_models_of_a_page_are_kept_and_go_with_its_link(lab: Lab) -> None:
     page = lab.open()
-    page.wait_for_selector("#ds-models .room")  # what the page begins with has been set by now
     option(page, "#ds-target", re.compile("bare"))
     page.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
     page.click("#ds-copy-next-link >> visible=true")

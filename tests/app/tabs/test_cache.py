@@ -311,7 +311,8 @@ class TestTheTab:
         page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         kept, rest = page.inner_text(f"{PAGE} .bytes .lead").split(" of entries kept, ")
-        assert page.locator(f"{PAGE} .missed").is_hidden(), "no full cache was kept beside"
+        missed = page.locator(f"{PAGE} .missed")
+        assert missed.count() == 1 and missed.is_hidden(), "no full cache was kept beside"
         assert rest.startswith(f"100 % of the {kept} of all;") and "in whole pages of 16 entries" in rest
         page = self.opened(lab, ran(lab.play, replace(SINKS, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
@@ -396,12 +397,12 @@ class TestTheTab:
         assert [int(x.split(" of ")[0]) for x in rows.locator("td:nth-child(4)").all_inner_texts()] == lives.kept(13).sum(
             0
         ).tolist()
+        missed = run.steps(13, 14)[0].cache[0].shadow
+        page.wait_for_selector(f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')")
         assert page.locator(f"{PAGE} .life tbody tr").count() == 6
         assert page.locator(f"{PAGE} .missed tbody tr").count() == 24
         cuts = page.locator(f"{PAGE} .life tbody tr:has-text(': score ')")
         assert cuts.count() == (lives.left(13)[:, 3] <= 13).sum() > 0, "each head that lost it says by how much"
-        missed = run.steps(13, 14)[0].cache[0].shadow
-        page.wait_for_selector(f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')")
         assert page.locator(f"{PAGE} .missed").inner_text().count(f"drifted by {missed.drift.mean():.3f} nats") == 1
 
     @pytest.mark.parametrize("width", [390, 900, 1920])
