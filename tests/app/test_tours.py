@@ -237,6 +237,7 @@ def test_what_is_said_of_the_tokens_that_vote() -> None:
         assert "beach" in trace.text([int(x) for x in trace.header.prompt])
     assert sorted(kept)[-3:] == [0, 3, 3] and len(kept) == 16
     assert (cache[0].evicted_count, cache[0].held, cache[39].held) == (50, 24, 63)
+    assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, "the Cache tab draws what was settled"
     assert not any(x.evicted_count for x in cache[1:])
     assert text_of(steps).startswith("Rufus went to the island") and 74 + 39 == 113
 
@@ -269,6 +270,7 @@ def test_what_is_said_of_entries_that_become_one() -> None:
     spread, budget = (cache[0].notes[x] for x in ("spread", "budget"))
     assert (budget[spread.index(max(spread))], budget[spread.index(min(spread))]) == (22, 30)
     assert (min(budget), max(budget)) == (22, 30)
+    assert cache[0].plan.entries.tolist() == [[x] * 2 for x in budget]
     assert (cache[0].merged[:, 3] >= 0).mean() > 0.5
     with opened("d2o") as trace:
         lives = Lives.of(trace)
@@ -310,6 +312,9 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
     says(TOURS["duo-attention"][1], max(gates.values()), digits=3)
     assert sum(kinds.values()) == 8 and min(gates[x] for x in kinds if kinds[x]) >= max(gates[x] for x in kinds if not kinds[x])
     assert [sorted(set(x.by_head.ravel().tolist())) for x in (cache[0], cache[39])] == [[16, 74], [16, 113]]
+    kind, entries = cache[0].plan.kind.ravel().tolist(), cache[0].plan.entries.ravel().tolist()
+    assert [cache[0].plan.kinds[x] for x in kind] == ["retrieval" if x else "streaming" for x in kinds.values()]
+    assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
     with opened("duo-attention") as trace:
         assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
     for name, place in (("snapkv", "island"), ("d2o", "tower"), ("duo-attention", "beach")):
