@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from decodescope.engine.core.tree import height
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.tops import TIE
 from decodescope.engine.load import SHIPPED, Model
@@ -25,6 +24,7 @@ from decodescope.engine.run import encode
 from decodescope.engine.session import Session
 from decodescope.engine.timing.measure import machine
 from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.trace.passengers import levels
 from decodescope.engine.trace.phases import decides
 
 from .answers_figures import BASELINE, Result, Row, by_depth
@@ -99,7 +99,7 @@ class Answer:
         self.passes += sum(map(decides, step.passes))
         self.drafted += step.drafted
         self.accepted += step.accepted
-        deep = height([] if step.draft is None else step.draft.parents)
+        deep = max(levels(step.draft), default=0)
         deep = min(deep, len(step.emitted)) if last else deep
         for counts, reach in ((self.offered, deep), (self.reached, min(step.accepted, deep))):
             counts += [0] * (deep - len(counts))

@@ -152,7 +152,7 @@ def match(draft: Draft, at: Cursor) -> Verdict:
                 at = at.descend(child)
                 break
         else:
-            origin: Origin = "correction" if children else "bonus" if draft.tokens else "target"
+            origin: Origin = "correction" if children else "bonus" if draft.drafted else "target"
             return Verdict(path, at.choice, origin, trials, places=places)
 
 
@@ -187,5 +187,5 @@ def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor
             r = left_over(f, q, x)
         else:
             drawn = chance.draw(r, at.position)
-            origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
+            origin: Origin = "residual" if children else "bonus" if draft.drafted else "target"
             return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)

@@ -58,7 +58,7 @@ class Draft:
     q:          float [M, V] or None; laws that nodes were drawn from, after the sampler
     q_row:      N; the row of q that node i was drawn from, given the siblings drawn before it; -1: chosen without chance
     u:          N uniforms that drew the nodes, or None
-    acceptable: N or None; False marks a passenger, which rides the pass and is never committed
+    acceptable: N or None; False marks a passenger, which rides the pass and is never committed, nor counted as drafted
     visible:    bool [N, N] or None; None: each node sees its ancestors and itself
     notes:      figures for the trace (matched span, template, ...)
     enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
@@ -93,6 +93,16 @@ class Draft:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def drafted(self) -> int:
+        """Nodes without the passengers: those that may be accepted."""
+        return len(self.tokens) if self.acceptable is None else sum(self.acceptable)
+
+    @property
+    def passengers(self) -> list[int]:
+        """Nodes that ride the pass and are never accepted, ascending."""
+        return [] if self.acceptable is None else [node for node, ok in enumerate(self.acceptable) if not ok]
 
     @cached_property
     def is_chain(self) -> bool:

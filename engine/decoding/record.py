@@ -114,7 +114,7 @@ class Recorder:
             round(max(0.0, wall_us - shadow_us), 1),
             move.emitted,
             move.origins,
-            drafted=0 if draft is None else len(draft),
+            drafted=0 if draft is None else draft.drafted,
             accepted=0 if verdict is None else len(verdict.path),
             draft_us=round(move.draft_us, 1),
             verify_us=round(move.verify_us, 1),
@@ -261,7 +261,8 @@ def tree(draft: Draft) -> DraftTree:
         at = torch.tensor(draft.tokens, device=draft.q.device)[[i for i, _ in drawn]]
         for (i, _), value in zip(drawn, draft.q[[row for _, row in drawn], at].tolist(), strict=True):
             q[i] = value
-    return DraftTree(draft.tokens, draft.parents, q, draft.kind, draft.u, draft.source, draft.notes)
+    aside = draft.passengers or None
+    return DraftTree(draft.tokens, draft.parents, q, draft.kind, draft.u, draft.source, draft.notes, aside)
 
 
 def whole_laws(fields: Fields, draft: Draft, logits: Tensor) -> Fields:

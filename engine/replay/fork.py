@@ -264,6 +264,8 @@ def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> No
         raise MethodError(f"{method.strategy.name} has no verdicts that could be forced: use draft_verify.")
     if step.draft is None:
         raise MethodError(f"Step {step.step} drafted nothing that was recorded, so no verdict can be forced there.")
+    if aside := sorted(set(step.draft.passengers or ()) & set(forced)):
+        raise MethodError(f"Node {aside[0] + 1} rode along for later drafts and is never tried: choose a drafted node.")
     try:
         path = kept(step.draft.parents, forced)
     except ValueError as error:

@@ -23,6 +23,7 @@ from decodescope.engine.decoding.draft import ROOT, Draft, Verdict
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.trace.events import Header, Step, Tops
 from decodescope.engine.trace.forks import legs
+from decodescope.engine.trace.passengers import acceptable
 
 HIDDEN = -1e-300  # stands for p of a token that the record does not show: no law's sum notices it, a test does
 NEAR = 1e-3  # relative: laws are recorded in single precision
@@ -112,15 +113,17 @@ class Recall:
         d = self.step.draft
         if d is None:
             return Draft()
+        may = acceptable(d)
         if self.whole:
             tokens, f = d.tokens, self.step.fields
             assert f is not None
             if f.laws is None or f.law_of is None:
-                return Draft(tokens, d.parents, "onehot")
-            return Draft(tokens, d.parents, d.proposal, torch.from_numpy(f.laws.copy()), f.law_of.tolist(), d.u)  # type: ignore[arg-type]  # one of its words
+                return Draft(tokens, d.parents, "onehot", acceptable=may)
+            q = torch.from_numpy(f.laws.copy())
+            return Draft(tokens, d.parents, d.proposal, q, f.law_of.tolist(), d.u, may)  # type: ignore[arg-type]  # one of its words
         tokens = [self._entry[x] for x in d.tokens]
         if d.proposal == "onehot":
-            return Draft(tokens, d.parents, "onehot")
+            return Draft(tokens, d.parents, "onehot", acceptable=may)
         rows: list[Tensor] = []
         of: list[int] = []
         for node in range(len(tokens)):
@@ -128,7 +131,7 @@ class Recall:
             of.append(-1 if law is None else len(rows))
             rows += [] if law is None else [law]
         q = torch.stack(rows) if rows else torch.zeros(0, len(self.ids) + 2, dtype=torch.float64)
-        return Draft(tokens, d.parents, d.proposal, q, of, d.u)  # type: ignore[arg-type]  # one of its words
+        return Draft(tokens, d.parents, d.proposal, q, of, d.u, may)  # type: ignore[arg-type]  # one of its words
 
     def cursor(self, draft: Draft, extreme: int, exact: bool, other: dict[int, int]) -> Cursor:
         """The root. other: place -> the token that is chosen there under a greedy law, in the place of the recorded one."""

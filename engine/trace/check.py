@@ -13,6 +13,7 @@ from .file import sum_up
 from .forks import read_anew
 from .frame import encode
 from .limits import TraceError
+from .passengers import drafted
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .sharing import Texts
@@ -115,8 +116,9 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
         report.add(where, f"n is {step.n}, but {n} tokens stand before it")
     if step.accepted != step.origins.count("accepted"):
         report.add(where, f"accepted is {step.accepted}, but {step.origins.count('accepted')} origins say so")
-    if step.draft is not None and step.drafted != len(step.draft.tokens):
-        report.add(where, f"drafted is {step.drafted}, but the tree has {len(step.draft.tokens)} nodes")
+    if step.draft is not None and step.drafted != (many := len(drafted(step.draft))):
+        aside = ", passengers not counted" if step.draft.passengers else ""
+        report.add(where, f"drafted is {step.drafted}, but the tree has {many} nodes{aside}")
     if step.path is not None and step.accepted != len(step.path):
         report.add(where, f"accepted is {step.accepted}, but the path has {len(step.path)} nodes")
     if step.draft is not None or step.extra is not None:  # at level "counts" neither is recorded

@@ -150,6 +150,7 @@ class DraftTree:
     q:       per node, the probability it had when it was drawn, given the siblings drawn before it; 1 if one-hot
     u:       per node, the uniform that drew it; None: chosen without chance
     source:  what proposed it, in the drafter's words; notes: further figures by name (matched span, template, ...)
+    passengers: ascending, the nodes that rode the pass and were never to be accepted; they are not counted as drafted
     """
 
     tokens: list[int]
@@ -159,6 +160,7 @@ class DraftTree:
     u: list[float | None] | None = None
     source: str = ""
     notes: dict[str, Any] | None = None
+    passengers: list[int] | None = None
 
 
 @dataclass
@@ -376,7 +378,7 @@ class Step:
 
     step: from 0; n: committed tokens before it, prompt included; t_us: its beginning, from the start of the run
     emitted: ids that this step added to the text; origins: one per id
-    drafted: nodes proposed; accepted: of them emitted
+    drafted: nodes proposed, without passengers; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives

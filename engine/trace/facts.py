@@ -128,7 +128,9 @@ def _depths(f: Facts) -> list[int]:
 
 def _verdicts(f: Facts) -> list[str]:
     ok, path, extra = f.trial("ok"), set(f.step.path or []), f.step.extra
-    verdicts = ["accepted" if i in path else "rejected" if x is False else "not reached" for i, x in enumerate(ok)]
+    aside = set((f.step.draft.passengers if f.step.draft is not None else None) or ())
+    none = ["passenger" if i in aside else "not reached" for i in range(len(ok))]
+    verdicts = ["accepted" if i in path else "rejected" if x is False else none[i] for i, x in enumerate(ok)]
     if extra is not None:
         verdicts[-1] = extra.origin
     elif not f.drawn:

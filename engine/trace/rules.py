@@ -123,9 +123,13 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.draft is not None:
         nodes = _tree(step.draft, vocab)
     if step.path is not None:
-        _path(step.path, step.draft, step.drafted if step.draft is None else nodes)
+        # without the tree a node's number is bounded by the rows of a pass alone: passengers may stand before it
+        rode = max((x.tokens - 1 for x in step.passes), default=0)
+        _path(step.path, step.draft, max(step.drafted, rode) if step.draft is None else nodes)
     if step.trials is not None:
         _trials(step.trials, nodes)
+    if step.draft is not None and step.draft.passengers:
+        _aside(step, step.draft.passengers)
     if step.forced and not (min(step.forced) >= 0 and max(step.forced) < nodes):
         raise TraceError(f"forced names a node outside the tree of {nodes}")
     if step.tops is not None:
@@ -153,7 +157,19 @@ def _tree(draft: DraftTree, vocab: int) -> int:
             raise TraceError(f"draft.parents.{node} is {parent}: a parent stands before its children, -1 is the root")
     _probabilities(draft.q, "draft.q")
     _probabilities(draft.u or (), "draft.u")
+    before = -1
+    for node in draft.passengers or ():
+        if not before < node < n:
+            raise TraceError(f"draft.passengers names the node {node} of a tree of {n}, after node {before}")
+        before = node
     return n
+
+
+def _aside(step: Step, passengers: Sequence[int]) -> None:
+    """Raise TraceError where a passenger was tried or accepted."""
+    for name, nodes in (("path", step.path), ("trials.node", None if step.trials is None else step.trials.node)):
+        if wrong := sorted(set(passengers) & set(nodes or ())):
+            raise TraceError(f"{name} names node {wrong[0]}, a passenger, which is never tried")
 
 
 def _path(path: list[int], draft: DraftTree | None, nodes: int) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.core.tree import height
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill, Step
+from decodescope.engine.trace.passengers import drafted, levels
 from decodescope.engine.trace.phases import DECIDES, READS, decides
 
 from .passes import Passes
@@ -59,7 +59,7 @@ class Run:
     @property
     def depth(self) -> float:
         """Levels of guesses per step, the mean over the steps that drafted; 0: none did."""
-        heights = [height(step.draft.parents) for step in self.steps if step.draft is not None and step.draft.parents]
+        heights = [max(deep) for step in self.steps if (deep := levels(step.draft))]
         return statistics.fmean(heights) if heights else 0.0
 
     @property
@@ -148,7 +148,7 @@ class Pricer:
         """
         held = [one.entries for step in self.run.steps for one in step.passes if decides(one)]
         middle, alone = round(statistics.fmean(held)) if held else 1, self.plain_us()
-        levels = self.run.depth * sum(step.draft is not None and bool(step.draft.parents) for step in self.run.steps)
+        levels = self.run.depth * sum(bool(drafted(step.draft)) for step in self.run.steps)
         spent = sum(row["model"] for row in rows if row["phase"] not in READS and not _is_check(row))
         draft = spent * 1e6 / levels / alone if levels else 0.0
         check = {n: self._check_us(n + 1, middle) / alone for n in LENGTHS}

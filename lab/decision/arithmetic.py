@@ -261,6 +261,10 @@ class Case:
     def _unreached(self, node: int) -> Explanation:
         explained = self._begin(node, None)
         explained.status, explained.title = "unreached", "Not reached"
+        if node in (self.step.draft.passengers or () if self.step.draft is not None else ()):
+            explained.title = "Passenger"
+            explained.lines.append(Line("It rode the pass for later drafts: it is never tried, and no rule hears of it."))
+            return explained
         t = self.step.trials
         verdicts = {} if t is None else dict(zip(t.node, t.ok, strict=True))
         draft = self.step.draft

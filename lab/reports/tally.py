@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.forks import legs
 from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.passengers import levels as levels_of
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.pieces import join
 from decodescope.lab.decision.walk import Guess, Place, places
@@ -171,7 +171,7 @@ class Tally:
             return
         if step.extra is None:  # neither a draft nor a token of its own: the text ended here
             return
-        levels = [] if step.draft is None else depths(step.draft.parents)
+        levels = levels_of(step.draft)
         deep = max(levels, default=0)
         rows = sum(p.tokens for p in step.passes if decides(p))
         own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)
@@ -179,7 +179,7 @@ class Tally:
         spent = (step.draft_us, step.verify_us, rest + step.policy_us)
         self.seen.cycles.append(Cycle(deep, nodes, len(step.path or []), rows, own, *spent))
         self.seen.held.append(step.n)
-        if step.draft is None:
+        if not levels:
             self.fates["none"] += 1
             return
         self.kept.append(step.accepted)

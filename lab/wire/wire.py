@@ -28,6 +28,7 @@ from decodescope.lab.cost.passes import Passes, machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
+from .drafts import drafted_as
 from .prompt import prompt_shown
 from .told import told
 
@@ -147,8 +148,7 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        if step.draft is not None:
-            message["proposal"] = step.draft.proposal
+        message |= drafted_as(step)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}

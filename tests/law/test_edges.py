@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,9 @@ from decodescope.engine.methods.acceptance.block import Block
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.replay.recall import Recall
 from decodescope.engine.session import Session
+from decodescope.engine.trace import Trace, check
 
 RULES = [Lossless(), Block()]
 
@@ -145,3 +148,23 @@ def test_passengers_are_never_kept():
     for _, move in walk.rounds():
         assert move.draft.acceptable == [True, False]
         assert 1 not in move.verdict.path and all(trial.node == 0 for trial in move.verdict.trials)
+
+
+@pytest.mark.parametrize("level", ["counts", "decisions", "fields"])
+def test_a_record_marks_passengers_and_does_not_count_them(level):
+    target, draft = worlds(4, "mixed")
+    method = Method(drafter=Chosen(length=1, width=1, passenger=True), sampler=Temperature(temperature=1.0))
+    s = Session(model(target, 4), method, PROMPT, models={"draft": model(draft, 4)}, max_new_tokens=8, level=level)
+    s.sink = Trace()
+    steps = list(s.stream())
+    assert check(s.sink).ok and sum(step.accepted for step in steps) > 0
+    assert [step.drafted for step in steps] == [1 if step.n - len(PROMPT) < 7 else 0 for step in steps]
+    if level == "counts":
+        return
+    for step in (x for x in steps if x.draft is not None):
+        assert step.draft.passengers == [1] and len(step.draft.tokens) == 2 and step.drafted == 1
+        assert Recall(step, method.sampler).draft(0, True).acceptable == [True, False], "what-if tries it as little"
+    s.sink.steps[0] = replace(steps[0], drafted=2)
+    assert any("passengers not counted" in x for x in check(s.sink).problems)
+    s.sink.steps[0] = replace(steps[0], path=[1])
+    assert any("a passenger, which is never tried" in x for x in check(s.sink).problems)

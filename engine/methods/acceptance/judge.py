@@ -85,7 +85,7 @@ class Judge(AcceptanceRule):
         path: list[int] = []
         trials: list[Trial] = []
         places: list[tuple[int, Tensor | None]] = []
-        origin: Origin = "bonus" if draft.tokens else "target"
+        origin: Origin = "bonus" if draft.drafted else "target"
         while True:
             p = None if at.greedy else at.probs
             places.append((at.node, p))

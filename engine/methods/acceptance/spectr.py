@@ -72,7 +72,7 @@ class SpecTr(AcceptanceRule):
             places += [(node, p) for node in here]
             alive = [child for node in here for child in draft.children(node) if draft.law(child) is not None]
             if not alive:
-                drawn, origin = chance.draw(p, at.position), "bonus" if draft.tokens else "target"
+                drawn, origin = chance.draw(p, at.position), "bonus" if draft.drafted else "target"
                 break
             q = _shared_law(draft, alive)
             plans.append(_Plan.best(p, q, len(alive)))

@@ -83,7 +83,7 @@ class Typical(AcceptanceRule):
         stuck = bool(draft.children(path[-1] if path else ROOT))
         rule = {"entropy": entropies} if entropies else None
         refused: Origin = "residual" if self.draws else "correction"
-        origin: Origin = "target" if not draft.tokens else refused if stuck else "bonus"
+        origin: Origin = "target" if not draft.drafted else refused if stuck else "bonus"
         if not self.draws:
             return Verdict(path, cursor.likeliest, origin, trials, rule=rule, places=places)
         drawn = chance.draw(cursor.probs, cursor.position)

@@ -83,7 +83,7 @@ class Goodput(Schedule):
         return max(range(len(us)), key=lambda k: expected_tokens(alpha, k) / us[k])
 
     def observe(self, outcome: Outcome) -> None:
-        drafted, accepted = len(outcome.draft), len(outcome.verdict.path)
+        drafted, accepted = outcome.draft.drafted, len(outcome.verdict.path)
         self._off = 0 if drafted else self._off + 1
         if drafted:
             self._accepted = self.memory * self._accepted + accepted

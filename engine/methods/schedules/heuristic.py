@@ -39,7 +39,7 @@ class Heuristic(Schedule):
         return min(self._length, ctx.room)
 
     def observe(self, outcome: Outcome) -> None:
-        drafted = len(outcome.draft)
+        drafted = outcome.draft.drafted
         if drafted and self._length is not None:
             self._length = self.after(self._length, len(outcome.verdict.path) == drafted)
 

@@ -51,7 +51,8 @@ export function decision(step, head, id) {
     const parent = by.get(node.parent), kept = family.find((n) => n.status === "accept" && n.id !== id);
     const own = nodes.some((n) => OWN.has(n.status));
     if (!certain(step)) decided.numbers = [["draft", "q(x)", node.q]];
-    if (kept) decided.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
+    if (step.passengers?.includes(id)) decided.lines.push("A passenger: it rode for later drafts.");
+    else if (kept) decided.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
     else if (parent && parent.status === "reject")
       decided.lines.push(`It continues ${said(parent)}, which was rejected.`);
     else if (parent && parent.status === "unreached")

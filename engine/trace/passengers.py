@@ -1,0 +1,28 @@
+"""Passengers: nodes of a draft that rode the pass and were never to be accepted, told from those that were proposed."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.tree import depths
+
+from .events import DraftTree
+
+
+def drafted(draft: DraftTree | None) -> list[int]:
+    """The nodes that were proposed, ascending."""
+    if draft is None:
+        return []
+    aside = set(draft.passengers or ())
+    return [node for node in range(len(draft.tokens)) if node not in aside]
+
+
+def levels(draft: DraftTree | None) -> list[int]:
+    """The depth of each node that was proposed; children of the root have 1."""
+    if draft is None:
+        return []
+    deep = depths(draft.parents)
+    return [deep[node] for node in drafted(draft)]
+
+
+def acceptable(draft: DraftTree) -> list[bool] | None:
+    """Per node whether it might be accepted; None: each."""
+    return [node not in set(draft.passengers) for node in range(len(draft.tokens))] if draft.passengers else None
