@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ class Recorder:
             passes=passes,
             cache=self.cache(s),
             path=None if verdict is None else verdict.path,
-            beams=move.beams,
+            beams=move.beams if self.decisions or move.beams is None else replace(move.beams, candidates=None),
             iteration=move.iteration,
         )
         for done in passes:

@@ -293,7 +293,8 @@ class Exit:
 @dataclass
 class Beams:
     """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
-    log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step."""
+    log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step; candidates: rows of (index
+    into the step before, token, the model's probability, the n-grams', score) that could be kept, where n-grams mix in."""
 
     tokens: list[int]
     parents: list[int]

@@ -1,0 +1,20 @@
+"""Followers: what stood behind a context in a body of text, as shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .suffix_array import SuffixArray
+
+
+def shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np.ndarray | None:
+    """float64 [n]: which share of the places where `context` stands and a token follows is followed by each of `tokens` (int
+    [n], none twice); None where the context stands nowhere, or only at the ends of documents."""
+    low, high = store.find(context)
+    if low == high:
+        return None
+    behind = store.windows(store.order[low:high], len(context), 1)[:, 0]
+    behind = behind[behind >= 0]
+    return (behind[:, None] == tokens).sum(0) / len(behind) if len(behind) else None

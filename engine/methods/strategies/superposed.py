@@ -1,0 +1,171 @@
+"""Superposed decoding: several drafts for the price of one, by feeding the mixture of their last tokens' embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
+from decodescope.engine.methods.drafters.shared.followers import shares
+from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.events import Beams, EndReason
+
+
+@dataclass
+class _Drafts:
+    """alive, finished: tokens behind the prompt and their score, the best first; store: what the n-grams are counted in"""
+
+    store: SuffixArray
+    alive: list[tuple[list[int], float]] = field(default_factory=lambda: [([], 0.0)])
+    finished: list[tuple[list[int], float]] = field(default_factory=list)
+
+    def weights(self) -> np.ndarray:
+        """float64 [k]: the softmax of the scores of those alive, best first."""
+        scores = np.array([score for _, score in self.alive])
+        odds = np.exp(scores - scores.max())
+        return odds / odds.sum()
+
+
+@component
+class Superposed(Strategy):
+    """Write `drafts` texts at once with one cache and one row a pass: what is fed is the mean of the embeddings of their last
+    tokens, weighted by the softmax of the drafts' scores. The distribution that comes out is that of all of them; what tells
+    them apart are n-grams. Of the `candidates` likeliest tokens v of softmax(logits / temperature), P over these, draft d
+    scores
+
+        f_d(v) = (1 - alpha) log P(v) + alpha log Q_d(v),    Q_d(v) = sum_i weights_i * P_i(v | the last i tokens of d),
+
+    P_i counted in a datastore; contexts that it lacks add nothing, and where it knows none of the tokens f is
+    (1 - alpha) log P - penalty. The best k of all (d, v) by score of d + f_d(v) go on. A draft that ends is set aside, and the
+    run ends when `drafts` have, or at the limit; it emits the text with the best score per token.
+
+    Passes are as many as tokens, for any k; the entries in the cache are those of mixtures, which the model has never read, so
+    texts lose their thread after some ten or fifteen tokens. With one draft and alpha = 0 this is greedy decoding.
+
+    Beside the authors' code: counts come from `datastore`, as of `rest`, not from tables of 200,000 documents; a draft counts
+    as ended only where it is among the best k (there it is also set aside from the k next ones, with which one draft would not
+    be greedy decoding); they run to the limit and return all drafts.
+    """
+
+    title = "Superposed decoding"
+    source = (
+        "Shen et al. 2024, arXiv:2405.18400, section 3; RAIVNLab/SuperposedDecoding, superposed/llama/superpose.py and "
+        "params/p15_d3_mixed.json"
+    )
+    uses = frozenset({"context", "policy", "codec"})
+    lossless = False
+    changes = "drafts share a cache that holds the mixture of their tokens"
+
+    drafts: int = param(3, low=1, high=16, unit="texts", help="k, written at once")
+    alpha: float = param(0.54, low=0.0, high=1.0, step=0.01, help="weight of the n-grams beside the model")
+    temperature: float = param(0.06, low=0.01, high=2.0, step=0.01, help="of the model's distribution, before the mixing")
+    candidates: int = param(9, low=1, high=64, unit="tokens", help="likeliest tokens of the model that drafts may choose from")
+    weights: tuple[float, ...] = param(
+        (0.01, 0.04, 0.15, 0.18, 0.12), low=0.0, high=1.0, least=1, most=8, help="of contexts of 1, 2, ... tokens"
+    )
+    penalty: float = param(200.0, low=0.0, high=1000.0, unit="nats", help="for a draft that no n-gram knows")
+    datastore: str = param("", file=True, most=LARGEST, help=HELP)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if 2 * self.drafts > spec.vocab:
+            return f"superposed.drafts = {self.drafts}: a vocabulary of {spec.vocab} has room for {spec.vocab // 2} at most."
+        return None
+
+    def begin(self, s: State) -> None:
+        s.scratch = _Drafts(datastore(self.datastore, s.encode, s.target.decoder.vocab))
+
+    def step(self, s: State) -> Move:
+        drafts: _Drafts = s.scratch
+        clock = s.target.executor
+        started = clock.mark()
+        written = len(drafts.alive[0][0])
+        logits = s.target.forward(self.mixture(s, drafts, len(s.tokens) - 1 + written))[0, -1]  # [V]
+        verified = clock.mark()
+        s.target.commit([0])
+        record, told = self.grow(s, drafts, logits), drafts.finished
+        end: EndReason | None = "stop_token" if len(told) >= self.drafts or not drafts.alive else None
+        if end is None and written + 1 >= s.left:
+            end = "max_new_tokens" if len(s.tokens) - s.prompt + written + 1 >= s.max_new else "context_full"
+        emitted: list[int] = []
+        if end is not None:
+            emitted = max(drafts.finished + drafts.alive, key=lambda x: x[1] / len(x[0]))[0]
+            end = "stop_token" if any(emitted is text for text, _ in drafts.finished) else end
+            s.tokens += emitted
+        return Move(
+            emitted,
+            ["target"] * len(emitted),
+            end,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            beams=record,
+        )
+
+    def mixture(self, s: State, drafts: _Drafts, position: int) -> Feed:
+        """One row: the last tokens of the drafts in superposition, named by the best one's; a single token as it is."""
+        lasts = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in drafts.alive]
+        row = Feed.causal(lasts[:1], position, s.target.decoder.device)
+        if len(set(lasts)) > 1:
+            every = s.target.decoder.embed_rows(Feed.causal(lasts, position, row.tokens.device))  # [1, k, d_model]
+            share = every.new_tensor(drafts.weights())[:, None]
+            row.embeds, row.embed_rows = (every * share).sum(1, keepdim=True), torch.ones_like(row.tokens[0], dtype=torch.bool)
+        return row
+
+    def grow(self, s: State, drafts: _Drafts, logits: Tensor) -> Beams:
+        """Let the best extensions by logits [V] go on; what became of the drafts."""
+        kept = logits.topk(min(max(self.candidates, 2 * self.drafts), len(logits)))
+        model = (kept.values.double() / self.temperature).log_softmax(0).cpu().numpy()  # [n]
+        tokens = kept.indices.cpu().numpy()
+        known = np.stack([self.known(drafts.store, [*s.tokens, *text], tokens) for text, _ in drafts.alive])  # [k, n]
+        scores = np.array([score for _, score in drafts.alive])[:, None] + self.mixed(model, known)
+        table = [
+            [float(d), float(tokens[i]), float(np.exp(model[i])), float(known[d, i]), float(scores[d, i])]
+            for d, i in zip(*np.isfinite(scores).nonzero(), strict=True)
+        ]
+        alive: list[tuple[int, int, float]] = []  # parent, token, score
+        ended: list[tuple[list[int], float]] = []
+        for flat in np.argsort(-scores, axis=None, kind="stable")[: 2 * self.drafts].tolist():
+            parent, i = divmod(flat, len(tokens))
+            token, score, text = int(tokens[i]), float(scores[parent, i]), drafts.alive[parent][0]
+            if len(alive) == self.drafts or not np.isfinite(score):
+                break
+            if s.stop.at([*s.tokens[s.prompt :], *text], [token]) is not None:
+                ended.append(([*text, token], score))
+            else:
+                alive.append((parent, token, score))
+        drafts.finished = sorted(drafts.finished + ended, key=lambda x: -x[1] / len(x[0]))[: self.drafts]
+        drafts.alive = [([*drafts.alive[parent][0], token], score) for parent, token, score in alive]
+        return Beams(
+            [token for _, token, _ in alive],
+            [parent for parent, _, _ in alive],
+            [score for _, _, score in alive],
+            [{"tokens": text, "score": score} for text, score in ended],
+            table,
+        )
+
+    def known(self, store: SuffixArray, text: list[int], tokens: np.ndarray) -> np.ndarray:
+        """float64 [n]: Q of each of `tokens` behind `text`."""
+        q = np.zeros(len(tokens))
+        for n, weight in enumerate(self.weights[: len(text)], 1):
+            found = shares(store, text[-n:], tokens)
+            if found is None:
+                break  # nor does a longer context stand there
+            q += weight * found
+        return q
+
+    def mixed(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """float64 [k, n]: f, by log P [n] and Q [k, n]."""
+        if self.alpha == 0:
+            return np.broadcast_to(model, known.shape)
+        with np.errstate(divide="ignore"):
+            both = (1 - self.alpha) * model + self.alpha * np.log(known)
+        unknown = ~np.isfinite(both).any(1, keepdims=True)
+        return np.where(unknown, (1 - self.alpha) * model - self.penalty, both)
