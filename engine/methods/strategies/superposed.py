@@ -91,8 +91,8 @@ class Superposed(Strategy):
         logits = s.target.forward(self.mixture(s, drafts, len(s.tokens) - 1 + written))[0, -1]  # [V]
         verified = clock.mark()
         s.target.commit([0])
-        record, told = self.grow(s, drafts, logits), drafts.finished
-        end: EndReason | None = "stop_token" if len(told) >= self.drafts or not drafts.alive else None
+        record = self.grow(s, drafts, logits)
+        end: EndReason | None = "stop_token" if len(drafts.finished) >= self.drafts or not drafts.alive else None
         if end is None and written + 1 >= s.left:
             end = "max_new_tokens" if len(s.tokens) - s.prompt + written + 1 >= s.max_new else "context_full"
         emitted: list[int] = []
@@ -155,10 +155,10 @@ class Superposed(Strategy):
         """float64 [n]: Q of each of `tokens` behind `text`."""
         q = np.zeros(len(tokens))
         for n, weight in enumerate(self.weights[: len(text)], 1):
-            found = shares(store, text[-n:], tokens)
-            if found is None:
+            share = shares(store, text[-n:], tokens)
+            if share is None:
                 break  # nor does a longer context stand there
-            q += weight * found
+            q += weight * share
         return q
 
     def mixed(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:
