@@ -14,7 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
-from decodescope.engine.methods.drafters.shared.followers import shares
+from decodescope.engine.methods.drafters.shared.followers import interpolated
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.events import Beams, EndReason
@@ -124,7 +124,8 @@ class Superposed(Strategy):
         kept = logits.topk(min(max(self.candidates, 2 * self.drafts), len(logits)))
         model = (kept.values.double() / self.temperature).log_softmax(0).cpu().numpy()  # [n]
         tokens = kept.indices.cpu().numpy()
-        known = np.stack([self.known(drafts.store, [*s.tokens, *text], tokens) for text, _ in drafts.alive])  # [k, n]
+        texts = ([*s.tokens, *text] for text, _ in drafts.alive)
+        known = np.stack([interpolated(drafts.store, text, tokens, self.weights) for text in texts])  # [k, n]
         scores = np.array([score for _, score in drafts.alive])[:, None] + self.mixed(model, known)
         table = [
             [float(d), float(tokens[i]), float(np.exp(model[i])), float(known[d, i]), float(scores[d, i])]
@@ -150,16 +151,6 @@ class Superposed(Strategy):
             [{"tokens": text, "score": score} for text, score in ended],
             table,
         )
-
-    def known(self, store: SuffixArray, text: list[int], tokens: np.ndarray) -> np.ndarray:
-        """float64 [n]: Q of each of `tokens` behind `text`."""
-        q = np.zeros(len(tokens))
-        for n, weight in enumerate(self.weights[: len(text)], 1):
-            share = shares(store, text[-n:], tokens)
-            if share is None:
-                break  # nor does a longer context stand there
-            q += weight * share
-        return q
 
     def mixed(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:
         """float64 [k, n]: f, by log P [n] and Q [k, n]."""

@@ -18,3 +18,15 @@ def shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np
     behind = store.windows(store.order[low:high], len(context), 1)[:, 0]
     behind = behind[behind >= 0]
     return (behind[:, None] == tokens).sum(0) / len(behind) if len(behind) else None
+
+
+def interpolated(store: SuffixArray, text: Sequence[int], tokens: np.ndarray, weights: Sequence[float]) -> np.ndarray:
+    """float64 [n]: sum over i of weights[i - 1] times the share of each of `tokens` behind the last i ids of `text`; a context
+    that stands nowhere adds nothing."""
+    q = np.zeros(len(tokens))
+    for n, weight in enumerate(weights[: len(text)], 1):
+        share = shares(store, text[-n:], tokens)
+        if share is None:
+            break  # nor does a longer context stand there
+        q += weight * share
+    return q
