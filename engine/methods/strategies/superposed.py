@@ -30,8 +30,7 @@ class _Drafts:
 
     def weights(self) -> np.ndarray:
         """float64 [k]: the softmax of the scores of those alive, best first."""
-        scores = np.array([score for _, score in self.alive])
-        odds = np.exp(scores - scores.max())
+        odds = np.exp([score - self.alive[0][1] for _, score in self.alive])
         return odds / odds.sum()
 
 
@@ -52,8 +51,7 @@ class Superposed(Strategy):
     texts lose their thread after some ten or fifteen tokens. With one draft and alpha = 0 this is greedy decoding.
 
     Beside the authors' code: counts come from `datastore`, as of `rest`, not from tables of 200,000 documents; a draft counts
-    as ended only where it is among the best k (there it is also set aside from the k next ones, with which one draft would not
-    be greedy decoding); they run to the limit and return all drafts.
+    as ended only where it is among the best k, without which one draft would not be greedy; they run on and return all drafts.
     """
 
     title = "Superposed decoding"
@@ -126,7 +124,7 @@ class Superposed(Strategy):
         tokens = kept.indices.cpu().numpy()
         texts = ([*s.tokens, *text] for text, _ in drafts.alive)
         known = np.stack([interpolated(drafts.store, text, tokens, self.weights) for text in texts])  # [k, n]
-        scores = np.array([score for _, score in drafts.alive])[:, None] + self.mixed(model, known)
+        scores = np.array([[score] for _, score in drafts.alive]) + self.mixed(model, known)
         table = [
             [float(d), float(tokens[i]), float(np.exp(model[i])), float(known[d, i]), float(scores[d, i])]
             for d, i in zip(*np.isfinite(scores).nonzero(), strict=True)
