@@ -7,7 +7,6 @@ list of hex codes where it is only bytes of a character. Times are seconds.
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.decided import decided, telling_at
-from decodescope.engine.trace.events import Beams, CacheChange, End, Header, Piece, Prefill, Step
+from decodescope.engine.trace.events import Beams, End, Header, Piece, Prefill, Step
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
@@ -28,6 +27,7 @@ from decodescope.lab.cost.passes import Passes, machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
+from .cache import cache_row, mapped, maps
 from .drafts import drafted_as
 from .prompt import prompt_shown
 from .told import told
@@ -37,7 +37,6 @@ TAIL = 16  # tokens of a hypothesis that ended, counted from its end
 LONGEST = 4096  # characters of one token
 LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
 NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not asked for, and of one without its tree
-MASS = 1 << 16  # bytes of a map of attention mass
 
 
 class Wire:
@@ -174,11 +173,10 @@ class Wire:
         self._notes(message, step, whole)
         if whole:
             for change, row in zip(step.cache, message["kv"], strict=True):
-                if change.mass is not None and change.mass.size <= MASS:
-                    row["mass"] = base64.b64encode(np.ascontiguousarray(change.mass).tobytes()).decode()
+                row |= maps(change)
             return message
-        if any(change.mass is not None and change.mass.size <= MASS for change in step.cache):
-            message["few"] = True  # the map of attention is fetched where the step is looked at
+        if any(map(mapped, step.cache)):
+            message["few"] = True  # maps are fetched where the step is looked at
         return _fitted(message)
 
     def _laws(self, message: dict[str, Any], step: Step, whole: bool) -> None:
@@ -237,6 +235,7 @@ class Wire:
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
         searched = {} if step.beams is None else {"beams": self._beams(step.beams)}
+        read, before = self._read[step.step], None if step.step else self.prefill
         return {
             "kind": "step",
             "i": step.step,
@@ -255,7 +254,7 @@ class Wire:
             ],
             "drafted": step.drafted,
             "refused": 0 if step.trials is None else len(step.trials.ok) - sum(step.trials.ok),
-            "kv": [self._cache(change, step.step) for change in step.cache],
+            "kv": [cache_row(self.header, change, read.get(change.lane, 0), before) for change in step.cache],
             "sum": {
                 "tokens": tokens,
                 "passes": passes,
@@ -267,45 +266,6 @@ class Wire:
             },
             **searched,
         }
-
-    def _cache(self, change: CacheChange, step: int) -> dict[str, Any]:
-        """One lane's cache after a step."""
-        row: dict[str, Any] = {
-            "lane": change.lane,
-            "appended": change.appended,
-            "read": self._read[step].get(change.lane, 0),
-            "held": change.held,
-            "bytes": change.held_bytes,
-            "full": change.full_bytes,
-            **({} if change.kept_packed is None else {"kept": change.kept_packed}),
-            "evicted": change.evicted_count,
-            **self._evicted(change),
-        }
-        if change.shared_bytes is not None:
-            row |= {"shared": change.shared_bytes, "kept": change.kept_bytes(row["read"])}
-        if change.by_head is not None:
-            row |= {"mean": round(float(change.by_head.mean()), 3), "least": int(change.by_head.min())}
-        if step == 0 and self.prefill is not None:
-            for before in self.prefill.cache:
-                if before.lane == change.lane and (lost := self._evicted(before)):
-                    row["prompt"] = lost
-        return row
-
-    def _evicted(self, change: CacheChange) -> dict[str, Any]:
-        """The entries that a change lost; "untold" where they were counted only."""
-        gone: dict[str, Any] = {}
-        if change.evicted_all is not None and len(change.evicted_all):
-            gone["gone"] = _runs(change.evicted_all.tolist())
-        if change.evicted is not None and len(change.evicted):
-            heads = int(self.header.model.get("n_kv_heads", 1))
-            rows: list[list[int]] = [[] for _ in range(int(self.header.model.get("n_layers", 1)) * heads)]
-            for layer, head, position in change.evicted.tolist():
-                if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
-                    rows[layer * heads + head].append(position)
-            gone["out"] = [_runs(row) for row in rows]
-        if change.evicted_count and not gone:
-            gone["untold"] = True
-        return gone
 
     def text(self, token: int) -> Piece:
         """A token's text for a view."""
@@ -387,19 +347,6 @@ def _model(spec: dict[str, Any]) -> dict[str, Any]:
     """What a view shows of a model."""
     shown = ("name", "params", "n_layers", "n_kv_heads", "vocab", "fingerprint")
     return {name: spec[name] for name in shown if name in spec}
-
-
-def _runs(positions: list[int]) -> list[Any]:
-    """Positions in order, three or more neighbours as [first, last]."""
-    runs: list[Any] = []
-    for position in sorted(positions):
-        if runs and isinstance(runs[-1], list) and runs[-1][1] == position - 1:
-            runs[-1][1] = position
-        elif runs[-2:] == [position - 2, position - 1]:
-            runs[-2:] = [[position - 2, position]]
-        else:
-            runs.append(position)
-    return runs
 
 
 def _single(x: Any) -> float:

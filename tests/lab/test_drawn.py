@@ -30,8 +30,10 @@ def show(drawn: Drawn, told: list[dict[str, Any]], step: int = 0, **options: Any
     )
 
 
-def long_cache(rows: dict[int, list[Any]], mass: np.ndarray | None = None) -> list[dict[str, Any]]:
-    """A run whose first step has read LONG positions and lost `rows` (row -> positions) by then."""
+def long_cache(
+    rows: dict[int, list[Any]], mass: np.ndarray | None = None, seen: np.ndarray | None = None
+) -> list[dict[str, Any]]:
+    """A run whose first step has LONG positions and lost `rows` (row -> positions) by then; seen: what its last pass read."""
     trace = known("plain")
     wire = wire_of(trace)
     head, step = json.loads(encode([wire.head(), wire.step(trace.steps[0], whole=True)]))
@@ -49,6 +51,8 @@ def long_cache(rows: dict[int, list[Any]], mass: np.ndarray | None = None) -> li
     }
     if mass is not None:
         kv["mass"] = base64.b64encode(np.ascontiguousarray(np.broadcast_to(mass, (lanes, LONG))).tobytes()).decode()
+    if seen is not None:
+        kv["seen"] = base64.b64encode(np.packbits(np.broadcast_to(seen, (lanes, LONG))).tobytes()).decode()
     return [head, {**step, "kv": [kv]}]
 
 
@@ -83,6 +87,18 @@ def test_a_column_is_as_dark_as_its_strongest_entry(drawn: Drawn) -> None:
     drawn.run("() => view.destroy()")
     show(drawn, long_cache({}, whole))
     assert drawn.run(CELLS, 0, 100, 400) == strong
+
+
+def test_what_was_held_and_not_read_is_pale(drawn: Drawn) -> None:
+    seen = np.zeros(LONG, np.uint8)
+    seen[500:1000] = 1
+    show(drawn, long_cache({0: [[1500, 1999]]}, seen=seen))
+    unread, read, gone = (drawn.run(CELLS, 0, a, b) for a, b in ((0, 480), (500, 980), (1500, 1900)))
+    assert len(unread) == len(read) == 1 and len({*unread, *read, *gone}) == 3
+    assert "kept, not read in this step" in drawn.text(".cache-pane .rule")
+    drawn.run("() => view.destroy()")
+    show(drawn, long_cache({0: [[1500, 1999]]}))
+    assert drawn.run(CELLS, 0, 0, 480) == read and "not read" not in drawn.text(".cache-pane .rule")
 
 
 def test_a_cut_file_says_what_is_missing_and_never_waits(drawn: Drawn, tmp_path: Path) -> None:

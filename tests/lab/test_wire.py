@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numpy as np
 import pytest
+import toys
 
-from decodescope.engine.trace import Header, Prefill, Step
+from decodescope.engine import Session
+from decodescope.engine.trace import Header, Prefill, Step, Trace
 from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
-from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import BUDGET, Wire, encode, end_message
 
 from .runs import known
@@ -235,11 +238,6 @@ def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
     "policy", [("h2o", {"heavy": 3, "recent": 4}), ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 4})]
 )
 def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, dict[str, int]]) -> None:
-    import toys
-
-    from decodescope.engine import Session
-    from decodescope.engine.trace import Trace
-
     made = Session(toys.target(), toys.method(policy=policy), toys.PROMPT, max_new_tokens=24)
     made.sink = Trace()
     held: list[list[set[int]]] = []
@@ -249,6 +247,22 @@ def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, di
     steps = [m for m in messages(made.sink) if m["kind"] == "step"]
     assert kept_by_replay(steps, len(held[0])) == held
     assert sum(x["evicted"] for step in steps for x in step["kv"]) > 10, "the test needs evictions"
+
+
+def test_what_a_pass_has_read_goes_out_where_a_step_is_looked_at() -> None:
+    method = toys.method(policy=("quest", {"entries": 48, "dense": 1}))
+    made = Session(toys.pair()[0], method, toys.prompts(1, 150, seed=5)[0], max_new_tokens=6)
+    made.sink = Trace()
+    for _ in made.stream():
+        pass
+    sent, chosen = wire_of(made.sink), [x for x in made.sink.steps if x.cache[0].read is not None]
+    assert chosen and not all(x.cache[0].read.all() for x in chosen), "the test needs entries that are not read"
+    for step in chosen:
+        row, due = sent.step(step, whole=True)["kv"][0], step.cache[0].read
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(row["seen"]), np.uint8))[: due.size]
+        assert row["read"] == due.shape[2] and (bits.reshape(due.shape) == due).all()
+        brief = sent.step(step)
+        assert "seen" not in brief["kv"][0] and brief["few"]
 
 
 def test_evictions_in_large_numbers_wait_until_they_are_asked_for() -> None:

@@ -50,12 +50,12 @@ export function cacheView(context) {
     tell();
   });
   const tell = () => say(tip, !geometry || !last || cursor === null ? ""
-    : columnSays(geometry, cursor, last.store.map, last.store.texts(), last.i));
+    : columnSays(geometry, cursor, last.store, last.i));
   function paint(store, i) {
-    const map = store.map, mass = store.massAt(i), c = (colours ||= mapInks(element)),
+    const map = store.map, mass = store.massAt(i), read = store.seenAt(i), c = (colours ||= mapInks(element)),
       g = (geometry = cellsOf(map, i, wide, row)), zones = row === null ? zonesOf(store, i, g.length) : [];
     const pen = sheet(canvas, g.right, g.end + (zones.length ? 22 : 2)),
-      { score, recent } = paintCells(pen, g, map, i, mass, c), evicts = map.any(i),
+      { score, recent } = paintCells(pen, g, map, i, mass, read, c), evicts = map.any(i),
       differ = evicts || mass ? score : null;
     if (differ) ticks(pen, g, score, c);
     rowsAndZones(pen, g, map.heads, zones, c);
@@ -63,6 +63,7 @@ export function cacheView(context) {
     const weighs = store.head.parts.policy?.column, { bin } = g;
     say(note,
       [mass ? "stronger: more attention" : evicts ? "strong: kept" : "", evicts ? "faint: evicted" : "",
+        read ? `${evicts || mass ? "pale" : "strong: read; pale"}: kept, not read in this step` : "",
         recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "",
         evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "",
         bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them`
@@ -96,7 +97,7 @@ export function cacheView(context) {
           : target && map
           ? (context.waits ? "The map waits for earlier steps."
             : "Earlier steps were left out here, so what they evicted is not known.") : "");
-      const as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0}`;
+      const as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0} ${step.kv[0].seen ? 1 : 0}`;
       if (as === seen) return;
       seen = as;
       if (tabled) twin.replaceChildren(cacheTable(map, i, rowsOf(map, row))), say(note, "");

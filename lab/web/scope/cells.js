@@ -34,15 +34,18 @@ export function cellsOf(map, i, wide, row) {
     lines, end: y };
 }
 
+/** What is left of the strength of an entry that was not read, as on the Cache tab. */
+const UNREAD = 0.1;
+
 /** Paint the cells; of each column score: how much it holds in all rows, recent: how much was evicted in this step.
- *  mass: the attention that was recorded, or null. */
-export function paintCells(pen, { length, left, room, bin, columns, rows, tall, lines }, map, i, mass, c) {
+ *  mass: the attention that was recorded, or null; seen: whether an entry was read, or null where all were. */
+export function paintCells(pen, { length, left, room, bin, columns, rows, tall, lines }, map, i, mass, seen, c) {
   const { width: across, height } = pen.canvas, ratio = window.devicePixelRatio || 1,
     image = pen.createImageData(across, height), data = new Uint32Array(image.data.buffer);
   data.fill(c.bg);
   const edges = Array.from({ length: columns + 1 }, (_, k) => Math.round((left + (k * room) / columns) * ratio)),
     gap = room / columns >= 4 ? Math.max(1, Math.round(ratio * 0.75)) : 0;
-  const score = new Float64Array(columns), recent = new Int32Array(columns), plain = !mass && !map.any(i);
+  const score = new Float64Array(columns), recent = new Int32Array(columns), plain = !mass && !seen && !map.any(i);
   rows.forEach((k, n) => {
     const y0 = Math.round(lines[n] * ratio), y1 = Math.round((lines[n] + tall) * ratio), line = (y1 - 1) * across,
       odd = [];
@@ -55,7 +58,8 @@ export function paintCells(pen, { length, left, room, bin, columns, rows, tall, 
         const gone = map.at[cell + p];
         if (gone > i) {
           kept++;
-          most = Math.max(most, mass ? (mass[k * mass.width + p] - 1) / 254 : 0.62);
+          const worth = mass ? (mass[k * mass.width + p] - 1) / 254 : 0.62, unread = seen && !seen(k, p);
+          most = Math.max(most, unread ? worth * UNREAD : worth);
         } else if (gone === i) now++;
       }
       score[q] += mass ? most : kept / all;

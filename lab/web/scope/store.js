@@ -17,6 +17,7 @@ export class Store {
   map = null;
   words = { head: null, upto: 0, list: [] };
   masses = new Map(); // step -> its map of attention, unpacked when looked at
+  seen = new Map(); // step -> its map of what was read, likewise
 
   /** Take a message; whether anything changed. A step in full replaces its brief, never the other way round. */
   push(message) {
@@ -61,14 +62,28 @@ export class Store {
 
   /** Attention mass at step i where it was recorded: bytes [row, position] of `width` positions. */
   massAt(i) {
-    const packed = this.steps[i]?.kv.find((x) => x.lane === "target")?.mass;
+    return this.unpacked(i, "mass", this.masses,
+      (bytes) => Object.assign(bytes, { width: bytes.length / this.map.rows }));
+  }
+
+  /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null where it
+   *  read all, or nobody recorded it. */
+  seenAt(i) {
+    const width = this.map?.length(i);
+    return this.unpacked(i, "seen", this.seen, (bytes) => (row, position) => {
+      const bit = row * width + position;
+      return !!((bytes[bit >> 3] >> (7 - (bit & 7))) & 1);
+    });
+  }
+
+  unpacked(i, name, known, made) {
+    const packed = this.steps[i]?.kv.find((x) => x.lane === "target")?.[name];
     if (!packed || !this.map) return null;
-    if (!this.masses.has(i)) {
-      if (this.masses.size > 16) this.masses.clear();
-      const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-      this.masses.set(i, Object.assign(bytes, { width: bytes.length / this.map.rows }));
+    if (!known.has(i)) {
+      if (known.size > 16) known.clear();
+      known.set(i, made(Uint8Array.from(atob(packed), (c) => c.charCodeAt(0))));
     }
-    return this.masses.get(i);
+    return known.get(i);
   }
 
   /** Position in the text -> the token's text; "" where it is not known. */

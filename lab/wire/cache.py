@@ -1,0 +1,90 @@
+"""Cache: what a view is told of the caches of a step, and the two maps of the target's that are drawn over its entries."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from decodescope.engine.trace.events import CacheChange, Header, Prefill
+
+MAP = 1 << 16  # entries of a map that goes out
+
+
+def cache_row(header: Header, change: CacheChange, read: int, before: Prefill | None) -> dict[str, Any]:
+    """One lane's cache after a step; read: entries that it has ever taken in; before: in the first step, how the prompt was
+    read. What left is in it as `Wire` says, "untold" where it was counted only."""
+    row: dict[str, Any] = {
+        "lane": change.lane,
+        "appended": change.appended,
+        "read": read,
+        "held": change.held,
+        "bytes": change.held_bytes,
+        "full": change.full_bytes,
+        **({} if change.kept_packed is None else {"kept": change.kept_packed}),
+        "evicted": change.evicted_count,
+        **_evicted(header, change),
+    }
+    if change.shared_bytes is not None:
+        row |= {"shared": change.shared_bytes, "kept": change.kept_bytes(read)}
+    if change.by_head is not None:
+        row |= {"mean": round(float(change.by_head.mean()), 3), "least": int(change.by_head.min())}
+    for prompt in [] if before is None else before.cache:
+        if prompt.lane == change.lane and (lost := _evicted(header, prompt)):
+            row["prompt"] = lost
+    return row
+
+
+def maps(change: CacheChange) -> dict[str, str]:
+    """In base64, by row (layer x KV head) and position. mass: a byte each, the share of attention; seen: a bit each, the first
+    the highest, what the last pass of a policy that selects has read. What has more than MAP entries stays away."""
+    found = {}
+    if _goes_out(change.mass):
+        found["mass"] = _packed(change.mass)
+    if _goes_out(change.read):
+        found["seen"] = _packed(np.packbits(change.read.astype(bool)))
+    return found
+
+
+def mapped(change: CacheChange) -> bool:
+    """Whether there is a map of it."""
+    return _goes_out(change.mass) or _goes_out(change.read)
+
+
+def _goes_out(array: np.ndarray | None) -> TypeGuard[np.ndarray]:
+    return array is not None and array.size <= MAP
+
+
+def _packed(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def _evicted(header: Header, change: CacheChange) -> dict[str, Any]:
+    """The entries that a change lost; "untold" where they were counted only."""
+    gone: dict[str, Any] = {}
+    if change.evicted_all is not None and len(change.evicted_all):
+        gone["gone"] = _runs(change.evicted_all.tolist())
+    if change.evicted is not None and len(change.evicted):
+        heads = int(header.model.get("n_kv_heads", 1))
+        rows: list[list[int]] = [[] for _ in range(int(header.model.get("n_layers", 1)) * heads)]
+        for layer, head, position in change.evicted.tolist():
+            if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
+                rows[layer * heads + head].append(position)
+        gone["out"] = [_runs(row) for row in rows]
+    if change.evicted_count and not gone:
+        gone["untold"] = True
+    return gone
+
+
+def _runs(positions: list[int]) -> list[Any]:
+    """Positions in order, three or more neighbours as [first, last]."""
+    runs: list[Any] = []
+    for position in sorted(positions):
+        if runs and isinstance(runs[-1], list) and runs[-1][1] == position - 1:
+            runs[-1][1] = position
+        elif runs[-2:] == [position - 2, position - 1]:
+            runs[-2:] = [[position - 2, position]]
+        else:
+            runs.append(position)
+    return runs
