@@ -39,12 +39,12 @@ def cache_row(header: Header, change: CacheChange, read: int, before: Prefill | 
 def maps(change: CacheChange) -> dict[str, str]:
     """In base64, by row (layer x KV head) and position. mass: a byte each, the share of attention; seen: a bit each, the first
     the highest, what the last pass of a policy that selects has read. What has more than MAP entries stays away."""
-    found = {}
+    packed = {}
     if _goes_out(change.mass):
-        found["mass"] = _packed(change.mass)
+        packed["mass"] = _packed(change.mass)
     if _goes_out(change.read):
-        found["seen"] = _packed(np.packbits(change.read.astype(bool)))
-    return found
+        packed["seen"] = _packed(np.packbits(change.read.astype(bool)))
+    return packed
 
 
 def mapped(change: CacheChange) -> bool:
