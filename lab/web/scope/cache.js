@@ -97,7 +97,7 @@ export function cacheView(context) {
           : target && map
           ? (context.waits ? "The map waits for earlier steps."
             : "Earlier steps were left out here, so what they evicted is not known.") : "");
-      const as = `${i} ${wide} ${row} ${tabled} ${map.upto} ${window.devicePixelRatio} ${step.kv[0].mass ? 1 : 0} ${step.kv[0].seen ? 1 : 0}`;
+      const as = [i, wide, row, tabled, map.upto, window.devicePixelRatio, !!target.mass, !!target.seen].join();
       if (as === seen) return;
       seen = as;
       if (tabled) twin.replaceChildren(cacheTable(map, i, rowsOf(map, row))), say(note, "");
