@@ -66,8 +66,9 @@ export class Store {
       (bytes) => Object.assign(bytes, { width: bytes.length / this.map.rows }));
   }
 
-  /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null where it
-   *  read all, or nobody recorded it. */
+
+  /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null where
+   *  it read all, or nobody recorded it. */
   seenAt(i) {
     const width = this.map?.length(i);
     return this.unpacked(i, "seen", this.seen, (bytes) => (row, position) => {
