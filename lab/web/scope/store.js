@@ -66,7 +66,6 @@ export class Store {
       (bytes) => Object.assign(bytes, { width: bytes.length / this.map.rows }));
   }
 
-
   /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null where
    *  it read all, or nobody recorded it. */
   seenAt(i) {
@@ -77,12 +76,12 @@ export class Store {
     });
   }
 
-  unpacked(i, name, known, made) {
+  unpacked(i, name, known, shaped) {
     const packed = this.steps[i]?.kv.find((x) => x.lane === "target")?.[name];
     if (!packed || !this.map) return null;
     if (!known.has(i)) {
       if (known.size > 16) known.clear();
-      known.set(i, made(Uint8Array.from(atob(packed), (c) => c.charCodeAt(0))));
+      known.set(i, shaped(Uint8Array.from(atob(packed), (c) => c.charCodeAt(0))));
     }
     return known.get(i);
   }
