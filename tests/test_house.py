@@ -399,6 +399,7 @@ WORDS = {
     "fixed": "a choice of a knob",
     "rest": "what is left",
     "window": "a zone of entries",
+    "lookahead": "text that a draft model writes ahead: a note",
     "temperature": "a knob and a setting",
     "greedy": "a word that samplers say",
     "lossless": "a flag of headers and parts",

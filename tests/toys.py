@@ -176,6 +176,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "early_exit": [dict(length=4, layers=1), dict(criterion="confidence_exit threshold=0.5 first=1", stop=0.2)],
     "swift": [dict(window=3, ratio=0.5, length=4, stop=0.2), dict(window=2, ratio=0.5, stop=0, bayes=2, siblings=False)],
     "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],
+    "lookahead": [
+        dict(window=4, ngram=3, guesses=6, from_prompt=True),
+        dict(window=5, ngram=4),
+        dict(window=3, ngram=2, guesses=3),
+    ],
     "rest": [dict(datastore=DATASTORE, nodes=12, shortest=1), dict(datastore=DATASTORE, nodes=1, longest=3)],
     "aded": [dict(datastore=DATASTORE, iterations=40, kept=6), dict(iterations=9, depth=2)],
     "trie": [dict(nodes=12, length=4), dict(nodes=40, query=3, most=8, weight=0.5), dict(nodes=1)],

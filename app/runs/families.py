@@ -37,6 +37,7 @@ KINDS = {
 ROOMS = {
     "drafters/draft_model": Family("Draft models", "A smaller model drafts, and the target verifies it in one pass."),
     "drafters/heads": Family("Draft heads", "Small trained nets that draft from the target's own last state."),
+    "drafters/jacobi": Family("Jacobi drafts", "Guesses are what the target's own passes made of earlier guesses."),
     "drafters/lookup": Family("Copied drafts", "Drafts copied from the prompt or from text seen before, with no model."),
     "drafters/own_layers": Family("Self-speculation", "The target drafts with some of its layers and verifies with all."),
 }

@@ -33,6 +33,7 @@ from decodescope.engine.methods.drafters.heads.eagle2 import Eagle2
 from decodescope.engine.methods.drafters.heads.eagle3 import Eagle3
 from decodescope.engine.methods.drafters.heads.hydra import Hydra
 from decodescope.engine.methods.drafters.heads.medusa import Medusa
+from decodescope.engine.methods.drafters.jacobi.lookahead import Lookahead
 from decodescope.engine.methods.drafters.lookup.aggressive import Aggressive
 from decodescope.engine.methods.drafters.lookup.anpd import ANPD
 from decodescope.engine.methods.drafters.lookup.llma import LLMA
@@ -151,6 +152,12 @@ PROPOSALS: dict[str, Proposal] = {
     "rsd_c 2, 1": Proposal(Lossless, lambda n: RSDC(branching="2,1"), vocab=3),
     "rsd_c 1, 2": Proposal(Lossless, lambda n: RSDC(branching="1,2"), vocab=3),
     "rsd_s": Proposal(Lossless, lambda n: RSDS(width=2, length=2), vocab=3, chance=ScoredChance),
+    "lookahead": Proposal(
+        Lossless, lambda n: Lookahead(window=3, ngram=3, guesses=2), remembers=True, vocab=3, chance=ScoredChance, length=4
+    ),
+    "lookahead, bigrams": Proposal(
+        Lossless, lambda n: Lookahead(window=2, ngram=2, guesses=3), remembers=True, vocab=3, chance=ScoredChance, length=4
+    ),
     "staged": Proposal(Lossless, lambda n: Staged(length=2, guess=1, ngram=2), remembers=True, vocab=3),
     "staged, block": Proposal(Block, lambda n: Staged(length=2, guess=1, ngram=2), remembers=True, vocab=3),
     "rasd": Proposal(

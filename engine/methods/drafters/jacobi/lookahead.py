@@ -1,0 +1,108 @@
+"""Lookahead decoding: a window of Jacobi iterations rides every pass, and what it writes is guessed later."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.drafter import Drafter
+
+from ..shared.comb import Comb
+from ..shared.union import union
+
+
+@component
+class Lookahead(Drafter):
+    """Every pass reads two things behind the root t: up to G guesses, the n-grams that begin with t in a pool; and a window
+    of W columns and N - 1 levels, each level the target's own choices after the one below it, a step older. The window is a
+    comb of passengers: its cells see what tree attention shows them, are never accepted, and no rule hears of them. After
+    the pass the choices behind the deepest level complete W n-grams, which go into the pool, and the window moves on by one.
+
+    Pool: first token -> its last G n-grams, the newest last; one that comes again becomes the newest. The window begins with
+    W + N - 3 tokens drawn from the prompt; while its N - 1 levels fill, which takes N - 2 steps, it completes no n-gram. With
+    `from_prompt` the pool also gets the n-grams of prompt and text.
+
+    Rows of a pass: (N - 1)(W + g) with g guesses of which no two begin alike. Guesses that begin alike share these rows here,
+    so that a token is tried once; the authors send each on its own, and after accepting a token keep those that have it:
+    the tokens are the same. Columns whose cells stand behind the end of the text are left out.
+
+    Another difference: of a guess that matches to its end the authors emit N - 1 tokens; here the target's own token after
+    it is emitted too, N in all, which costs nothing. N = 2 is plain Jacobi on a window of one level.
+
+    Guesses are chosen without chance that the text depends on: lossless under any sampler. Costs no pass of its own, but
+    some (N - 1)(W + G) rows in each.
+    """
+
+    title = "Lookahead decoding"
+    source = "Fu et al. 2024, arXiv:2402.02057, section 3; hao-ai-lab/LookaheadDecoding, lade/decoding.py"
+    tells: ClassVar[dict[str, Note]] = {
+        "pool": Note("series", "pool", "n-grams", "held when the guesses were taken from it"),
+        "tried": Note("series", "tried", "guesses", "n-grams of the pool that begin with the root", line="guesses"),
+        "harvested": Note("set", "harvested", "token", "n-grams that the window completed in this pass"),
+        "cell": Note("node", "level, column", what="a cell of the window, level 0 along the text; the root is its column 0"),
+    }
+
+    window: int = param(5, low=1, high=64, unit="columns", help="W, columns of the window")
+    ngram: int = param(4, low=2, high=16, unit="tokens", help="N, length of the n-grams; the window has N - 1 levels")
+    guesses: int = param(5, low=0, high=64, unit="n-grams", help="G, held for each first token and tried in a pass")
+    from_prompt: bool = param(False, help="put the n-grams of prompt and text into the pool as well")
+
+    @property
+    def branches(self) -> bool:
+        return True
+
+    def begin(self, ctx: Context) -> None:
+        self._pool: dict[int, dict[tuple[int, ...], None]] = {}
+        self._size, self._read = 0, 0
+        prompt, start = ctx.tokens[: ctx.prompt], len(ctx.tokens)
+        places = (ctx.chance.uniform(start + i, "init") for i in range(self.window + self.ngram - 3))
+        self._comb = Comb([prompt[int(u * len(prompt))] for u in places])
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        if self.from_prompt:
+            for end in range(max(self._read, self.ngram), len(ctx.tokens) + 1):
+                self._add(tuple(ctx.tokens[end - self.ngram : end]))
+            self._read = len(ctx.tokens) + 1
+        ngrams = self._pool.get(ctx.tokens[-1], {})
+        chains = [list(x[: ctx.room]) for x in ngrams]
+        tokens, parents, _ = union((x, list(range(ROOT, len(x) - 1))) for x in chains)
+        self._comb.fit(ctx.room)
+        first, (cells, above) = len(tokens), self._comb.tree()
+        parents = parents + [ROOT if x == ROOT else first + x for x in above]
+        at = [[0, j] for j in range(1, self._comb.columns)]
+        at += [[level, j] for level in range(1, len(self._comb.levels)) for j in range(self._comb.columns)]
+        notes: dict[str, Any] = {"pool": self._size, "tried": len(chains), "cell": [*([None] * first), *at]}
+        may = [True] * first + [False] * len(cells)
+        return Draft(tokens + cells, parents, acceptable=may, source="pool and window", notes=notes)
+
+    def observe(self, outcome: Outcome) -> None:
+        draft, comb = outcome.draft, self._comb
+        if not comb.levels or draft.notes is None:
+            return
+        first = draft.drafted
+        new = [outcome.best[0 if end == ROOT else first + end + 1] for end in comb.ends()]
+        if len(comb.levels) < self.ngram - 1:
+            comb.grow(new)
+            return
+        harvest = comb.ngrams(outcome.root, new)
+        for ngram in harvest:
+            self._add(ngram)
+        draft.notes["harvested"] = [list(x) for x in harvest]
+        comb.shift(new)
+
+    def _add(self, ngram: tuple[int, ...]) -> None:
+        """Put an n-gram into the pool as the newest of its first token, and drop the oldest if there are more than G."""
+        if not self.guesses:
+            return
+        held = self._pool.setdefault(ngram[0], {})
+        self._size -= len(held)
+        held.pop(ngram[1:], None)
+        held[ngram[1:]] = None
+        if len(held) > self.guesses:
+            del held[next(iter(held))]
+        self._size += len(held)
