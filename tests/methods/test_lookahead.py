@@ -1,4 +1,4 @@
-"""Lookahead decoding: window, pool and rows are the paper's, cells and guesses do not see each other, the text is the target's."""
+"""Lookahead decoding: window, pool and rows are the paper's, cells and guesses see each other not, the text is the target's."""
 
 from __future__ import annotations
 
@@ -162,10 +162,11 @@ def test_neither_a_guess_nor_a_cell_moves_the_other_s_logits() -> None:
         def read(tokens: list[int], mine: Draft = mine, text: list[int] = text) -> torch.Tensor:
             feed = Draft(tokens, mine.parents).feed(text[-1], len(text) - 1)
             whole = Feed.causal(text, 0)
-            tokens_, places = (torch.cat([a, b[:, 1:]], 1) for a, b in zip(*((x.tokens, x.positions) for x in (whole, feed))))
-            seen = torch.ones(tokens_.shape[1], tokens_.shape[1], dtype=torch.bool).tril()
+            rows = torch.cat([whole.tokens, feed.tokens[:, 1:]], 1)
+            places = torch.cat([whole.positions, feed.positions[:, 1:]], 1)
+            seen = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool).tril()
             seen[len(text) :, len(text) :] = feed.visible[0, 1:, 1:]
-            return decoder.forward(Feed(tokens_, places, seen[None]), None)[0, len(text) :]
+            return decoder.forward(Feed(rows, places, seen[None]), None)[0, len(text) :]
 
         was = read(mine.tokens)
         for node in range(len(mine)):
