@@ -269,7 +269,8 @@ def _said(play: Play, composed: Composed) -> dict[str, Any]:
     they cannot run."""
     choice = composed.choice
     read = play.given(choice) if choice.chat else None
-    said = {"keep": as_json(choice), "memory": play.memory(choice).sentence, "given": "" if read is None else read.text}
+    takes = play.memory(choice, method=composed.method)
+    said = {"keep": as_json(choice), "memory": takes.sentence, "given": "" if read is None else read.text}
     return {**said, "refused": composed.why} if composed.why else said
 
 

@@ -46,6 +46,16 @@ class Choice:
         return cast("Level", one_of(self.level, "level", LEVELS))
 
 
+def method_of(choice: Choice) -> Method | None:
+    """What a choice makes, whether or not there are models for it; None where it makes none."""
+    from decodescope.engine.method import Method
+
+    try:
+        return Method.named(choice.names, choice.settings)
+    except ValueError:  # what stands against it is said where it is composed
+        return None
+
+
 def admit_shadow(choice: Choice, method: Method) -> None:
     """Raise Refused or MethodError where a full cache is asked for of which nothing would be recorded."""
     from decodescope.engine.pairing import shadowable

@@ -69,6 +69,14 @@ def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spe
     return max(decoding + by_policy, by_context)
 
 
+def caches(method: Method, prompt: int, new: int, beside: bool) -> tuple[int, Callable[[str, ModelSpec, int], int]]:
+    """Tokens that the target's caches hold at most in a run of `method` over a prompt of `prompt` tokens with `new` behind it,
+    and what `tokens_held` says of each model; beside: whether there is a full cache beside the target's."""
+    full = prompt + new if beside else 0
+    tokens = method.policy.most(prompt, new) + (0 if method.policy.shadowed else full)
+    return tokens, lambda *model: tokens_held(method, prompt, new, full, *model)
+
+
 def all_held(tokens: int, shadow: bool) -> Callable[[str, ModelSpec, int], int]:
     """How many entries (role, shape, bytes of a number) come to, where the method is not asked: all of `tokens` tokens, up to
     the context; of the target twice as many with a full cache beside its own."""

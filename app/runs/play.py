@@ -16,13 +16,13 @@ from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
 from .channel import Channel
-from .composed import MOST_NEW, Choice, Composed, admit_numbers, admit_shadow, composed_title
+from .composed import MOST_NEW, Choice, Composed, admit_numbers, admit_shadow, composed_title, method_of
 from .examples import examples
 from .files import Files
 from .given import Given, given
 from .lanes import further, has_roles
 from .later import Later, outline
-from .memory import BYTES_A_TOKEN, Estimate, all_held, short, tokens_held
+from .memory import BYTES_A_TOKEN, Estimate, all_held, caches, short
 from .shelf import Shelf, title
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Play(Shelf):
             method = Method.named(choice.names, choice.settings)
             admit_shadow(choice, method)
             names = self.lanes(choice, method)
-            self.admit(names, self.memory(choice, names).tokens)
+            self.admit(names, self.memory(choice, names, method))
             if choice.chat and (read := self.given(choice, names)) is not None and read.why:
                 raise Refused(read.why)
             if trouble := next(filter(None, map(self.trouble_of, names.values())), ""):
@@ -117,13 +117,15 @@ class Play(Shelf):
         has_roles(method, names)
         return {role: names[role] for role in (TARGET, *method.lanes)}
 
-    def memory(self, choice: Choice, names: Mapping[str, str] | None = None) -> Estimate:
-        """What a run of this choice will take, with these models (role -> key) or those that it names."""
-        names = names or self.named(choice)
+    def memory(self, choice: Choice, names: Mapping[str, str] | None = None, method: Method | None = None) -> Estimate:
+        """What a run of this choice takes with these models (role -> key) or its own, if it makes a method by that."""
+        names, method = names or self.named(choice), method or method_of(choice)
         read = self.given(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        tokens = (about if read is None or read.why else len(read.ids)) + min(MOST_NEW, max(0, choice.max_new))
-        return self.estimate(names, tokens, all_held(tokens, choice.shadow))
+        prompt, new = about if read is None or read.why else len(read.ids), min(MOST_NEW, max(0, choice.max_new))
+        if method is None:
+            return self.estimate(names, prompt + new, all_held(prompt + new, choice.shadow))
+        return self.estimate(names, *caches(method, prompt, new, choice.shadow or method.policy.shadowed))
 
     def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
         """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
@@ -330,9 +332,7 @@ class Play(Shelf):
         """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
         counts with that, or with the prompt, a codec with what it packs, and a model that looks at the prompt with that."""
         method, prompt, new = session.method, session.prompt, session.max_new
-        full = prompt + new if session.target.shadow is not None else 0
-        tokens = method.policy.most(prompt, new) + (0 if method.policy.shadowed else full)
-        wanted = self.estimate(names, tokens, lambda *model: tokens_held(method, prompt, new, full, *model))
+        wanted = self.estimate(names, *caches(method, prompt, new, session.target.shadow is not None))
         if not wanted.fits:
             raise Refused(
                 f"The cache of {wanted.tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are "

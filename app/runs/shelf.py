@@ -244,18 +244,18 @@ class Shelf:
                 cache += cache_bytes(offer.spec, holds(role, offer.spec, bytes_each()), bytes_each())
         return Estimate(weights, there, cache, tokens, free())
 
-    def admit(self, names: Mapping[str, str], tokens: int = 0) -> None:
-        """Raise Refused where some of these models (role -> key) are still to be loaded and there is no room for them and the
-        caches of a run of `tokens` tokens, even without the models that no run needs."""
+    def admit(self, names: Mapping[str, str], wanted: Estimate | None = None) -> None:
+        """Raise Refused where some of these models (role -> key) are still to be loaded and there is no room for what is wanted
+        with them (None: no cache), even without the models that no run needs."""
         if len(self.loaded(names)) == len(names):
             return
-        wanted = self.estimate(names, tokens)
+        wanted = wanted or self.estimate(names, 0)
         spare = sum(_held(x) for x in self._spare(names).values())
         if not wanted.fits_beside(spare):
             called = " and ".join(dict.fromkeys(x.name for x in self.readers(names).values()))
             raise Refused(
                 f"{called} would take {wanted.parts}, and {short((wanted.free or 0) + spare)}B are free: choose a smaller "
-                f"model{', or fewer new tokens' if tokens else ''}."
+                f"model{', or fewer new tokens' if wanted.tokens else ''}."
             )
 
     def in_use(self) -> set[str]:

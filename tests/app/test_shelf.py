@@ -292,13 +292,14 @@ def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(
     assert held("draft", drafter="draft_model") == 1200 and both == 1200 + min(ahead, 1200), "no cache is beyond the context"
     play = toy_play(tmp_path)
     alone, beside = (play.memory(Choice("abcabc", max_new=200, shadow=shadow)) for shadow in (False, True))
-    assert beside.cache > alone.cache and beside.tokens == alone.tokens, "a full cache beside counts, where it is asked for"
+    assert beside.cache > alone.cache and beside.tokens == 2 * alone.tokens, "a full cache beside counts, where it is asked for"
     told = []
     for codec in ("unpacked", "kivi"):
-        channel = play.start(
-            Choice("abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200)
-        )
+        choice = Choice("abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200)
+        ahead = play.memory(choice)
+        channel = play.start(choice)
         assert play._jobs[channel.run].wait(300)
+        assert ahead.parts.partition(", ")[2] in channel.estimate, "before it begins it is told the same of its cache"
         tokens, number, unit = re.findall(r"cache of (\d+) tokens ([\d.]+) ([kMGT]?)B", channel.estimate)[0]
         told.append((int(tokens), float(number) * 1000 ** " kMGT".index(unit or " ")))
     assert told[0][0] == told[1][0] and told[1][1] < 0.8 * told[0][1], told
