@@ -53,10 +53,9 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
     same_tokens(used)
-    if method.drafter.reads_text and model.tokenizer is None:
-        raise MethodError(
-            f"{model.spec.name} has no tokenizer, so {method.drafter.name} cannot read its text; leave the text out."
-        )
+    for part in (method.drafter, method.strategy):
+        if part.reads_text and model.tokenizer is None:
+            raise MethodError(f"{model.spec.name} has no tokenizer, so {part.name} cannot read its text; leave the text out.")
     return used
 
 

@@ -125,6 +125,7 @@ class Recorder:
             cache=self.cache(s),
             path=None if verdict is None else verdict.path,
             beams=move.beams if self.decisions or move.beams is None else replace(move.beams, candidates=None),
+            threads=move.threads,
             iteration=move.iteration,
         )
         for done in passes:
@@ -157,6 +158,8 @@ class Recorder:
                     step.tie = ties(step.tops, s.target.decoder.dtype)
         if step.beams is not None:
             shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
+        if step.threads is not None:
+            shown += [*step.threads.tokens, *(x for begun in step.threads.begun for x in begun.given)]
         if step.iteration is not None:
             shown += step.iteration.tokens + (step.iteration.before or [])
         if not s.depth.exact:

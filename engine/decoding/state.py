@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.trace.events import Beams, EndReason, Iteration
+from decodescope.engine.trace.threads import Threads
 
 from .acceptance import AcceptanceRule
 from .chance import Chance
@@ -135,6 +136,7 @@ class Move:
     verify_us: float = 0.0
     commit_us: float = 0.0
     beams: Beams | None = None
+    threads: Threads | None = None
     iteration: Iteration | None = None
     text: list[int] | None = None
     sampler_state: Any = field(default=None)

@@ -33,6 +33,11 @@ class Strategy(Component):
     def says(self) -> dict[str, Any]:
         return {"uses": sorted(self.uses), "verdicts": self.verdicts}
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether it, as set, holds text that the target's tokenizer has to read (State.encode)."""
+        return False
+
     def prefill(self, s: State) -> None:
         """Read the prompt, before `begin`: here up to the root, by the target, whose cache may hold a part of it already, and
         by every further lane."""

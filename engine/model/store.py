@@ -20,6 +20,12 @@ from .segments import Dense, Segment
 PAGE = 16  # entries; capacities are multiples of it
 
 
+def closing(slots: Sequence[int], n: int) -> tuple[list[int], list[int]]:
+    """The holes that dropping `slots` of n leaves before what is kept, and the newest slots that move there, one each."""
+    kept, dropped = n - len(slots), set(slots)
+    return [slot for slot in slots if slot < kept], [slot for slot in range(kept, n) if slot not in dropped]
+
+
 class LayerStore:
     """K/V of one layer. The first `n` slots are committed; the next `m` are pending, awaiting a verdict.
 
@@ -311,9 +317,7 @@ class LayerStore:
         pos = self._explicit()
         if self.evicted is not None:
             self.evicted.append(pos[:, :, list(slots)])
-        kept, dropped = self.n - len(slots), set(slots)
-        holes = [slot for slot in slots if slot < kept]
-        tail = [slot for slot in range(kept, self.n) if slot not in dropped]
+        kept, (holes, tail) = self.n - len(slots), closing(slots, self.n)
         for table, axis in self._tables() if holes else []:
             if len(holes) == 1:
                 table.select(axis, holes[0]).copy_(table.select(axis, tail[0]))

@@ -17,6 +17,7 @@ from .passengers import drafted
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .sharing import Texts
+from .threads import ThreadBooks
 from .trace import Trace
 from .verdicts import check_extra, check_tops, check_verdicts
 
@@ -71,7 +72,7 @@ def check(trace: Trace) -> Report:
         read = len(prompt_read(trace.header, trace.prefill))
         if trace.prefill is not None:
             books.begin(trace.prefill, read)
-        texts = Texts(trace.header, read)
+        texts, threads = Texts(trace.header, read), ThreadBooks(trace.header.stop_tokens)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -82,6 +83,7 @@ def check(trace: Trace) -> Report:
             if index in anew:
                 books.lose()
                 texts.lose()
+                threads.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None or index in anew else grown
             grown += step.beams is not None
@@ -90,11 +92,13 @@ def check(trace: Trace) -> Report:
             if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
             books.enter(where, step.cache, length)
-            for problem in texts.problems(step) if trace.prefill is not None else ():
+            for problem in (*texts.problems(step), *threads.problems(step.threads, step.emitted)) if trace.prefill else ():
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         report.counts["cache changes"] = books.checked
+        if threads.checked:
+            report.counts["tokens of threads"] = threads.checked
         if books.judged:
             report.counts["scores of entries"] = books.judged
         if trace.end is not None:

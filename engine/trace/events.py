@@ -21,6 +21,9 @@ from .shadowed import Shadowed
 from .stored import Augmented as Augmented
 from .stored import Packed as Packed
 from .telling import Telling
+from .threads import Begun as Begun
+from .threads import Ended as Ended
+from .threads import Threads as Threads
 
 SCHEMA = "1.1"
 Level = Literal["counts", "decisions", "fields"]
@@ -413,6 +416,7 @@ class Step:
     sampler: dict[str, Any] | None = None
     exits: list[Exit] | None = None
     beams: Beams | None = None
+    threads: Threads | None = None
     iteration: Iteration | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None

@@ -29,6 +29,7 @@ from .formula import FormulaError, formula, relation, sentence
 from .limits import TEXTS, TraceError
 from .shadowed import Shadowed
 from .telling import Telling
+from .threads import Threads
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
@@ -143,9 +144,18 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         _ids(step.beams.tokens, vocab, "beams.tokens")
         _lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
         _counts(step.beams.parents, "beams.parents")
+    if step.threads is not None:
+        _threads(step.threads, vocab)
     if step.iteration is not None:
         _ids(step.iteration.tokens, vocab, "iteration.tokens")
         _counts([step.iteration.start, step.iteration.fixed], "iteration")
+
+
+def _threads(threads: Threads, vocab: int) -> None:
+    _lengths(len(threads.alive), "threads", tokens=threads.tokens)
+    _ids([*threads.tokens, *(x for begun in threads.begun for x in begun.given)], vocab, "threads")
+    numbers = [*threads.alive, *(x.thread for x in threads.begun), *(x.thread for x in threads.ended)]
+    _counts([*numbers, *(x.at for x in threads.begun), *(x.parent + 1 for x in threads.begun)], "threads")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:

@@ -34,6 +34,7 @@ SETTINGS = {
     "skip-siblings": dict(drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
     "samples": dict(strategy=("samples", {"samples": 2})),
+    "encode-once": dict(strategy="encode_once"),
     "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 4})),
     "llma": dict(drafter="llma"),
     "anpd": dict(drafter="anpd"),

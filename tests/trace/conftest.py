@@ -11,7 +11,21 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
-from decodescope.engine.trace.events import Beams, CacheChange, DraftTree, Exit, Extra, Fields, Iteration, Pass, Tops, Trials
+from decodescope.engine.trace.events import (
+    Beams,
+    Begun,
+    CacheChange,
+    DraftTree,
+    Ended,
+    Exit,
+    Extra,
+    Fields,
+    Iteration,
+    Pass,
+    Threads,
+    Tops,
+    Trials,
+)
 
 VOCAB = 50
 PROMPT = 7
@@ -76,6 +90,7 @@ def everything_step(k: int, n: int) -> Step:
     step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]])]
+    step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fields = Fields(

@@ -1,0 +1,80 @@
+"""Encode once: one document, several questions; the document is read once, and all answers are written side by side."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.decoding.threads import Writing
+from decodescope.engine.model.executor import EngineFault
+
+ASKED = "{question}"
+LONGEST = 20_000  # characters of all questions
+
+
+@component
+class EncodeOnce(Strategy):
+    """The prompt is a document, and each line of `questions` is put behind it, as `form` says. Answer i is the text of a run of
+    its own whose prompt is the document and that question, of as many tokens, with the seed s + i. The run's text is all
+    answers, one behind the other; each gets an even part of the tokens that may be written. Without questions it is
+    plain decoding of the prompt.
+
+    Keys and values of the document are held once and read once. All questions are read in one pass (a prompt's chunk is 512
+    rows), and a pass then writes a token of every answer, so passes are those of the longest answer, not of their sum. An
+    answer that has ended leaves the pass, and its entries go.
+
+    Beside the paper: its decoder attends to an encoder's output, which no prompt changes, so an encoder-decoder is trained that
+    has the prompt in its decoder. In a decoder alone a document that stands before the questions cannot see them either, so
+    its entries are shared as they are and no answer changes; questions before the document would share nothing.
+    """
+
+    title = "Encode once, decode in parallel"
+    source = "Lu et al. 2024, arXiv:2403.13112; boru-roylu/encode-once-and-decode-in-parallel"
+    uses = frozenset({"context", "sampler"})
+
+    questions: str = param("", lines=True, most=LONGEST, help="one a line, put behind the prompt; empty for none")
+    form: str = param(f"\nQuestion: {ASKED}\nAnswer:", lines=True, help=f"a question as it is put, in the place of {ASKED}")
+
+    @property
+    def asked(self) -> list[str]:
+        """The questions as they are put behind the document."""
+        lines = (line.strip() for line in self.questions.splitlines())
+        return [self.form.replace(ASKED, line) for line in lines if line]
+
+    @property
+    def reads_text(self) -> bool:
+        return bool(self.asked)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if ASKED not in self.form:
+            return f"encode_once.form does not say where a question stands, so all would be the same: put {ASKED} into it."
+        return None
+
+    def prefill(self, s: State) -> None:
+        super().prefill(s)
+        s.target.ask(Needs())
+        writing = s.scratch = Writing.of(s)
+        document = writing.branches.alive[0]
+        asked = [] if s.encode is None else list(map(s.encode, self.asked))
+        if not asked:
+            writing.begin(s, document)
+            return
+        for i, question in enumerate(asked[: writing.budget], 1):
+            length = len(document.tokens) + len(question)
+            if length >= s.limit:
+                most = f"{s.target.decoder.spec.name} reads at most {s.limit}, the answer included"
+                raise EngineFault(
+                    "bad_input", f"With question {i} the prompt has {length} tokens, and {most}: shorten one of them."
+                )
+            branch = writing.branches.fork(document, len(document.tokens), question)
+            more = i <= writing.budget % len(asked)
+            writing.begin(s, branch, given=len(question), most=max(1, writing.budget // len(asked) + more))
+        writing.branches.read(whole=[document])
+        writing.branches.end(document)
+
+    def step(self, s: State) -> Move:
+        writing: Writing = s.scratch
+        return writing.round(s)
