@@ -114,6 +114,8 @@ def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
 
 def theirs(peer: str, model: Model, threads: int, prompts: Sequence[Sequence[int]], presses: list[Any]) -> Any:
     """What kvpress makes of all prompts under all presses: the arrays that `kvpress_peer.py` tells of."""
+    if model.spec.adapter:
+        raise Refusal(f"{model.name} has an adapter, which kvpress would leave out: measure the model without it.")
     job = dict(model=str(find(model.name)[1]), threads=threads, new=NEW, prompts=prompts, presses=presses)
     with tempfile.TemporaryDirectory() as folder:
         asked, found = Path(folder) / "job.json", Path(folder) / "found.npz"

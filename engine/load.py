@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from decodescope.engine.checkpoint import adapter as adapters
 from decodescope.engine.checkpoint.config import spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.checkpoint.weights import Weights, files
+from decodescope.engine.checkpoint.weights import Weights, files, read_adapter
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
@@ -34,7 +35,8 @@ EDGE = 1 << 20
 class Model:
     """A decoder and what belongs to it.
 
-    fingerprint: 16 hex digits over config and weights; equal fingerprints mean equal models
+    path: its folder;  spec.adapter: what of that folder is merged into the weights
+    fingerprint: 16 hex digits over config and weights, the adapter's too; equal fingerprints mean equal models
     stop_tokens: ids that end a text, ascending
     """
 
@@ -46,6 +48,19 @@ class Model:
     fingerprint: str
     stop_tokens: list[int]
 
+    @property
+    def reference(self) -> str:
+        """Folder and adapter, as `load` takes them."""
+        return adapters.joined(self.path, self.spec.adapter)
+
+
+class Found(NamedTuple):
+    """A model's name, its folder, and the adapter that was asked for with it; empty: none."""
+
+    name: str
+    folder: Path
+    adapter: str = ""
+
 
 def load(
     name_or_path: str | Path,
@@ -54,7 +69,8 @@ def load(
     heads: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
 ) -> Model:
-    """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id.
+    """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id; with +NAME behind it
+    the adapter in adapters/NAME of its folder is merged into the weights.
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
     `heads`: folders of draft heads by kind, ours or published ones, beside those in the model's own folder; `allow_pickle`:
@@ -62,11 +78,12 @@ def load(
     """
     place = _device(device)
     kind = _dtype(dtype, place)
-    name, folder = find(name_or_path)
-    spec = describe(folder, name, heads)
+    name, folder, adapter = find(name_or_path)
+    spec = describe(folder, name, heads, adapter)
     _fits(spec, kind, place)
     with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as weights:
         weights.check(spec)
+        weights.adapter = read_adapter(folder, spec, fingerprint(folder))
         try:
             decoder = guarded(lambda: weights.decoder(spec, kind, place, progress.add), place)
         except EngineFault as error:
@@ -77,7 +94,8 @@ def load(
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
-    return Model(name, folder, spec, decoder, tokenizer, fingerprint(folder), sorted(x for x in stops if x < spec.vocab))
+    mark = fingerprint(folder, adapter)
+    return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab))
 
 
 def loaded(model: Model | str | Path, name: str = "model") -> Model:
@@ -97,12 +115,15 @@ def by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model 
 
 
 def models() -> list[dict[str, Any]]:
-    """The shipped models, largest first: name, path, params, context. No weights are read."""
+    """The shipped models, largest first, each with its adapters behind it: name, path, adapter, params, context. No weights are
+    read."""
     rows = []
     for folder in _shipped():
         if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
             spec = describe(folder, folder.name)
-            rows.append({"name": folder.name, "path": folder, "params": spec.params, "context": spec.max_positions})
+            row = {"path": folder, "params": spec.params, "context": spec.max_positions}
+            added = ["", *adapters.names(folder)]
+            rows += [{"name": adapters.joined(folder.name, x), "adapter": x, **row} for x in added]
     return sorted(rows, key=lambda x: -x["params"])
 
 
@@ -111,10 +132,19 @@ def _shipped() -> list[Path]:
     return sorted(x for x in SHIPPED.iterdir() if x.is_dir()) if SHIPPED.is_dir() else []
 
 
-def find(name_or_path: str | Path) -> tuple[str, Path]:
-    """The model's name and its folder, fetched from the hub if it is neither shipped nor a folder."""
+def find(name_or_path: str | Path) -> Found:
+    """The model's name, its folder, fetched from the hub if it is neither shipped nor a folder, and the adapter after its +."""
     if not isinstance(name_or_path, str | Path):
         raise LoadError(f"A model is {shown(name_or_path)}; {_ways()}")
+    base, adapter = adapters.parted(name_or_path)
+    name, folder = _found(base)
+    if adapter:
+        adapters.home(folder, name, adapter)
+    return Found(adapters.joined(name, adapter), folder, adapter)
+
+
+def _found(name_or_path: str | Path) -> tuple[str, Path]:
+    """Name and folder of a model without an adapter."""
     name = str(name_or_path)
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
         return name, SHIPPED / name
@@ -158,12 +188,12 @@ def _ways() -> str:
     return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
 
 
-def describe(folder: Path, name: str, heads: Mapping[str, Path] | None = None) -> ModelSpec:
-    """The spec of the model in `folder`, and the names of the draft heads in it or given."""
+def describe(folder: Path, name: str, heads: Mapping[str, Path] | None = None, adapter: str = "") -> ModelSpec:
+    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given."""
     config = read_json(folder, "config.json")
     if config is None:
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
-    return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)))
+    return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter)
 
 
 def _device(device: str | None) -> torch.device:
@@ -211,10 +241,12 @@ def free_bytes(device: torch.device) -> int | None:
     return int(available[1]) << 10 if available else None
 
 
-def fingerprint(folder: Path) -> str:
-    """16 hex digits over the config and the weight files."""
-    parts = []
-    for path in [folder / "config.json", *files(folder)]:
+def fingerprint(folder: Path, adapter: str = "") -> str:
+    """16 hex digits over the config and the weight files, and over those of an adapter in the folder."""
+    parts, read = [], [folder / "config.json", *files(folder)]
+    if adapter:
+        read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
+    for path in read:
         stat = path.stat()
         parts.append(f"{path.name} {_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,7 +136,7 @@ class Shelf:
                     if key not in self.present:
                         offer = self.offer(key)
                         self._phase = f"loading the {title(role).lower()} {Path(key).name if offer is None else offer.name}"
-                        same = next((x for x in self.present.values() if key in (x.name, str(x.path))), None)
+                        same = next((x for x in self.present.values() if key in (x.name, x.reference)), None)
                         model = same or load(key)
                         model.name = model.name if offer is None else offer.name
                         self.present[key] = model
@@ -172,15 +172,16 @@ class Shelf:
     # ---- choosing others
 
     def offers(self) -> list[Offer]:
-        """The models that can be chosen: shipped, in the configured folder, in the hub's cache. Only configs are read."""
+        """The models that can be chosen: shipped, in the configured folder, in the hub's cache; each with its adapters behind
+        it. Only configs are read."""
         from decodescope.engine.load import models as shipped
 
-        offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"])) for x in shipped()]
+        offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"]), x["adapter"]) for x in shipped()]
         if self.more is not None and self.more.is_dir():
             root = self.more.resolve()
             inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]  # no link that leads out
-            offered += [_offer(str(x.resolve()), x.name, "folder", x) for x in inside]
-        offered += [_offer(str(x), name, "hub", x) for name, x in _cached()]
+            offered += _offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
+        offered += _offers(((str(x), name, x) for name, x in _cached()), "hub")
         before = self._offered  # what is the same keeps its tokenizer
         offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][:MOST_OFFERED]
         self._offered = {x.key: x for x in offers}
@@ -309,7 +310,18 @@ def _measure(model: Model) -> None:
         profile_here(model.decoder.dtype, model.decoder.device)
 
 
-def _offer(key: str, name: str, source: str, folder: Path) -> Offer | None:
+def _offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[Offer | None]:
+    """The offers of these models (key, name, folder), each alone and with each of its adapters."""
+    from decodescope.engine.checkpoint.adapter import joined, names
+
+    return [
+        _offer(joined(key, adapter), joined(name, adapter), source, folder, adapter)
+        for key, name, folder in listed
+        for adapter in ("", *names(folder))
+    ]
+
+
+def _offer(key: str, name: str, source: str, folder: Path, adapter: str = "") -> Offer | None:
     """An offer, or nothing where there is no model that we can load."""
     from decodescope.engine.load import describe
 
@@ -318,7 +330,7 @@ def _offer(key: str, name: str, source: str, folder: Path) -> Offer | None:
             return None
         if source == "hub" and not (folder / "tokenizer.json").is_file():  # of a folder of one's own the page says it
             return None
-        spec = describe(folder, name)
+        spec = describe(folder, name, None, adapter)
     except (ValueError, OSError):
         return None
     return Offer(key, name, source, spec, spec.params * bytes_each(), folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.load import Model, load
 from decodescope.engine.method import Method
 from decodescope.engine.run import encode
@@ -33,6 +34,8 @@ class Reference:
     def _load(model: Model, stop: Sequence[int]) -> Any:
         from transformers import AutoModelForCausalLM
 
+        if model.spec.adapter:
+            raise LoadError(f"{model.name} has an adapter, which transformers would leave out; measure the model without it.")
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             model.path, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
         )

@@ -15,6 +15,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.decoder import Decoder, Layer
 
+from .adapter import CPU, Adapter, home, settings, wanted
 from .folder import LoadError, member, read_json
 
 HEADER_BYTES = 16 << 20
@@ -61,6 +62,7 @@ class Weights:
     def __init__(self, folder: Path, paths: list[Path] | None = None, whole: tuple[str, ...] = ()):
         self.folder, self._paths, self._whole = folder, paths, whole
         self._open: dict[str, Any] = {}  # tensor -> the open file that holds it
+        self.adapter: Adapter | None = None  # merged into what is read
         self.shapes: dict[str, Shape] = {}
         self._files = ExitStack()
 
@@ -140,6 +142,8 @@ class Weights:
         stacked = torch.empty(sum(x[0] for x in parts), *parts[0][1:], dtype=dtype, device=device)
         for name, part in zip(names, stacked.split([x[0] for x in parts]), strict=True):
             stored = self._open[name].get_tensor(name)
+            if self.adapter is not None:
+                stored = self.adapter.merged(name, stored)
             part.copy_(stored.double() + add if add else stored)
             if not torch.stack(part.aminmax()).isfinite().all():
                 raise LoadError(
@@ -170,6 +174,35 @@ class Weights:
         embed = self.read(["model.embed_tokens.weight"], dtype, device)
         head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
         return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head).packed()
+
+
+def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
+    """The adapter that `spec` names, from the model's folder, whose fingerprint without it is `base`; None where it names none.
+    Raises LoadError for one that is damaged, of another model, or of another shape."""
+    if not spec.adapter:
+        return None
+    path = home(model, spec.name, spec.adapter)
+    config = settings(path)
+    if config["base"] != base:
+        raise LoadError(
+            f"{path} was trained on a model with the fingerprint {config['base'][:40]}, and the one here has {base}; train "
+            "it on these weights."
+        )
+    file = member(path, "model.safetensors")
+    if file is None:
+        raise LoadError(f"{path} has no model.safetensors; give the folder of a trained adapter.")
+    with Weights(path, [file]) as weights:
+        expected = wanted(path, config, weights.shapes, shapes(spec))
+        odd = sorted({*expected.items()} ^ {*weights.shapes.items()})
+        if odd or not expected:
+            what = odd[0][0][:80] if odd else "every change"
+            raise LoadError(f"{path}: {what} is missing, or of another shape than its rank and this model say; train it again.")
+        tensors = {name: weights.read([name], torch.float64, CPU) for name in expected}
+    deltas = {x.removesuffix(".A"): (a, tensors[x[:-1] + "B"]) for x, a in tensors.items() if x.endswith(".A")}
+    rows = {m: (torch.tensor(ids), tensors[f"{m}.rows"]) for m, ids in config["rows"].items() if f"{m}.rows" in tensors}
+    if len(rows) < len(config["rows"]):
+        raise LoadError(f"{path}: config.json names rows that model.safetensors does not hold; train the adapter again.")
+    return Adapter(config["alpha"] / config["rank"], deltas, rows)
 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:

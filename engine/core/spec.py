@@ -48,6 +48,7 @@ class ModelSpec:
     heads:    draft heads that lie in the checkpoint's folder, by name
     causal:   whether a row sees only what stands before it, and itself; otherwise it sees all that its pass reads
     mask_token: the id that stands for a token not yet written, where the model has learnt one
+    adapter:  the adapter that is merged into the weights, by its name in the checkpoint's folder; empty: none
     """
 
     name: str
@@ -79,6 +80,7 @@ class ModelSpec:
     logit_cap: float | None = None
     heads: tuple[str, ...] = ()
     mask_token: int | None = None
+    adapter: str = ""
 
     @property
     def group(self) -> int:
@@ -119,4 +121,6 @@ class ModelSpec:
         record["params"] = self.params
         if self.mask_token is None:  # as in records from before there was one
             del record["mask_token"]
+        if not self.adapter:
+            del record["adapter"]
         return record
