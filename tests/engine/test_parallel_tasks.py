@@ -17,6 +17,7 @@ from decodescope.engine.bench.parallel_tasks import (
     Question,
     answers,
     at_once,
+    drawn,
     orders,
     question,
     questions,
