@@ -24,7 +24,7 @@ NAMES = ("Ada", "Ben", "Clara", "David", "Ella", "Finn", "Grace", "Hugo", "Iris"
          "Olga", "Paul", "Rosa", "Sam", "Tilda", "Uri", "Vera", "Will", "Yara", "Zoe")
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "brown", "grey", "golden", "silver")
 LETTERS, EMPTY = ("A", "B", "C", "D"), "_"
-LENGTHS = (2, 3, 4, 5, 6)  # items of a list
+LENGTHS = (2, 3, 4, 5)  # items of a list
 EMPTIES = (4, 5, 6, 7, 8)  # empty cells of a sudoku
 SIDE = 4
 
@@ -114,11 +114,11 @@ def _sudoku(r: Random, empty: int) -> Question:
 
 def _fitting(cells: Sequence[str]) -> int:
     """The full grids that agree with the cells that are given: bit i says that grid i does."""
-    found = (1 << len(sudokus())) - 1
+    agreeing = (1 << len(sudokus())) - 1
     for at, symbol in enumerate(cells):
         if symbol != EMPTY:
-            found &= _holding()[at, symbol]
-    return found
+            agreeing &= _holding()[at, symbol]
+    return agreeing
 
 
 @lru_cache(1)
@@ -131,11 +131,11 @@ def _holding() -> dict[tuple[int, str], int]:
 @lru_cache(1)
 def squares() -> tuple[tuple[int, ...], ...]:
     """All Latin squares of four symbols, 0 to 3, row by row: 576."""
-    found: list[tuple[int, ...]] = [()]
+    grown: list[tuple[int, ...]] = [()]
     for _ in range(SIDE):
-        found = [rows + new for rows in found for new in permutations(range(SIDE))
+        grown = [rows + new for rows in grown for new in permutations(range(SIDE))
                  if all(new[i] not in rows[i::SIDE] for i in range(SIDE))]
-    return tuple(found)
+    return tuple(grown)
 
 
 @lru_cache(1)
