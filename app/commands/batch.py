@@ -32,7 +32,6 @@ def batch(args: argparse.Namespace) -> int:
     from decodescope.engine.batch.decode import decode, refuse
     from decodescope.engine.batch.plan import planned
     from decodescope.engine.load import load
-    from decodescope.engine.model.executor import EngineFault
 
     model = load(args.model, args.dtype, args.device)
     if model.tokenizer is None:
@@ -46,15 +45,14 @@ def batch(args: argparse.Namespace) -> int:
     if out is not None:
         _try(out)
     with interrupts() as seen, _progress(len(ids)) as progress:
-        try:
-            done = decode(model, ids, _asked(args, model, sampler, lambda: bool(seen), progress))
-        except EngineFault as fault:
-            note(sentence(fault))
-            return 1
+        done = decode(model, ids, _asked(args, model, sampler, lambda: bool(seen), progress))
     answers = [_answer(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
     kept = out is None or _kept(out, answers)
     _show(args, prompts, done, answers, out if kept else None)
-    return 130 if seen else 0 if kept else 1
+    if done.fault is not None:
+        so_far = f"{done.ended} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
+        note(f"{so_far}: {sentence(done.fault)}")
+    return 130 if seen else 0 if kept and done.fault is None else 1
 
 
 def _try(out: Path) -> None:

@@ -18,7 +18,7 @@ from decodescope.engine.decoding.state import Stop
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.executor import Executor, not_finite
+from decodescope.engine.model.executor import EngineFault, Executor, not_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.uneven import behind
 from decodescope.engine.trace.events import EndReason
@@ -40,6 +40,7 @@ class Batch:
 
     texts: in the order of the prompts;  read: tokens of prompts that passes were fed before the first of a text
     passes: that wrote, each a token of every text of its group;  peak_bytes: the most that keys and values held at once
+    fault: why the device gave up, after which no text grew any more; None: it did not
     """
 
     plan: Plan
@@ -48,6 +49,12 @@ class Batch:
     passes: int = 0
     wall_s: float = 0.0
     peak_bytes: int = 0
+    fault: EngineFault | None = None
+
+    @property
+    def ended(self) -> int:
+        """How many texts were decoded to their end."""
+        return sum(x.end is not None for x in self.texts)
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ def decode(model: Model, prompts: Sequence[Sequence[int]], asked: Asked) -> Batc
     """The texts of `prompts` (token ids each): what plain decoding writes after each of them, to rounding.
 
     Keys and values of a group's prefix are there once, and read once by a pass (Hydragen); they go with the group. Raises
-    MethodError for a prompt that cannot be read, EngineFault when the device gives up.
+    MethodError for a prompt that cannot be read. When the device gives up the texts stay as they are, and `fault` says why.
     """
     refuse(model, prompts)
     started = time.perf_counter()
@@ -96,6 +103,9 @@ def decode(model: Model, prompts: Sequence[Sequence[int]], asked: Asked) -> Batc
         try:
             _Group(model, prompts, asked, batch).decode(group)
         except _Halted:
+            break
+        except EngineFault as fault:
+            batch.fault = fault
             break
     batch.wall_s = time.perf_counter() - started
     return batch

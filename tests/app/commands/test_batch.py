@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from decodescope.app.commands import batch as command
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.executor import EngineFault, Executor
 
 BEGIN = "The old house stood at the end of the road, and nobody had lived in it"
 PROMPTS = [f"{BEGIN} for years.", "def add(a, b):", f"{BEGIN} since the war."]
@@ -76,6 +78,24 @@ def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, 
     monkeypatch.setattr(Tokenizer, "_template", property(lambda _: None, lambda *_: None), raising=False)
     code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
     assert (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
+
+
+def test_texts_that_were_done_when_memory_ran_out_are_kept(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, passes, out = Executor.run, count(1), file.with_name("texts.jsonl")
+
+    def gives_up(*given: Any) -> Any:
+        if next(passes) > 13:
+            raise EngineFault("out_of_memory", "Memory ran out.")
+        return run(*given)
+
+    whole = json.loads(said("batch", *MODEL, "--prompts", str(file), "--json")[1])["texts"]
+    monkeypatch.setattr(Executor, "run", gives_up)
+    code, _, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out))
+    kept = [json.loads(x) for x in out.read_text(encoding="utf-8").splitlines()]
+    ended = [x for x in kept if x["end"]]
+    assert code == 1 and 0 < len(ended) < 3 == len(kept) and all(x in whole for x in ended)
+    so_far = f"{len(ended)} of 3 texts were decoded to their end, the others are kept as far as they came"
+    assert err == f"{so_far}: Memory ran out.\n"
 
 
 def test_a_device_that_is_full_loses_no_text(capsys: pytest.CaptureFixture[str]) -> None:
