@@ -26,7 +26,7 @@ torch.set_num_threads(1)  # a toy's products are too small to share
 
 SPEC = ModelSpec(
     "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8),
-    heads=tuple(NETS),
+    heads=tuple(NETS), pad_token=7,
 )  # fmt: skip
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 3, 1, 4]
 
@@ -237,7 +237,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "superposed": [dict(alpha=0.3, temperature=1.0, datastore=DATASTORE), dict(drafts=2, alpha=0.0, temperature=0.5)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
     "samples": [dict(samples=3), dict(samples=3, plan="node")],
-    "jacobi": [dict(block=4), dict(block=7, guess="random")],
+    "jacobi": [
+        dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
+    ],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],

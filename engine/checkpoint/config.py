@@ -102,6 +102,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         windows=windows,
         causal=causal,
         mask_token=None if causal else _mask_token(config, name),
+        pad_token=_pad_token(config, name),
         no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma(config, name, family, d) if family.gemma else {}),
     )
@@ -118,6 +119,12 @@ def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict
         attn_cap=None if third else _cap(config, name, "attn_logit_softcapping", 50.0),
         logit_cap=_cap(config, name, "final_logit_softcapping", None if third else 30.0),
     )
+
+
+def _pad_token(config: Mapping[str, Any], name: str) -> int | None:
+    """The padding token, where there is one: configs write none as null, as -1, or not at all."""
+    token = config.get("pad_token_id")
+    return token if type(token) is int and 0 <= token < _size(config, name, "vocab_size") else None
 
 
 def _mask_token(config: Mapping[str, Any], name: str) -> int | None:

@@ -49,6 +49,7 @@ class ModelSpec:
     causal:   whether a row sees only what stands before it, and itself; otherwise it sees all that its pass reads
     mask_token: the id that stands for a token not yet written, where the model has learnt one
     adapter:  the adapter that is merged into the weights, by its name in the checkpoint's folder; empty: none
+    pad_token: the id that fills up shorter texts, where the model names one; no record keeps it
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModelSpec:
     heads: tuple[str, ...] = ()
     mask_token: int | None = None
     adapter: str = ""
+    pad_token: int | None = None
 
     @property
     def group(self) -> int:
@@ -119,6 +121,7 @@ class ModelSpec:
         record["windows"], record["no_rope"] = list(self.windows), sorted(self.no_rope)
         record["heads"] = list(self.heads)
         record["params"] = self.params
+        del record["pad_token"]
         if self.mask_token is None:  # as in records from before there was one
             del record["mask_token"]
         if not self.adapter:

@@ -19,7 +19,7 @@ from . import ranked
 from .draft import Draft, Verdict
 from .lane import Lane
 from .state import Move, State
-from .tops import ties, tops
+from .tops import share, ties, tops, tops_alone
 
 # numbers of one map of attention mass, by level; a larger one is left out
 MASS = {"counts": 0, "decisions": 1 << 14, "fields": 1 << 20}
@@ -153,15 +153,20 @@ class Recorder:
             step.forced = verdict.forced or None
             if move.logits is not None:
                 step.tops = tops(draft, verdict, move.logits)
-                shown += step.tops.ids.ravel().tolist()
-                if s.sampler.greedy:
-                    step.tie = ties(step.tops, s.target.decoder.dtype)
+        elif move.logits is not None and move.emitted:
+            step.tops = tops_alone(move.logits[: len(move.emitted)])
+        if step.tops is not None:
+            shown += step.tops.ids.ravel().tolist()
+            if s.sampler.greedy:
+                step.tie = ties(step.tops, s.target.decoder.dtype)
         if step.beams is not None:
             shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
         if step.threads is not None:
             shown += [*step.threads.tokens, *(x for begun in step.threads.begun for x in begun.given)]
         if step.iteration is not None:
             shown += step.iteration.tokens + (step.iteration.before or [])
+            if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
+                step.iteration.p = share(move.logits, step.iteration.tokens)
         if not s.depth.exact:
             took = s.depth.took()
             step.exits = None if took is None else [took]

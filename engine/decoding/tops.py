@@ -33,6 +33,20 @@ def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
     return _with_draft(draft, verdict, places, ids, law, q)
 
 
+def tops_alone(logits: Tensor) -> Tops:
+    """The same where nothing was drafted: of the places after the root and after each token but the last that a step wrote, one
+    behind the other; logits float [R, V] of these places."""
+    places: list[tuple[int, Tensor | None]] = [(i - 1, None) for i in range(len(logits))]
+    return tops(Draft(), Verdict([], None, "target", places=places), logits)
+
+
+def share(logits: Tensor, tokens: list[int]) -> list[float]:
+    """What the softmax of each row of logits [R, V] gives to that row's token, in doubles."""
+    z, at = logits.double(), torch.tensor(tokens, device=logits.device)[:, None]
+    law: list[float] = (z.gather(1, at)[:, 0] - z.logsumexp(-1)).exp().tolist()
+    return law
+
+
 def _with_draft(
     draft: Draft, verdict: Verdict, places: list[int], ids: list[list[int]], law: Tensor, q: Tensor | None
 ) -> Tops:

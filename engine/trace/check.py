@@ -19,7 +19,7 @@ from .rules import consistent_end, consistent_header, consistent_prefill, consis
 from .sharing import Texts
 from .threads import ThreadBooks
 from .trace import Trace
-from .verdicts import check_extra, check_tops, check_verdicts
+from .verdicts import check_extra, check_iteration, check_tops, check_verdicts
 
 _SHOWN = 100
 
@@ -159,6 +159,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_extra(step, tests):
             report.add(where, problem)
         report.counts["extra tokens"] += 1
+    if step.iteration is not None:
+        for problem in check_iteration(step):
+            report.add(where, problem)
+        report.counts["passes over a block"] += 1
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)

@@ -311,12 +311,14 @@ class Iteration:
     """One pass of a fixed-point method over a block: start is the position of the block's first token.
 
     tokens: the block after the pass; fixed: how many leading tokens are final
+    before: the guesses that it read;  p: per token of the block, the model's probability of it after the guesses before it
     """
 
     start: int
     tokens: list[int]
     fixed: int
     before: list[int] | None = None
+    p: list[float] | None = None
 
 
 @dataclass

@@ -56,6 +56,22 @@ def check_extra(step: Step, tests: Decided | None) -> Iterator[str]:
         yield f"the interval of the extra token is {extra.high - extra.low:.6g} wide, but its probability is {p:.6g}"
 
 
+def check_iteration(step: Step) -> Iterator[str]:
+    """What is final after a pass over a block: the guesses that it confirmed and one token more; each the best at its place."""
+    it, tops = step.iteration, step.tops
+    assert it is not None
+    if it.before is not None:
+        right = next((k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(it.tokens))
+        if it.fixed != min(right + 1, len(it.tokens)):
+            yield f"{it.fixed} tokens of the block are called final, but {right} guesses were confirmed"
+    if step.emitted != it.tokens[: min(it.fixed, len(step.emitted))]:
+        yield f"it emitted {step.emitted}, but the final tokens are {it.tokens[: it.fixed]}"
+    for k, token in enumerate(step.emitted if tops is not None else ()):
+        p = _top(tops, k - 1, token, "p")
+        if p is None or (it.p is not None and not _near(p, it.p[k])) or p < float(tops.p[k].max()) * (1 - 1e-6):
+            yield f"token {k} of the block is not the likeliest that its place shows, with the probability that it is given"
+
+
 def _likeliest(step: Step) -> Iterator[str]:
     """A token that was chosen without chance after the path is the likeliest there, where the tops show its law."""
     extra, tops = step.extra, step.tops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import toys
 
 from decodescope.engine import MethodError, Session
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
 
@@ -27,8 +29,107 @@ def test_text_is_greedy_for_every_first_guess() -> None:
     assert max(passes) <= 9 and len(passes) > 1, "good guesses save passes"
 
 
-@pytest.mark.parametrize("guess", ["last", "random", "zero"])
-@pytest.mark.parametrize("block", [1, 2, 5, 16, 64])
+@pytest.mark.parametrize("b", [1, 2, 3, 4])
+def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> None:
+    """All 3^b first guesses on three ids. After pass k the first k tokens are final; b = 1 is plain decoding, and a block
+    of all tokens is one system."""
+    small = toys.model(toys.decoder(toys.shaped(vocab=3), 5, torch.float64))
+    prompt, count = [1, 0, 2], 4
+    due, passes = toys.greedy(small.decoder, prompt, count), []
+    for guess in product(range(3), repeat=b):
+        method = toys.method(strategy=("jacobi", {"block": 0 if b == count else b}))
+        session = Session(small, method, prompt, max_new_tokens=count)
+        session.start()
+        session.scratch = list(guess)
+        done = 0
+        for k, step in enumerate(session.stream(), 1):
+            done += len(step.emitted)
+            assert done >= k and session.tokens[3:] == due[:done], "after pass k at least k tokens are final"
+            if b == count:
+                assert len(step.iteration.tokens) == count - (done - len(step.emitted)), "one block, what is left of it"
+        passes.append(k)
+    assert max(passes) <= count and (b == 1) == (min(passes) == count)
+    assert b < count or min(passes) == 1, "the right guess is confirmed in one pass"
+
+
+def test_the_first_guesses_are_what_they_are_called() -> None:
+    def first(guess: str, **more) -> list[int]:
+        session = toys.decode(toys.method(strategy=("jacobi", {"block": 8, "guess": guess})), count=8, **more)
+        return session.sink.steps[0].iteration.before
+
+    assert first("pad") == [toys.SPEC.pad_token] * 8 and first("zero") == [0] * 8 and first("last") == [toys.PROMPT[-1]] * 8
+    drawn = [first("prompt", seed=seed) for seed in range(20)]
+    assert {x for guess in drawn for x in guess} == set(toys.PROMPT) and len({*map(tuple, drawn)}) > 15
+    assert any(x not in toys.PROMPT for seed in range(20) for x in first("random", seed=seed))
+
+
+def test_without_a_padding_token_there_is_no_start_of_them() -> None:
+    bare = toys.model(toys.decoder(toys.shaped(pad_token=None)))
+    with pytest.raises(MethodError, match=r"^toy names no padding token: let jacobi guess last, random, zero or prompt\.$"):
+        Session(bare, toys.method(strategy=("jacobi", {"guess": "pad"})), toys.PROMPT)
+
+
+@pytest.mark.parametrize("length", [1, 7, 10, 40, 99])
+def test_behind_a_guessed_length_it_decodes_plainly(length: int) -> None:
+    due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    session = toys.decode(toys.method(strategy=("jacobi", {"block": 4, "length": length})))
+    assert session.end.tokens == due
+    for step in session.sink.steps:
+        done = step.n - len(toys.PROMPT)
+        assert len(step.iteration.tokens) == 1 if done >= length else done + len(step.iteration.tokens) <= length
+
+
+def test_the_text_ends_with_the_pass_in_which_its_end_is_final() -> None:
+    due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    stop = due[11]
+    whole = due[: due.index(stop) + 1]
+    for block in (1, 5, 0):
+        session = toys.decode(toys.method(strategy=("jacobi", {"block": block})), stop_tokens=(stop,))
+        assert session.end.reason == "stop_token" and session.end.tokens == whole and len(session.sink.steps) <= len(whole)
+
+
+@torch.inference_mode()
+def test_each_cell_has_the_probability_that_it_has_after_the_guesses_before_it() -> None:
+    method = toys.method(strategy=("jacobi", {"block": 6, "guess": "random"}))
+    session, text = toys.decode(method, count=24), list(toys.PROMPT)
+    for step in session.sink.steps:
+        it = step.iteration
+        for k, (token, p) in enumerate(zip(it.tokens, it.p, strict=True)):
+            feed = Feed.causal([*text, *it.before[:k]], 0)
+            law = session.target.decoder.forward(feed, None)[0, -1].softmax(-1)
+            assert abs(float(law[token]) - p) < 1e-9 and token == int(law.argmax())
+        assert step.tops.places.tolist() == list(range(-1, len(step.emitted) - 1))
+        assert step.tops.ids[:, 0].tolist() == step.emitted, "greedy: the likeliest"
+        text += step.emitted
+    bare = toys.decode(method, count=24, level="counts")
+    assert all(step.iteration.p is None and step.tops is None for step in bare.sink.steps)
+    assert bare.end.tokens == session.end.tokens
+
+
+def test_a_close_call_is_told_without_a_draft() -> None:
+    """Two ids with one embedding and one row of the unembedding are a tie wherever either is the choice."""
+    made = toys.decoder(seed=toys.LIVELY, dtype=torch.float64)
+    twin = toys.greedy(made, toys.PROMPT, 6)[3]
+    made.head[(twin + 1) % 13] = made.head[twin]
+    session = toys.decode(toys.method(strategy=("jacobi", {"block": 4})), count=12, pair=(toys.model(made), toys.pair()[1]))
+    ties = [step for step in session.sink.steps if step.tie]
+    assert ties and all(gap < 1e-9 for step in ties for _, gap in step.tie)
+
+
+def test_a_block_that_was_told_wrong_contradicts_itself() -> None:
+    trace = toys.decode(toys.method(strategy=("jacobi", {"block": 6, "guess": "random"}))).sink
+    at = next(i for i, x in enumerate(trace.steps) if 1 < x.iteration.fixed < len(x.iteration.tokens))
+    step = trace.steps[at]
+    for wrong, words in (
+        (replace(step.iteration, fixed=step.iteration.fixed - 1), "guesses were confirmed"),
+        (replace(step.iteration, p=[x / 2 for x in step.iteration.p]), "not the likeliest that its place shows"),
+    ):
+        trace.steps[at] = replace(step, iteration=wrong)
+        assert any(words in x for x in check(trace).problems)
+
+
+@pytest.mark.parametrize("guess", ["last", "random", "zero", "prompt", "pad"])
+@pytest.mark.parametrize("block", [0, 1, 2, 5, 16, 64])
 def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None:
     due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
     session = toys.decode(toys.method(strategy=("jacobi", {"block": block, "guess": guess})))
@@ -37,7 +138,7 @@ def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None
     for step in session.sink.steps:
         it = step.iteration
         assert it.tokens[: it.fixed] == due[done : done + it.fixed] == step.emitted and it.fixed >= 1
-        assert it.start == len(toys.PROMPT) + done and len(it.before) == len(it.tokens) <= block
+        assert it.start == len(toys.PROMPT) + done and len(it.before) == len(it.tokens) <= (block or 40)
         done += it.fixed
     assert len(session.sink.steps) <= 40
     if block == 1:

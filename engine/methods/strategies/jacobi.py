@@ -22,17 +22,28 @@ class Jacobi(Strategy):
     the first token after the confirmed ones is final too, so a block takes at most b passes. Blocks follow each other
     (Gauss-Seidel between blocks): b = 1 is autoregressive decoding.
 
+    A block of 0 is as long as the answer may get: one system for all of it. With a guessed `length` (hybrid
+    Gauss-Seidel-Jacobi) the blocks end there, and what the answer has beyond is decoded plainly, token by token. A leading
+    token is committed as soon as it is final, so that the text ends with the first pass in which its end is final; the
+    authors look for it in converged blocks only: the same text in no more passes.
+
     The text is the greedy text whatever the first guesses are. Each pass is one step of the trace.
     """
 
     title = "Jacobi"
-    source = "Santilli et al. 2023, arXiv:2305.10427, algorithms 1 and 2"
+    source = "Santilli et al. 2023, arXiv:2305.10427, algorithms 1 to 3; teelinsan/parallel-decoding, src/ipi/decoders"
     uses = frozenset({"context", "policy", "codec", "sampler"})
 
-    block: int = param(8, low=1, high=64, unit="tokens", help="b, tokens solved together")
-    guess: str = param("last", choices=("last", "random", "zero"), help="first guesses: the last token, random ids, id 0")
+    block: int = param(8, low=0, high=64, unit="tokens", help="b, tokens solved together; 0: all that may be written")
+    guess: str = param(
+        "last", choices=("last", "random", "zero", "prompt", "pad"),
+        help="first guesses: the last token, random ids, id 0, tokens drawn from the prompt, the padding token",
+    )  # fmt: skip
+    length: int = param(0, low=0, high=65536, unit="tokens", help="guessed length of the answer, plain behind it; 0: none")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.guess == "pad" and spec.pad_token is None:
+            return f"{spec.name} names no padding token: let jacobi guess last, random, zero or prompt."
         if method.sampler.greedy and not method.sampler.stateful:
             return None
         return "jacobi solves for the greedy text and cannot draw or remember: choose the sampler greedy, or draft_verify."
@@ -44,7 +55,7 @@ class Jacobi(Strategy):
         clock = s.target.executor
         started = clock.mark()
         if not s.scratch:
-            s.scratch = self.first(s, min(self.block, s.room + 1))
+            s.scratch = self.first(s, self.size(s))
         guesses: list[int] = s.scratch
         root, position = s.tokens[-1], len(s.tokens)
         drafted = clock.mark()
@@ -71,9 +82,18 @@ class Jacobi(Strategy):
             iteration=Iteration(position, after, fixed, guesses),
         )
 
+    def size(self, s: State) -> int:
+        """How many tokens the next block has."""
+        left = s.room + 1
+        if self.length:
+            left = min(left, max(1, self.length - (len(s.tokens) - s.prompt)))
+        return min(self.block or left, left)
+
     def first(self, s: State, count: int) -> list[int]:
         """The guesses that a block of `count` tokens begins with."""
-        if self.guess == "random":
-            vocab = s.target.decoder.vocab
-            return [int(s.chance.uniform(len(s.tokens) + i, "init") * vocab) for i in range(count)]
-        return [s.tokens[-1] if self.guess == "last" else 0] * count
+        if self.guess in ("random", "prompt"):
+            ids = range(s.target.decoder.vocab) if self.guess == "random" else s.tokens[: s.prompt]
+            return [ids[int(s.chance.uniform(len(s.tokens) + i, "init") * len(ids))] for i in range(count)]
+        fill = {"last": s.tokens[-1], "zero": 0, "pad": s.target.decoder.spec.pad_token}[self.guess]
+        assert fill is not None
+        return [fill] * count
