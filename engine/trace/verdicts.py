@@ -66,7 +66,9 @@ def check_iteration(step: Step) -> Iterator[str]:
             yield f"{it.fixed} tokens of the block are called final, but {right} guesses were confirmed"
     if step.emitted != it.tokens[: min(it.fixed, len(step.emitted))]:
         yield f"it emitted {step.emitted}, but the final tokens are {it.tokens[: it.fixed]}"
-    for k, token in enumerate(step.emitted if tops is not None else ()):
+    if tops is None:
+        return
+    for k, token in enumerate(step.emitted):
         p = _top(tops, k - 1, token, "p")
         if p is None or (it.p is not None and not _near(p, it.p[k])) or p < float(tops.p[k].max()) * (1 - 1e-6):
             yield f"token {k} of the block is not the likeliest that its place shows, with the probability that it is given"
