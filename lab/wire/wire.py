@@ -29,6 +29,7 @@ from decodescope.lab.words.style import STATUS_OF_ORIGIN
 from . import notes
 from .cache import cache_row, mapped, maps
 from .drafts import drafted_as
+from .mixed import mixed
 from .prompt import prompt_shown
 from .told import told
 
@@ -230,7 +231,7 @@ class Wire:
         ended = [
             {"score": one["score"], "n": len(one["tokens"]), "tail": self._texts(one["tokens"][-TAIL:])} for one in b.finished
         ]
-        return {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens), "ended": ended}
+        return {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens), "ended": ended, **mixed(b)}
 
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -19,11 +20,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 def search(width: int = 3, count: int = 14, **more: Any) -> Trace:
     """A finished beam search of the toy, its tokens read as letters."""
+    return run(("beam", {"width": width}), count, **more)
+
+
+def run(strategy: tuple[str, dict[str, Any]], count: int, **more: Any) -> Trace:
+    """A finished run of the toy, its tokens read as letters."""
     target = toys.target(seed=toys.LIVELY)
     target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
-    session = Session(
-        target, toys.method(strategy=("beam", {"width": width})), toys.PROMPT, max_new_tokens=count, seed=0, **more
-    )
+    session = Session(target, toys.method(strategy=strategy), toys.PROMPT, max_new_tokens=count, seed=0, **more)
     session.sink = Trace()
     for _ in session.stream():
         pass
@@ -119,3 +123,25 @@ def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
         assert line.endswith(shown(trace, x["tokens"])) and "<#" not in line
     drawn.run("(i) => view.seek(i)", ended[0][0] - 1) if ended[0][0] else None
     assert drawn.page.locator(".over").is_hidden() == bool(ended[0][0])
+
+
+def test_card_of_a_superposed_draft_tells_model_ngrams_and_its_share_of_the_next_row(drawn: Drawn) -> None:
+    trace = run(("superposed", {"datastore": toys.DATASTORE, "temperature": 1.0}), 8)
+    open_run(drawn, told(trace))
+    known = 0
+    for i, step in enumerate(trace.steps[1:], 1):
+        drawn.run("(i) => view.seek(i)", i)
+        drawn.page.locator(".beams button").nth(1).click()
+        drawn.settled()
+        b, card = step.beams, drawn.text(".decision")
+        assert b is not None and b.candidates is not None
+        row = next(x for x in b.candidates if x[:2] == [b.parents[1], b.tokens[1]])
+        odds = [math.exp(score - b.scores[0]) for score in b.scores]
+        cells = drawn.page.locator(".decision td").all_inner_texts()
+        assert float(cells[cells.index("p, the model") + 1]) == pytest.approx(row[2], abs=1e-3)
+        assert float(cells[cells.index("share of the next row") + 1]) == pytest.approx(odds[1] / sum(odds), abs=1e-3)
+        words = cells[cells.index("n-grams") + 1]
+        assert words == "unknown" if row[3] == 0 else float(words) == pytest.approx(row[3], abs=1e-3)
+        assert "the mean of the last tokens" in card
+        known += row[3] > 0
+    assert known, "the test needs n-grams that know a token"

@@ -1,0 +1,20 @@
+"""Mixed: what a view is told of hypotheses that were scored by a model and by n-grams, and read as one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from decodescope.engine.trace.events import Beams
+
+
+def mixed(beams: Beams) -> dict[str, Any]:
+    """For each hypothesis the model's probability of its last token, that of the n-grams, and its share in what the next pass
+    reads; empty where the step names no candidates."""
+    if beams.candidates is None:
+        return {}
+    rows = {(int(draft), int(token)): (p, q) for draft, token, p, q, _ in beams.candidates}
+    best = max(beams.scores, default=0.0)
+    odds = [math.exp(score - best) for score in beams.scores]
+    kept = zip(beams.parents, beams.tokens, odds, strict=True)
+    return {"mixed": [(*rows.get((parent, token), (None, None)), x / sum(odds)) for parent, token, x in kept]}
