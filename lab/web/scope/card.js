@@ -147,8 +147,8 @@ function growth({ scores, mixed }, k, from) {
   const [p, q, share] = mixed[k];
   return { rows: [["this token", "p, the model", p], ["", "n-grams", q === 0 ? "unknown" : q],
     ["", "mixed, nats", own === null ? null : own.toFixed(3)], ["", "share of the next row", share]],
-  says: "The model gives all drafts one distribution; n-grams tell them apart. The next pass reads one row: the mean of "
-    + "the last tokens' embeddings, by these shares." };
+  says: "The model gives all drafts one distribution; n-grams tell them apart. The next pass reads one row: "
+    + "the mean of the last tokens' embeddings, by these shares." };
 }
 /** A hypothesis of beam search. */
 function beamsCard(store, i, step, at) {
