@@ -246,6 +246,7 @@ def _parts(sub: Parser) -> None:
         ("policy", "which KV entries stay"),
         ("codec", "how those are stored"),
         ("depth", "which layers run"),
+        ("selector", "which places of a canvas are committed"),
         ("strategy", "what one step is"),
     ):
         sub.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")

@@ -21,6 +21,7 @@ from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.decoding.prompt_context import PromptContext
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.decoding.selector import Selector
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.codecs.unpacked import Unpacked
@@ -31,6 +32,7 @@ from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.methods.samplers.chain import chained
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.schedules.fixed import Fixed
+from decodescope.engine.methods.selectors.low_confidence import LowConfidence
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
 
 
@@ -50,6 +52,7 @@ class Method:
     policy: CachePolicy = field(default_factory=KeepAll)
     codec: Codec = field(default_factory=Unpacked)
     depth: Depth = field(default_factory=AllLayers)
+    selector: Selector = field(default_factory=cast(Callable[[], Selector], LowConfidence))
     sampler: Sampler = field(default_factory=Greedy)
 
     def __post_init__(self) -> None:
@@ -186,7 +189,7 @@ class Method:
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
                     f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out, or choose "
-                    f"the strategy draft_verify. ({self.strategy.name} uses: {uses}.)"
+                    f"the strategy {_using(kind)}. ({self.strategy.name} uses: {uses}.)"
                 )
             for other in self.parts().values():
                 why = part.conflicts.get(other.name)
@@ -264,6 +267,12 @@ def usual(kind: str) -> Component:
     """The part of this kind that a method has where none is named."""
     factory = next(f.default_factory for f in fields(Method) if f.name == kind)
     return cast(Callable[[], Component], factory)()
+
+
+def _using(kind: str) -> str:
+    """The name of a strategy that uses this kind of part, the usual one if it does."""
+    own = usual("strategy")
+    return own.name if kind in own.uses else next(x for x, cls in registry("strategy").items() if kind in cls.uses)  # type: ignore[attr-defined] # a Strategy's
 
 
 def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -126,6 +126,7 @@ class Session(State):
             schedule=m.schedule,
             acceptance=m.acceptance,
             depth=m.depth,
+            selector=m.selector,
             sampler=m.sampler,
             sampler_state=m.sampler.start(list(prompt), vocab),
             chance=Chance(seed),

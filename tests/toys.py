@@ -124,6 +124,13 @@ def pair(dtype: torch.dtype = torch.float64, noise: float = 0.08) -> tuple[Model
 
 
 @cache
+def both() -> Model:
+    """A lively target without a causal mask, whose last id is its mask token."""
+    spec = shaped(causal=False, heads=(), mask_token=SPEC.vocab - 1)
+    return model(decoder(spec, LIVELY, torch.float64))
+
+
+@cache
 def helpers() -> dict[str, Model]:
     """A draft model in every role: the lively pair's, and two more that err elsewhere."""
     target, small = pair()
@@ -146,10 +153,13 @@ def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab
 
 @torch.inference_mode()
 def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
-    """The greedy text, by reading everything anew for every token: no cache, no session."""
-    text = list(prompt)
-    for _ in range(count):
-        text.append(int(made.forward(Feed.causal(text, 0), None)[0, -1].argmax()))
+    """The greedy text, by reading everything anew for every token: no cache, no session. A model that reads both sides fills
+    masked places from left to right."""
+    text, mask = list(prompt), made.spec.mask_token
+    for left in range(count, 0, -1):
+        behind = [] if mask is None else [mask] * left
+        row = made.forward(Feed.causal(text + behind, 0), None)[0, len(text) - (mask is None)]
+        text.append(int((row if mask is None else row.index_fill(0, torch.tensor(mask), -torch.inf)).argmax()))
     return text[len(prompt) :]
 
 
@@ -240,6 +250,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "jacobi": [
         dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
     ],
+    "masked": [dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")],
+    "low_confidence": [dict(steps=3)],
+    "random": [dict(steps=3)],
+    "threshold": [dict(tau=0.5), dict(factor=1.0)],
+    "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],
@@ -271,8 +286,9 @@ def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
 
 
 def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:
-    """A finished session of the lively pair, its trace in `sink`."""
+    """A finished session of the lively pair, or of the model that reads both sides, its trace in `sink`."""
     big, small = more.pop("pair", None) or pair()
+    big = both() if made is not None and made.strategy.sides == "both" else big
     models = {**helpers(), "draft": small}
     session = Session(big, made or Method(), prompt or PROMPT, models=models, max_new_tokens=count, **more)
     session.sink = Trace()

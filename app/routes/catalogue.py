@@ -28,6 +28,7 @@ TITLES = {
     "policy": "Cache policy",
     "codec": "Cache codec",
     "depth": "Depth",
+    "selector": "Selector",
     "sampler": "Sampler chain",
 }
 

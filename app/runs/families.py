@@ -31,6 +31,7 @@ KINDS = {
     "acceptance": Family("Acceptance rules", "How much of a draft is kept, and whether the distribution stays the target's."),
     "schedule": Family("Draft length", "How long a draft gets, step by step."),
     "drafter": Family("Other drafters", "Drafts that the target verifies in one pass."),
+    "selector": Family("Selectors", "Which places of a canvas are committed in a pass."),
     "sampler": Family("Sampling", "The distribution that a token is drawn from."),
 }
 # room of drafters -> its family
@@ -63,5 +64,5 @@ def family(header: Header) -> Family:
 
 def order() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
-    kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "sampler")
+    kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "selector", "sampler")
     return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in kinds), PLAIN)]

@@ -65,6 +65,10 @@ class Chooses(Protocol):
     """A sampler, as its neighbours see it."""
 
     @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
     def greedy(self) -> bool:
         """Whether its law always has one token."""
 

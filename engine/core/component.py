@@ -26,6 +26,7 @@ FOLDERS = {
     "policy": "policies",
     "codec": "codecs",
     "depth": "depth",
+    "selector": "selectors",
     "sampler": "samplers",
 }
 METHODS = "decodescope.engine.methods"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -46,6 +47,11 @@ class Chance:
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         """Draw a token from p (float [V], non-negative, not all zero) by inverse CDF from one uniform."""
         return invert(p, self.uniform(position, purpose))
+
+    def draws(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
+        """The same for each row of p (float [R, V]) at its own position; the rows' sums are worked out together."""
+        cdf = p.double().cumsum(1)
+        return [_found(p[i], cdf[i], self.uniform(at, purpose)) for i, at in enumerate(positions)]
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         """Accept with probability min(1, num / den), decided in doubles as `u * den < num`; return the verdict and u."""
@@ -92,7 +98,11 @@ class Chance:
 
 def invert(p: Tensor, u: float) -> Draw:
     """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first."""
-    cdf = p.double().cumsum(0)
+    return _found(p, p.double().cumsum(0), u)
+
+
+def _found(p: Tensor, cdf: Tensor, u: float) -> Draw:
+    """The same, cdf [V] being the sums of p."""
     total = float(cdf[-1])
     token = min(int(torch.searchsorted(cdf, u * total, right=True)), len(cdf) - 1)
     high = float(cdf[token])

@@ -167,6 +167,9 @@ class Recorder:
             shown += step.iteration.tokens + (step.iteration.before or [])
             if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
                 step.iteration.p = share(move.logits, step.iteration.tokens)
+        if move.fill is not None:
+            step.fill = move.fill
+            shown += move.fill.candidate.tolist()
         if not s.depth.exact:
             took = s.depth.took()
             step.exits = None if took is None else [took]

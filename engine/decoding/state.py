@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from decodescope.engine.trace.events import Beams, EndReason, Iteration
+from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration
 from decodescope.engine.trace.threads import Threads
 
 from .acceptance import AcceptanceRule
@@ -20,6 +20,7 @@ from .drafter import Drafter
 from .lane import Lane
 from .sampler import Sampler
 from .schedule import Schedule
+from .selector import Selector
 
 
 @dataclass
@@ -72,6 +73,7 @@ class State:
     scratch: Any = None
     encode: Callable[[str], list[int]] | None = None
     schedule: Schedule = field(default_factory=Schedule)
+    selector: Selector = field(default_factory=Selector)
 
     @property
     def left(self) -> int:
@@ -138,5 +140,6 @@ class Move:
     beams: Beams | None = None
     threads: Threads | None = None
     iteration: Iteration | None = None
+    fill: Fill | None = None
     text: list[int] | None = None
     sampler_state: Any = field(default=None)

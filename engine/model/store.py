@@ -365,9 +365,9 @@ class LayerStore:
         self.rollback()
         if self._bounds is not None:
             self._bounds.truncate(length)
-        if self._pos is None:
+        if self._pos is None or (length <= 0 and self.heads is None):
             self._freed |= length < self.n
-            self.n = min(self.n, length)
+            self.n = min(self.n, max(length, 0))
             return
         inside = self._pos[:, :, : self.n] < length
         if not bool(inside.all()):

@@ -52,6 +52,9 @@ class EveryChance(Chance):
         low = sum(law[:token]) / total
         return Draw(token, low, low, low + law[token] / total)
 
+    def draws(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
+        return [self.draw(row, at, purpose) for row, at in zip(p, positions, strict=True)]
+
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         chance = min(1.0, ratio_num / ratio_den) if ratio_den > 0 else float(ratio_num > 0)
         if chance in (0.0, 1.0):

@@ -172,6 +172,8 @@ class Fork(Session):
             self.acceptance = fresh.acceptance
         if "depth" in changed:
             self.depth = fresh.depth
+        if "selector" in changed:
+            self.selector = fresh.selector
         if "sampler" in changed:
             self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
         if leg.seed != self._drawn_from:

@@ -10,6 +10,7 @@ from .decided import decided, rule_at
 from .entries import CacheBooks
 from .events import End, Header, Step
 from .file import sum_up
+from .fills import FillBooks
 from .forks import read_anew
 from .frame import encode
 from .limits import TraceError
@@ -72,7 +73,7 @@ def check(trace: Trace) -> Report:
         read = len(prompt_read(trace.header, trace.prefill))
         if trace.prefill is not None:
             books.begin(trace.prefill, read)
-        texts, threads = Texts(trace.header, read), ThreadBooks(trace.header.stop_tokens)
+        texts, threads, fills = Texts(trace.header, read), ThreadBooks(trace.header.stop_tokens), FillBooks(trace.header)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -84,6 +85,7 @@ def check(trace: Trace) -> Report:
                 books.lose()
                 texts.lose()
                 threads.lose()
+                fills.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None or index in anew else grown
             grown += step.beams is not None
@@ -94,11 +96,17 @@ def check(trace: Trace) -> Report:
             books.enter(where, step.cache, length)
             for problem in (*texts.problems(step), *threads.problems(step.threads, step.emitted)) if trace.prefill else ():
                 report.add(where, problem)
+            for problem in fills.problems(step):
+                report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         report.counts["cache changes"] = books.checked
         if threads.checked:
             report.counts["tokens of threads"] = threads.checked
+        if fills.checked:
+            report.counts["fills"] = fills.checked
+        if fills.underived:
+            report.notes.append(f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs.")
         if books.judged:
             report.counts["scores of entries"] = books.judged
         if trace.end is not None:

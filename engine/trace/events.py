@@ -15,6 +15,8 @@ import numpy as np
 
 from decodescope.engine.core.note import Note
 
+from .exited import Exit as Exit
+from .filled import Fill as Fill
 from .planned import Plan as Plan
 from .scored import Scores as Scores
 from .shadowed import Shadowed
@@ -107,7 +109,7 @@ class Pass:
     """One forward call.
 
     lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored), "score"
-             (a context or a policy looks at the prompt)
+             (a context or a policy looks at the prompt), "canvas" (places among the text are filled)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: sub-layers that ran; None: all;  propagated: layers whose K/V were filled from an exit state without running
@@ -282,18 +284,6 @@ class CacheChange:
 
 
 @dataclass
-class Exit:
-    """Early exits of one pass: the depth at which it left, and the tests made on the way.
-
-    depth: layers that ran; tests: [[layer, confidence, threshold], ...] in order
-    """
-
-    depth: int
-    criterion: str
-    tests: list[list[float]] = field(default_factory=list)
-
-
-@dataclass
 class Beams:
     """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
     log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step; candidates: rows of (index
@@ -420,6 +410,7 @@ class Step:
     beams: Beams | None = None
     threads: Threads | None = None
     iteration: Iteration | None = None
+    fill: Fill | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None

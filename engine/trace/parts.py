@@ -34,7 +34,9 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
 
     usual:    it is the one that a method has where nothing is chosen
-    uses, verdicts: of a strategy;  drafts, speaks, copies: of a drafter;  exact: of a depth rule
+    uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has
+    drafts, speaks, copies: of a drafter;  exact: of a depth rule
+    commits: of a selector: how its choice follows from its knobs (engine/trace/fills.py)
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
     does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
@@ -104,9 +106,9 @@ def _is_zone(row: Any) -> bool:
 _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once"), _is_switch),
     **dict.fromkeys(("heat", "bits", "reads"), _is_heat),
-    "whole": _is_count,
+    **dict.fromkeys(("whole", "places"), _is_count),
     **dict.fromkeys(("uses", "does"), _are_words),
-    **dict.fromkeys(("speaks", "column", "changes"), _is_word),
+    **dict.fromkeys(("speaks", "column", "changes", "commits"), _is_word),
     "goes": _is_sentence,
 }
 
@@ -153,6 +155,7 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "context": {"whole_prompt": {"usual": True}},
     "codec": {"unpacked": {"usual": True, "does": []}},
     "depth": {"all_layers": {"usual": True, "exact": True}},
+    "selector": {"low_confidence": {"usual": True, "commits": "schedule"}},
     "sampler": {
         "greedy": {"usual": True, "greedy": True, "cuts": True},
         "temperature": {"cuts": False},

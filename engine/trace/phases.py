@@ -5,7 +5,7 @@ from __future__ import annotations
 from .events import Pass
 
 READS = ("prefill", "score")  # passes that read a prompt
-DECIDES = ("verify",)  # passes of the target that decide about tokens
+DECIDES = ("verify", "canvas")  # passes of the target that decide about tokens
 
 
 def decides(one: Pass) -> bool:

@@ -25,6 +25,7 @@ from .events import (
     Tops,
     Trials,
 )
+from .fills import consistent_fill
 from .formula import FormulaError, formula, relation, sentence
 from .limits import TEXTS, TraceError
 from .shadowed import Shadowed
@@ -146,6 +147,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         _counts(step.beams.parents, "beams.parents")
     if step.threads is not None:
         _threads(step.threads, vocab)
+    if step.fill is not None:
+        consistent_fill(step.fill, vocab)
     if step.iteration is not None:
         _ids(step.iteration.tokens, vocab, "iteration.tokens")
         _counts([step.iteration.start, step.iteration.fixed], "iteration")

@@ -29,15 +29,18 @@ def name(parts: dict) -> str:
 
 
 def whole(parts: dict) -> dict:
-    """A schedule is for those who draft."""
-    return {"drafter": ("draft_model", {"length": 4}), **parts} if "schedule" in parts else parts
+    """A schedule is for those who draft, a selector for a canvas."""
+    beside = {"drafter": ("draft_model", {"length": 4})} if "schedule" in parts else {}
+    beside |= {"strategy": ("masked", {"block": 8})} if "selector" in parts and "schedule" not in parts else {}
+    return {**beside, **parts}
 
 
 def refusal(parts: dict, count: int = 12) -> str:
     """The sentence with which the parts are refused before anything runs; empty if they fit."""
-    target, _ = toys.pair()
+    method = toys.method(**whole(parts))
+    target = toys.both() if method.strategy.sides == "both" else toys.pair()[0]
     try:
-        Session(target, toys.method(**whole(parts)), toys.PROMPT, models=toys.helpers(), max_new_tokens=count)
+        Session(target, method, toys.PROMPT, models=toys.helpers(), max_new_tokens=count)
     except MethodError as refusal:
         said = str(refusal)
         assert said.endswith((".", ".)")) and "\n" not in said and len(said) < 300

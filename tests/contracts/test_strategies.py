@@ -16,7 +16,7 @@ from decodescope.engine.trace import check
 STRATEGIES = toys.variants("strategy")
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 # how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
-PLAIN = {"beam": dict(width=1), "superposed": dict(drafts=1, alpha=0.0)}
+PLAIN = {"beam": dict(width=1), "superposed": dict(drafts=1, alpha=0.0), "masked": dict(block=1)}
 NEVER = {"all_layers": {}, "confidence_exit": dict(threshold=1.01)}
 
 
@@ -49,7 +49,7 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
     name: str, settings: dict
 ) -> None:
-    target, _ = toys.pair()
+    target = toys.both() if registry("strategy")[name].sides == "both" else toys.pair()[0]
     plain = toys.method(strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")))
     other = 0
     for prompt in PROMPTS:

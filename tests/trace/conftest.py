@@ -20,6 +20,7 @@ from decodescope.engine.trace.events import (
     Exit,
     Extra,
     Fields,
+    Fill,
     Iteration,
     Pass,
     Threads,
@@ -93,6 +94,10 @@ def everything_step(k: int, n: int) -> Step:
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
+    step.fill = Fill(
+        *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),
+        *([9], [3], ["sure"], 1, np.array([0.5, 0.5], "<f4"), np.array([0, 1], "<i4"), [9], "dual", 2),
+    )
     step.fields = Fields(
         [0, 1],
         np.linspace(0, 1, 24, dtype="<f2").reshape(1, 2, 1, 3, 4),

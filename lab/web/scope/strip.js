@@ -11,6 +11,7 @@ const STATIONS = [
   ["policy", "Cache", "cache"],
   ["codec", "Codec", null],
   ["depth", "Depth", null],
+  ["selector", "Selector", null],
   ["sampler", "Sampler", null],
 ];
 const QUIET = ["schedule", "context", "codec"]; // where they are the usual ones there is nothing to see

@@ -1,0 +1,1 @@
+"""Selectors: which open places of a canvas are committed in a pass; one file each."""

@@ -1,0 +1,28 @@
+"""Low confidence: the places that the model is least sure of stay open; so many are committed a pass."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.selector import Choice, Open, Selector
+from decodescope.engine.trace.filled import scheduled
+
+
+@component
+class LowConfidence(Selector):
+    """Commit the most confident candidates of a block, as many a pass as the schedule says: of m places m // S, in each of the
+    first m % S passes one more. What has a low confidence is masked again: it was never committed.
+
+    The authors give the steps of the whole text, and its blocks share them evenly; here they are given for a block, so that
+    any length of a text and of a block goes. More steps than a block has places are one place a pass.
+    """
+
+    title = "Low confidence"
+    source = "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py (low_confidence)"
+    commits = "schedule"
+
+    steps: int = param(32, low=1, high=1024, unit="passes", help="S, passes that fill a block")
+
+    def select(self, view: Open, chance: Chance) -> Choice:
+        first, behind = view.block
+        return Choice(scheduled(behind - first, self.steps, view.passes), ["scheduled"] * len(view.places))

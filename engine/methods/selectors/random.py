@@ -1,0 +1,32 @@
+"""Random: which places are committed is drawn, so many a pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.selector import Choice, Open, Selector
+from decodescope.engine.trace.filled import scheduled
+
+
+@component
+class Random(Selector):
+    """Commit open places of a block in an order drawn anew in each pass, as many as the schedule of `low_confidence` says.
+
+    One place a pass, with candidates drawn at temperature 1 from a model that is exact at every canvas, writes the model's own
+    joint distribution. More of them a pass are drawn as if they were independent of each other.
+    """
+
+    title = "Random order"
+    source = "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py (random)"
+    commits = "schedule"
+
+    steps: int = param(32, low=1, high=1024, unit="passes", help="S, passes that fill a block")
+
+    def select(self, view: Open, chance: Chance) -> Choice:
+        first, behind = view.block
+        order = np.empty(len(view.places), np.int32)
+        order[chance.shuffle(len(view.places), first)] = np.arange(len(view.places), dtype=np.int32)
+        count = scheduled(behind - first, self.steps, view.passes)
+        return Choice(count, ["scheduled"] * len(view.places), order=order)

@@ -1,0 +1,105 @@
+"""Masked diffusion: a canvas of masked places behind the prompt, some of which are filled in each pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.canvas import Canvas
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.trace.events import Fill
+
+MOST = 4096  # places of a block
+
+
+@component
+class Masked(Strategy):
+    """Put as many mask tokens behind the prompt as may be written, and read prompt and canvas in one pass, whose rows all
+    see each other. For each open place of the present block the sampler chooses a candidate, and the selector says which are
+    committed; these stay. A full block is followed by the next. The text is emitted from its beginning on, up to the first
+    token that ends it: blocks behind that are not decoded. Each pass is one step of the trace.
+
+    The mask token is no candidate. Confidence is the model's probability of a candidate before the sampler, as in the authors'
+    code, whose Gumbel noise is here a draw from the sampler's law. The last block is shorter where the length is no multiple.
+
+    cache: "none": every pass reads prompt and canvas. "prefix": the first pass of a block does; those behind it feed the block
+    and what stands right of it, beside the entries of all left of it. "dual": these feed the block alone, beside the entries of
+    both sides. What is kept was made when the block was still masked, so it is exact only in a block's first pass (and in all
+    where a model has one layer, whose entries know nothing of each other). As in Fast-dLLM that first pass decides too.
+    """
+
+    title = "Masked diffusion"
+    source = (
+        "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py; caches: Fast-dLLM, Wu et al. 2025, "
+        "arXiv:2505.22618, section 3.2; NVlabs/Fast-dLLM, llada/generate.py"
+    )
+    uses = frozenset({"selector", "sampler"})
+    sides = "both"
+    lossless = False
+    changes = "places are filled in any order, several at once"
+
+    block: int = param(32, low=1, high=MOST, unit="places", help="places that are filled before those behind them")
+    cache: str = param(
+        "none", choices=("none", "prefix", "dual"), help="whose entries a block's passes keep: left, or both sides"
+    )
+
+    def says(self) -> dict[str, Any]:
+        return {**super().says(), "places": self.block}
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if spec.mask_token is None:
+            return (
+                f"masked fills mask tokens, and {spec.name} knows none: choose a model whose config.json gives mask_token_id."
+            )
+        if method.sampler.stateful:
+            remembers = f"{method.sampler.name} remembers what was written before a token"
+            return f"masked fills places in any order, and {remembers}: choose the sampler temperature."
+        return None
+
+    def prefill(self, s: State) -> None:
+        """Nothing: what a prompt's entries hold depends on the canvas, and the first pass reads both."""
+
+    def begin(self, s: State) -> None:
+        s.scratch = Canvas.opened(s, self.block, self.cache)
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        if s.scratch.full:  # a fork may write on
+            self.begin(s)
+        canvas: Canvas = s.scratch
+        stale, (places, logits) = canvas.stale, canvas.read(s)
+        view = canvas.offered(s, places, logits)
+        verified = clock.mark()
+        choice = s.selector.select(view, s.chance)
+        taken = choice.taken(view)
+        fill = Fill(
+            canvas.text.start,
+            len(canvas.text.tokens),
+            [*view.block],
+            view.places,
+            view.candidate,
+            view.confidence,
+            view.places[taken].tolist(),
+            view.candidate[taken].tolist(),
+            [choice.rules[i] for i in taken],
+            choice.count,
+            choice.bars,
+            choice.order,
+            choice.anchors,
+            self.cache,
+            stale,
+        )
+        canvas.commit(view, taken)
+        emitted, end = canvas.text.emit(s)
+        return Move(
+            emitted,
+            ["target"] * len(emitted),
+            end,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            fill=fill,
+        )

@@ -1,0 +1,78 @@
+"""Fill: what one pass over a canvas decided, and the arithmetic of its decision, for who makes it and for who checks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Fill:
+    """One pass over a canvas: places behind the text that are filled in any order. All places are positions of the text.
+
+    start:   position of the canvas's first place;  length: places that it has
+    block:   [first, behind]: the places among which the pass decided
+    open:    int32 [O], those of them that held no token before the pass, ascending
+    candidate: int32 [O], the token that the sampler chose for each;  confidence: float32 [O], the model's probability of it,
+             before the sampler, the mask token left out
+    places:  those that were committed in this pass, ascending;  tokens: their tokens;  rules: why each was, in the selector's
+             words: "scheduled", "best" (of all, whatever its confidence), "sure" (it reaches its bar), "near" (one that an
+             anchor has lowered), "factor"
+    count:   so many that rank first were committed whatever their confidence
+    bars:    float32 [O], the confidence from which on a place was committed too; None: there was none
+    order:   int32 [O], the rank of each open place, drawn by chance; None: they rank by confidence, of equal ones the first
+    anchors: places whose confidence lowered the bars near them
+    cache:   what the pass read of others: "none" (it fed all rows), "prefix" (entries left of the block) or "dual" (those on
+             both sides of it);  stale: passes that were made since these entries were, 0: this pass fed all rows
+    """
+
+    start: int
+    length: int
+    block: list[int]
+    open: np.ndarray
+    candidate: np.ndarray
+    confidence: np.ndarray
+    places: list[int]
+    tokens: list[int]
+    rules: list[str]
+    count: int
+    bars: np.ndarray | None = None
+    order: np.ndarray | None = None
+    anchors: list[int] | None = None
+    cache: str = "none"
+    stale: int = 0
+
+
+def scheduled(places: int, steps: int, passes: int) -> int:
+    """How many of a block's `places` the pass behind `passes` others commits, where `steps` passes fill it: all the same, the
+    first `places % steps` one more. No pass is without a commit: more steps than places are as many as places."""
+    steps = min(steps, places)
+    return places // steps + (passes < places % steps)
+
+
+def ranked(confidence: np.ndarray, order: np.ndarray | None = None) -> np.ndarray:
+    """int64 [O]: the open places by rank, as indices: by `order`, else the most confident first, of equal ones the first."""
+    return np.argsort(-confidence if order is None else order, kind="stable")
+
+
+def chosen(count: int, confidence: np.ndarray, bars: np.ndarray | None, order: np.ndarray | None) -> np.ndarray:
+    """bool [O]: which open places are committed: the `count` that rank first, and those that reach their bar."""
+    taken = np.zeros(len(confidence), bool) if bars is None else confidence >= bars
+    taken[ranked(confidence, order)[:count]] = True
+    return taken
+
+
+def factored(confidence: np.ndarray, factor: float) -> int:
+    """The largest n for which (n + 1) (1 - c) < factor, c being the n-th largest confidence; at least 1."""
+    c = np.sort(confidence.astype(np.float64))[::-1]
+    fits = np.flatnonzero((np.arange(1, len(c) + 1) + 1) * (1 - c) < factor)
+    return int(fits[-1]) + 1 if len(fits) else 1
+
+
+def leapt(open: np.ndarray, confidence: np.ndarray, tau: float, relaxed: float, radius: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int32 [A] anchors, float32 [O] bars): open places whose confidence reaches tau, and the bar of each of all: `relaxed`
+    within `radius` of an anchor, else tau."""
+    anchors = open[confidence >= np.float32(tau)]
+    near = (abs(open[:, None] - anchors) <= radius).any(1)
+    return anchors, np.where(near, np.float32(relaxed), np.float32(tau)).astype(np.float32)

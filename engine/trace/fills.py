@@ -1,0 +1,189 @@
+"""Fills derived again: what a canvas held, what its selector had to commit, and the text that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .events import Header, Step
+from .filled import Fill, chosen, factored, leapt, scheduled
+from .forks import method_at
+from .limits import TraceError
+from .parts import said
+from .phases import decides
+
+_LAST = 1 << 53  # behind every step
+Due = tuple[int, np.ndarray | None, list[int] | None]  # count, bars and anchors, as a selector's knobs give them
+
+
+def consistent_fill(fill: Fill, vocab: int) -> None:
+    """What must agree inside one fill: lengths, places, ids. Raises TraceError."""
+    (first, behind), n = fill.block if len(fill.block) == 2 else (0, -1), len(fill.open)
+    if not 0 <= fill.start <= first < behind <= fill.start + fill.length:
+        raise TraceError(f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on")
+    columns = (fill.open, "iu"), (fill.candidate, "iu"), (fill.order, "iu"), (fill.confidence, "f"), (fill.bars, "f")
+    for column, kinds in columns:
+        if column is not None and (column.ndim != 1 or column.dtype.kind not in kinds or len(column) != n):
+            raise TraceError(f"fill has a column without one entry of kind '{kinds}' for each of the {n} open places")
+    opened = fill.open.astype(np.int64)
+    if not n or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
+        raise TraceError(f"fill.open does not rise within the block from {first} to {behind - 1}")
+    ids = [*fill.candidate.tolist(), *fill.tokens]
+    if min(ids) < 0 or max(ids) >= vocab:
+        raise TraceError(f"fill holds an id outside the vocabulary of {vocab:,}")
+    if not (fill.confidence >= 0).all() or not (fill.confidence <= 1 + 1e-6).all():
+        raise TraceError("fill.confidence has an entry that is no probability")
+    if not len(fill.places) == len(fill.tokens) == len(fill.rules):
+        raise TraceError("fill has not one token and one rule for each place that it commits")
+    if fill.count < 0 or fill.stale < 0:
+        raise TraceError("fill holds a negative count")
+
+
+@dataclass
+class _Canvas:
+    """A canvas as its fills have left it so far. tokens: position -> token;  passes: made in the block that is being filled"""
+
+    start: int
+    length: int
+    tokens: dict[int, int]
+    emitted: int = 0
+    passes: int = 0
+
+
+class FillBooks:
+    """Follows the canvases of a run. `checked` counts the fills that were derived again, `underived` those of them whose count
+    and bars could not be: of a selector that is not known, of a branch, or of a fork before another selector's turn."""
+
+    def __init__(self, header: Header):
+        self._header = header
+        self._canvas: _Canvas | None = None
+        self._whole = header.parent is None  # a branch begins in the midst of a canvas
+        self.checked = self.underived = 0
+
+    def lose(self) -> None:
+        """Another strategy goes on from here: the canvas is another one."""
+        self._canvas = None
+
+    def problems(self, step: Step) -> Iterator[str]:
+        """What is wrong with the fill of a step, a phrase each."""
+        fill = step.fill
+        if fill is None:
+            return
+        if self._canvas is None or len(self._canvas.tokens) == self._canvas.length:
+            self._canvas = _Canvas(fill.start, fill.length, {})
+            if self._whole and fill.start != step.n:
+                yield f"its canvas begins at {fill.start}, behind a text of {step.n} tokens"
+        canvas = self._canvas
+        if (fill.start, fill.length) != (canvas.start, canvas.length):
+            yield f"its canvas has {fill.length} places from {fill.start} on, and had {canvas.length} from {canvas.start} on"
+            return
+        if self._whole:
+            yield from self._block(step, fill, canvas)
+            yield from _passes(step, fill, canvas)
+        yield from self._choice(step, fill, canvas)
+        for place, token in zip(fill.places, fill.tokens, strict=True):
+            if canvas.tokens.setdefault(place, token) != token:
+                yield f"it commits token {token} at {place}, where token {canvas.tokens[place]} stands for good"
+        canvas.passes = 0 if len(fill.places) == len(fill.open) else canvas.passes + 1
+        if self._whole:
+            yield from _emission(step, canvas)
+        self.checked += 1
+
+    def _says(self, kind: str, word: str, step: Step) -> Any:
+        """What the part of a step says of itself; the header tells of those that the run ended with."""
+        same = _part(self._header, kind, step.step) == _part(self._header, kind, _LAST)
+        return said(self._header, kind).get(word) if same else None
+
+    def _block(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
+        """The block is the first that is not full, and its open places are those that nothing was committed at."""
+        size = self._says("strategy", "places", step)
+        end = canvas.start + canvas.length
+        first_open = next((p for p in range(canvas.start, end) if p not in canvas.tokens), end)
+        if type(size) is int and size > 0:
+            first = canvas.start + (first_open - canvas.start) // size * size
+            if fill.block != [first, min(first + size, end)]:
+                yield f"it fills the block {fill.block}, and [{first}, {min(first + size, end)}] is due"
+        due = [p for p in range(*fill.block) if p not in canvas.tokens]
+        if fill.open.tolist() != due:
+            yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
+
+    def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
+        """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
+        taken = chosen(fill.count, fill.confidence, fill.bars, fill.order)
+        if fill.places != fill.open[taken].tolist():
+            yield f"it commits {fill.places}, but count, bars and confidences give {fill.open[taken].tolist()}"
+        elif fill.tokens != fill.candidate[taken].tolist():
+            yield f"it commits the tokens {fill.tokens}, but the candidates are {fill.candidate[taken].tolist()}"
+        if fill.order is not None and sorted(fill.order.tolist()) != list(range(len(fill.open))):
+            yield "its order is no order of the open places"
+        knobs, due = _part(self._header, "selector", step.step), _DUE.get(self._says("selector", "commits", step))
+        if due is None or not self._whole:
+            self.underived += 1
+            return
+        numbers = {x: value for x, value in knobs.items() if type(value) in (int, float)}
+        derive, takes = due
+        if not takes <= numbers.keys() or min(numbers.get("steps", 1), numbers.get("radius", 0)) < 0:
+            yield "the header's selector lacks the knobs from which its choice follows"
+            return
+        count, bars, anchors = derive(numbers, fill, canvas.passes)
+        if count != fill.count:
+            yield f"it commits the {fill.count} best, and by its selector {count} are due"
+        if (None if bars is None else bars.tolist()) != (None if fill.bars is None else fill.bars.tolist()):
+            yield "its bars are not those that its selector gives"
+        if anchors is not None and anchors != fill.anchors:
+            yield f"its anchors are {fill.anchors}, and the confidences give {anchors}"
+
+
+def _part(header: Header, kind: str, step: int) -> Mapping[str, Any]:
+    """Name and knobs of a part that `step` was made with."""
+    part = method_at(header, step).get(kind)
+    return part if isinstance(part, dict) else {}
+
+
+def _passes(step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
+    """The pass fed the rows that its cache leaves to it, and says how old that is."""
+    end, (first, behind) = canvas.start + canvas.length, fill.block
+    stale = 0 if fill.cache == "none" else canvas.passes
+    if fill.stale != stale:
+        yield f"it says that {fill.stale} passes were made since what it reads was, and there were {stale}"
+    due = end if stale == 0 else end - first if fill.cache == "prefix" else behind - first
+    fed = [one.tokens for one in step.passes if decides(one)]
+    if fed and fed != [due]:
+        yield f"its passes fed {fed} rows, and with the cache {fill.cache[:20]!r} {due} are due"
+
+
+def _emission(step: Step, canvas: _Canvas) -> Iterator[str]:
+    """The text goes on with what stands in one piece behind it."""
+    due: list[int] = []
+    while (token := canvas.tokens.get(canvas.start + canvas.emitted + len(due))) is not None:
+        due.append(token)
+    if step.emitted != due[: len(step.emitted)]:
+        yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
+    canvas.emitted += len(step.emitted)
+
+
+def _scheduled(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+    first, behind = fill.block
+    return scheduled(behind - first, knobs["steps"], passes), None, None
+
+
+def _flat(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+    if knobs["factor"] > 0:
+        return factored(fill.confidence, knobs["factor"]), None, None
+    return 1, np.full(len(fill.open), knobs["tau"], np.float32), None
+
+
+def _leapt(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+    anchors, bars = leapt(fill.open, fill.confidence, knobs["tau"], knobs["relaxed"], knobs["radius"])
+    return 1, bars, anchors.tolist()
+
+
+# how a choice follows, by the selector's word, and the knobs that it takes
+_DUE: dict[str, tuple[Callable[[Mapping[str, Any], Fill, int], Due], set[str]]] = {
+    "schedule": (_scheduled, {"steps"}),
+    "bar": (_flat, {"tau", "factor"}),
+    "leap": (_leapt, {"tau", "relaxed", "radius"}),
+}
