@@ -100,15 +100,7 @@ def check(trace: Trace) -> Report:
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
-        report.counts["cache changes"] = books.checked
-        if threads.checked:
-            report.counts["tokens of threads"] = threads.checked
-        if fills.checked:
-            report.counts["fills"] = fills.checked
-        if fills.underived:
-            report.notes.append(f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs.")
-        if books.judged:
-            report.counts["scores of entries"] = books.judged
+        _counted(report, books, threads, fills)
         if trace.end is not None:
             consistent_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)
@@ -120,6 +112,15 @@ def check(trace: Trace) -> Report:
     if report.counts["forced steps"]:
         report.notes.append("Verdicts that were forced follow from nothing, so those of their steps were not re-derived.")
     return report
+
+
+def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks) -> None:
+    """Enter what the books have derived again."""
+    report.counts["cache changes"] = books.checked
+    checked = {"tokens of threads": threads.checked, "fills": fills.checked, "scores of entries": books.judged}
+    report.counts.update({name: n for name, n in checked.items() if n})
+    if fills.underived:
+        report.notes.append(f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs.")
 
 
 def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int | None:
