@@ -189,7 +189,7 @@ PRESETS: dict[str, Preset] = {
         {"policy": {"recover": 0.9}},
     ),
     "duo": Preset(
-        "DuoAttention, half the heads stream",
+        "DuoAttention, half the heads",
         "Heads that look things up keep everything, the other half the first and the newest entries. The text may differ.",
         {"drafter": "none", "policy": "duo_attention", "sampler": ["greedy"]},
         {"policy": {"recent": 28}},

@@ -186,6 +186,11 @@ def test_a_header_of_no_model_leaves_a_share_as_it_is_recorded() -> None:
     assert smaller(header) == []
 
 
+def test_titles_of_presets_fit_the_list_of_a_small_screen() -> None:
+    """At 390 px it shows 232 px of a title: 28 letters have room in any of its fonts."""
+    assert not [x.title for x in PRESETS.values() if len(x.title) > 28]
+
+
 def test_presets_that_evict_hold_less_than_a_cache_that_keeps_all_on_the_page_s_own_run() -> None:
     """In whole pages, with room that growth by half has made."""
     begin, model, bounded = opening(), load("lab"), 0

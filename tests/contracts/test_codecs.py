@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
+from toys import fed
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.lane import Lane
@@ -30,13 +31,6 @@ def lane(name: str, settings: dict, **more) -> Lane:
     made = Lane("target", toys.pair()[0].decoder, KeepAll(), codec=build("codec", name, settings), **more)
     made.log_evictions()
     return made
-
-
-@torch.inference_mode()
-def fed(made: Lane, token: int) -> torch.Tensor:
-    logits = made.forward(Feed.causal([token], len(made.tokens)))
-    made.commit([0])
-    return logits[0, 0]
 
 
 def held(made: Lane) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import toys
 from entries import entry
+from toys import fed
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build, registry
@@ -103,13 +104,6 @@ def positions(made: Lane, layer: int) -> list[list[list[int]]]:
     store = made.cache.layers[layer]
     rows = store.positions().expand(-1, made.decoder.spec.n_kv_heads, -1).tolist()
     return [[sorted(p for p in row if p >= 0) for row in heads] for heads in rows]  # -1: another head holds more
-
-
-@torch.inference_mode()
-def fed(made: Lane, token: int) -> torch.Tensor:
-    logits = made.forward(Feed.causal([token], len(made.tokens)))
-    made.commit([0])
-    return logits[0, 0]
 
 
 @pytest.mark.parametrize("name", registry("policy"))
@@ -262,7 +256,7 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
         logits = both.forward(Feed(torch.tensor(column)[:, None], torch.full((2, 1), i)))
         both.commit([0])
         for b, token in enumerate(column):
-            assert torch.allclose(logits[b, 0], fed(single[b], token), atol=1e-9)
+            assert torch.allclose(logits[b], fed(single[b], token), atol=1e-9)
             for layer in range(3):
                 assert positions(both, layer)[b] == positions(single[b], layer)[0]
 
