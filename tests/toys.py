@@ -191,6 +191,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(window=5, ngram=4),
         dict(window=3, ngram=2, guesses=3),
     ],
+    "sjd": [dict(window=4), dict(window=3, refill="repeat"), dict(window=1)],
     "rest": [dict(datastore=DATASTORE, nodes=12, shortest=1), dict(datastore=DATASTORE, nodes=1, longest=3)],
     "aded": [dict(datastore=DATASTORE, iterations=40, kept=6), dict(iterations=9, depth=2)],
     "trie": [dict(nodes=12, length=4), dict(nodes=40, query=3, most=8, weight=0.5), dict(nodes=1)],

@@ -268,7 +268,7 @@ def _positions(lane: Lane, layer: int, width: int) -> np.ndarray:
 def tree(draft: Draft) -> DraftTree:
     """The draft as a record."""
     q = [1.0] * len(draft)
-    if draft.q is not None and draft.q_row is not None:
+    if draft.q is not None and draft.q_row is not None and len(draft.q):
         drawn = [(i, row) for i, row in enumerate(draft.q_row) if row >= 0]
         at = torch.tensor(draft.tokens, device=draft.q.device)[[i for i, _ in drawn]]
         for (i, _), value in zip(drawn, draft.q[[row for _, row in drawn], at].tolist(), strict=True):
@@ -282,7 +282,7 @@ def whole_laws(fields: Fields, draft: Draft, logits: Tensor) -> Fields:
     if logits.numel() + (0 if draft.q is None else draft.q.numel()) <= LAWS:
         if len(logits) == len(draft) + 1:  # a round that writes beside judging has not yet read all that it judges
             fields.logits = logits.float().cpu().numpy()
-        if draft.q is not None and draft.q_row is not None:
+        if draft.q is not None and draft.q_row is not None and len(draft.q):
             fields.laws, fields.law_of = draft.q.float().cpu().numpy(), np.array(draft.q_row, np.int32)
     return fields
 

@@ -34,6 +34,7 @@ from decodescope.engine.methods.drafters.heads.eagle3 import Eagle3
 from decodescope.engine.methods.drafters.heads.hydra import Hydra
 from decodescope.engine.methods.drafters.heads.medusa import Medusa
 from decodescope.engine.methods.drafters.jacobi.lookahead import Lookahead
+from decodescope.engine.methods.drafters.jacobi.sjd import SJD
 from decodescope.engine.methods.drafters.lookup.aggressive import Aggressive
 from decodescope.engine.methods.drafters.lookup.anpd import ANPD
 from decodescope.engine.methods.drafters.lookup.llma import LLMA
@@ -155,6 +156,9 @@ PROPOSALS: dict[str, Proposal] = {
     "lookahead": Proposal(
         Lossless, lambda n: Lookahead(window=3, ngram=3, guesses=2), remembers=True, vocab=3, chance=ScoredChance, length=4
     ),
+    "sjd": Proposal(Lossless, lambda n: SJD(window=2), remembers=True, vocab=3),
+    "sjd, 1 place": Proposal(Lossless, lambda n: SJD(window=1), remembers=True, vocab=3, length=4),
+    "sjd, copies": Proposal(Lossless, lambda n: SJD(window=2, refill="repeat"), remembers=True, vocab=3),
     "lookahead, bigrams": Proposal(
         Lossless, lambda n: Lookahead(window=2, ngram=2, guesses=3), remembers=True, vocab=3, chance=ScoredChance, length=4
     ),

@@ -1,0 +1,83 @@
+"""Speculative Jacobi decoding: a window of drafts that the target draws anew in every pass, each verified by its own law."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import Draft, Proposal
+from decodescope.engine.decoding.drafter import Drafter
+
+
+@component
+class SJD(Drafter):
+    """A chain of W drafted tokens. The target reads them, and the rule accepts each with min(1, p / q) as far as it goes; what
+    stands behind the refusal is drawn anew from the target's laws at these places, which have read guesses, and is drafted
+    again with those laws as q: Jacobi's iteration, drawn. So a draft improves from pass to pass before its turn comes.
+
+    q is the distribution after the sampler that a token was drawn from, in the pass before. New places at the window's end
+    begin `random`, drawn from the uniform distribution over the vocabulary, which is then their q; or with `repeat`, a copy
+    of the left neighbour, chosen without chance. What was drawn for a place depends on no later token, nor on chance that
+    decides what comes before it: lossless (the usual argument of speculative sampling). Under a greedy sampler every place
+    takes the target's choice, and the passes are those of Jacobi decoding on a window that moves.
+
+    Differences: the authors count a random token as chosen for certain (a one-hot q); drawn and counted uniformly it is
+    accepted at least as often, and as exactly. Under a sampler with a memory a place is warped as if the text before it were
+    the drafted one. The authors decode images, with guidance.
+    """
+
+    title = "Speculative Jacobi decoding"
+    source = "Teng et al. 2025, arXiv:2410.01699, algorithm 1; tyshiwo1/Accelerating-T2I-AR-with-SJD, scheduler/"
+    proposes: ClassVar[Proposal] = "mixed"
+    tells: ClassVar[dict[str, Note]] = {
+        "passes": Note("node", "draws", "passes", "in which the target has drawn this place; 0: an initial guess"),
+    }
+
+    window: int = param(8, low=1, high=64, unit="tokens", help="W, tokens drafted (the authors: 16)")
+    refill: str = param("random", choices=("random", "repeat"), help="new places: uniform, or a copy of the left neighbour")
+
+    def begin(self, ctx: Context) -> None:
+        decoder = ctx.target.decoder
+        self._uniform = torch.full((decoder.vocab,), 1 / decoder.vocab, dtype=decoder.dtype, device=decoder.device)
+        self._rows = self._uniform.new_empty(0, decoder.vocab)  # [R, V], the target's logits at the first R places
+        self._passes: list[int] = []  # of these places
+
+    def propose(self, ctx: Context) -> Draft:
+        count, sampler, state = min(self.window, ctx.room), ctx.sampler, ctx.state
+        if count == 0:
+            return Draft()
+        rows = self._rows[:count]
+        laws = None if sampler.stateful else ctx.law(rows, state)
+        tokens, q, q_row, u = list(ctx.tokens[-1:]), [], [], []
+        for i in range(count):
+            anew = i < len(rows)
+            if not anew and self.refill == "repeat":
+                token, drawn_by, by = tokens[-1], -1, None
+            else:
+                law = self._uniform if not anew else ctx.law(rows[i], state) if laws is None else laws[i]
+                if anew and sampler.greedy:
+                    token, by = int(law.argmax()), None
+                else:
+                    token, by, _, _ = ctx.chance.draw(law, ctx.position + i, "draft")
+                drawn_by = len(q)
+                q.append(law)
+            tokens.append(token)
+            q_row.append(drawn_by)
+            u.append(by)
+            if anew and sampler.stateful:
+                state = sampler.update(state, token, rows[i])
+        notes = {"passes": (self._passes + [0] * count)[:count]}
+        chain = Draft.chain(tokens[1:], source="drawn anew", notes=notes)
+        if not sampler.greedy:
+            chain.kind, chain.q_row, chain.u = self.proposes, q_row, u
+            chain.q = torch.stack(q) if q else self._uniform.new_empty(0, len(self._uniform))
+        return chain
+
+    def observe(self, outcome: Outcome) -> None:
+        settled = len(outcome.verdict.path) + 1
+        self._rows = outcome.logits[settled:]
+        self._passes = [x + 1 for x in [*(outcome.draft.notes or {}).get("passes", []), 0][settled:]]
