@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
@@ -52,7 +53,9 @@ class SJD(Drafter):
             return Draft()
         rows = self._rows[:count]
         laws = None if sampler.stateful else ctx.law(rows, state)
-        tokens, q, q_row, u = list(ctx.tokens[-1:]), [], [], []
+        tokens, q_row = list(ctx.tokens[-1:]), []
+        q: list[Tensor] = []
+        u: list[float | None] = []
         for i in range(count):
             anew = i < len(rows)
             if not anew and self.refill == "repeat":
