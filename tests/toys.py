@@ -245,6 +245,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
     "encode_once": [{}],
+    "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
+    "skeleton": [dict(ask="3 5 7")],
     "superposed": [dict(alpha=0.3, temperature=1.0, datastore=DATASTORE), dict(drafts=2, alpha=0.0, temperature=0.5)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
     "samples": [dict(samples=3), dict(samples=3, plan="node")],

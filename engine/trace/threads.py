@@ -22,7 +22,8 @@ class Begun:
 
 @dataclass
 class Ended:
-    """A thread that ended with a step. why: as a run ends; "outline": what it wrote was taken apart, and others go on."""
+    """A thread that ended with a step, perhaps before it had room for a token. why: as a run ends; "outline": what it wrote was
+    taken apart, and others go on."""
 
     thread: int
     why: Why
@@ -167,10 +168,10 @@ def _enter(order: InOrder, record: Threads, round_: int) -> None:
         strand = order.strands[number]
         strand.first = round_ if strand.first < 0 else strand.first
         strand.tokens.append(token)
-    for ended in record.ended:
-        order.strands[ended.thread].why = ended.why
     for child in record.begun[len(roots) :]:
         order.begin(child.parent, child.at, child.given)
+    for ended in record.ended:
+        order.strands[ended.thread].why = ended.why
 
 
 class ThreadBooks:
@@ -215,7 +216,7 @@ class ThreadBooks:
         if record.alive != due:
             return f"threads {record.alive} wrote a token, but {due} were alive"
         ended = [x.thread for x in record.ended]
-        if len(set(ended)) < len(ended) or not set(ended) <= set(due):
+        if len(set(ended)) < len(ended) or not set(ended) <= {*due, *numbers}:
             return f"threads {ended} ended, but {due} were alive"
         return next(filter(None, (self._misplaced(x, record) for x in record.begun[len(roots) :])), "")
 

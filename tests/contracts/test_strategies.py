@@ -16,7 +16,13 @@ from decodescope.engine.trace import check
 STRATEGIES = toys.variants("strategy")
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 # how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
-PLAIN = {"beam": dict(width=1), "superposed": dict(drafts=1, alpha=0.0), "masked": dict(block=1)}
+PLAIN = {
+    "apar": dict(fork=""),
+    "beam": dict(width=1),
+    "masked": dict(block=1),
+    "skeleton": dict(ask=""),
+    "superposed": dict(drafts=1, alpha=0.0),
+}
 NEVER = {"all_layers": {}, "confidence_exit": dict(threshold=1.01)}
 
 

@@ -9,7 +9,8 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.decoding.threads import Writing
-from decodescope.engine.model.executor import EngineFault
+
+from .shared.written import fitting
 
 ASKED = "{question}"
 LONGEST = 20_000  # characters of all questions
@@ -63,12 +64,7 @@ class EncodeOnce(Strategy):
             writing.begin(s, document)
             return
         for i, question in enumerate(asked[: writing.budget], 1):
-            length = len(document.tokens) + len(question)
-            if length >= s.limit:
-                most = f"{s.target.decoder.spec.name} reads at most {s.limit}, the answer included"
-                raise EngineFault(
-                    "bad_input", f"With question {i} the prompt has {length} tokens, and {most}: shorten one of them."
-                )
+            fitting(s, len(document.tokens) + len(question), f"question {i}")
             branch = writing.branches.fork(document, len(document.tokens), question)
             more = i <= writing.budget % len(asked)
             writing.begin(s, branch, given=len(question), most=max(1, writing.budget // len(asked) + more))

@@ -1,0 +1,35 @@
+"""Text that a strategy puts into a run, as ids."""
+
+from __future__ import annotations
+
+from decodescope.engine.decoding.state import State
+from decodescope.engine.model.executor import EngineFault
+
+
+def ids_of(s: State, text: str) -> list[int]:
+    """The ids of `text`; for a model without a tokenizer those that it holds itself, with blanks between, and none if it holds
+    anything else."""
+    if s.encode is not None:
+        return s.encode(text)
+    ids, vocab = text.split(), s.target.decoder.vocab
+    return [int(x) for x in ids] if all(x.isdecimal() and len(x) < 9 and int(x) < vocab for x in ids) else []
+
+
+def fitting(s: State, length: int, what: str) -> None:
+    """Raise EngineFault where a prompt of `length` tokens leaves no room for an answer. what: is put behind it."""
+    if length >= s.limit:
+        most = f"{s.target.decoder.spec.name} reads at most {s.limit}, the answer included"
+        raise EngineFault("bad_input", f"With {what} the prompt has {length} tokens, and {most}: shorten one of them.")
+
+
+def token_of(s: State, text: str, knob: str) -> int:
+    """The one token that `text` stands for: an id, or the text of a token, a mark's too. Raises EngineFault."""
+    vocab, pieces, name = s.target.decoder.vocab, s.stop.pieces, s.target.decoder.spec.name
+    if text.isdecimal() and len(text) < 9:
+        if int(text) < vocab:
+            return int(text)
+        raise EngineFault("bad_input", f"{knob} = {text}: the ids of {name} are 0 to {vocab - 1}.")
+    found = None if pieces is None else next((x for x in range(vocab) if pieces(x) == text.encode()), None)
+    if found is None:
+        raise EngineFault("bad_input", f"{knob} = {text!r}: {name} has no such token; give its id, or the text of one token.")
+    return found

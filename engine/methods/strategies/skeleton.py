@@ -1,0 +1,133 @@
+"""Skeleton-of-Thought: first the points of an answer, then all points at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.prefix import common_prefix
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.decoding.threads import Thread, Writing
+
+from .shared.written import fitting, ids_of
+
+NUMBER, POINT = "{number}", "{point}"
+LONGEST = 4000  # characters of a request
+_LINE = re.compile(r"\s*(\d{1,4})\.\s*(\S.*)")
+
+
+@dataclass
+class _Run:
+    """whole: whether the outline is over, and its points are being written, or there were none"""
+
+    writing: Writing
+    whole: bool = False
+
+
+def points_of(outline: str, most: int) -> list[tuple[str, str]]:
+    """(number, words) of the points of an outline, a line each, the first of those with the same number; `most` at most."""
+    found: dict[str, str] = {}
+    for line in outline.splitlines():
+        if (point := _LINE.fullmatch(line)) is not None:
+            found.setdefault(point[1], point[2].rstrip())
+    return list(found.items())[:most]
+
+
+@component
+class Skeleton(Strategy):
+    """`ask` is put behind the prompt, and the model writes an outline, up to its end, to a blank line or to `outline` tokens.
+    Its numbered points are read from it, and each goes on by itself behind prompt, outline and `expand`, a request for that
+    point alone. Prompt and outline are held once, what the requests begin with alike is read once, and a pass writes a token
+    of every point: there are as many passes as outline and longest point have tokens. The run's text is the outline and what
+    was written of each point, in order; the requests are not part of it. Where fewer than two points can be read there is
+    nothing to write side by side, and the outline's text goes on as plain decoding; so does all that a model without a
+    tokenizer writes, behind the ids that `ask` holds then.
+
+    Points cannot see each other, so the text is another one. Beside the authors' code: a point's request stands behind the
+    outline's own text, where theirs is a prompt of its own that holds question and outline again, so that here entries are
+    used again; a point that `outline` cut off is left out; no router decides whether a question suits the method (SoT-R).
+    The requests have their shape, in other words: an instruct model follows them, one trained on text alone seldom does.
+    """
+
+    title = "Skeleton-of-Thought"
+    source = "Ning et al. 2023, arXiv:2307.15337; imagination-research/sot, sot/schedulers/outline_batch_scheduler.py, prompts"
+    uses = frozenset({"context", "sampler"})
+    lossless = False
+    changes = "points are written without seeing each other"
+
+    ask: str = param(
+        "\n\nFirst the outline of the answer alone: 3 to 10 numbered points, each of 3 to 5 words.\n1.",
+        lines=True, most=LONGEST, help="put behind the prompt to get an outline; its last line begins that",
+    )  # fmt: skip
+    expand: str = param(
+        f"\n\nNow point {NUMBER} of this outline alone, in 1 or 2 sentences.\n{NUMBER}. {POINT}:",
+        lines=True, most=LONGEST, help=f"put behind the outline to get a point, its number and words for {NUMBER} and {POINT}",
+    )  # fmt: skip
+    outline: int = param(96, low=1, high=1024, unit="tokens", help="of an outline, at most")
+    points: int = param(10, low=2, high=32, unit="points", help="written at once, at most")
+    length: int = param(64, low=1, high=1024, unit="tokens", help="of a point, at most")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if NUMBER not in self.expand and POINT not in self.expand:
+            return f"skeleton.expand is the same for all points: put {NUMBER} or {POINT} into it."
+        return None
+
+    def prefill(self, s: State) -> None:
+        super().prefill(s)
+        s.target.ask(Needs())
+        writing = Writing.of(s)
+        s.scratch = _Run(writing)
+        prompt, asked = writing.branches.alive[0], ids_of(s, self.ask)
+        prompt.tokens += asked
+        fitting(s, len(prompt.tokens), "the request for an outline")
+        writing.branches.read()
+        writing.begin(s, prompt, given=len(asked))
+
+    def step(self, s: State) -> Move:
+        run: _Run = s.scratch
+        return run.writing.round(s) if run.whole else run.writing.round(s, lambda wrote: self._look(s, run, wrote[0]))
+
+    def _look(self, s: State, run: _Run, first: Thread) -> None:
+        """Whether the outline is over; then its points begin, if it has some."""
+        pieces = s.stop.pieces
+        if pieces is None:
+            return
+        written = b"".join(map(pieces, first.tokens)).decode("utf-8", "replace")
+        blank = written.find("\n\n")
+        cut = len(first.tokens) >= self.outline and blank < 0 and first.strand.why is None
+        if blank < 0 and not cut and first.strand.why is None:
+            return
+        run.whole = True
+        stopped = first.strand.why == "stop_token" and first.tokens[-1] in s.stop.tokens
+        if stopped:
+            written = written.removesuffix(pieces(first.tokens[-1]).decode("utf-8", "replace"))
+        elif blank >= 0:
+            written = written[:blank]
+        elif cut:
+            written = written.rpartition("\n")[0]
+        outline = self.ask.rpartition("\n")[2] + written
+        self._write(s, run.writing, first, points_of(outline, self.points), stopped)
+
+    def _write(self, s: State, writing: Writing, first: Thread, points: Sequence[tuple[str, str]], stopped: bool) -> None:
+        """Begin a thread for each point, behind the outline; stopped: whether that has a stop token at its end."""
+        at, behind = len(first.tokens) - stopped, len(first.branch.tokens) - stopped
+        asked = [s.encode(self.expand.replace(NUMBER, n).replace(POINT, words)) for n, words in points if s.encode]
+        asked = [x for x in asked if x and behind + len(x) < s.limit]
+        left = writing.budget - 1
+        if len(asked) < 2 or left < len(asked):
+            return
+        first.end("outline")
+        alike = min(min(map(len, asked)) - 1, *(common_prefix(asked[0], x) for x in asked[1:]))
+        trunk = writing.branches.fork(first.branch, behind, asked[0][:alike])
+        for request in asked:
+            branch = writing.branches.fork(trunk, len(trunk.tokens), request[alike:])
+            most = min(self.length, left // len(asked))
+            writing.begin(s, branch, parent=first.strand.number, at=at, given=len(request), most=most)
+        writing.branches.read(whole=[trunk] if stopped else [trunk, first.branch])
+        writing.branches.end(trunk)

@@ -1,0 +1,142 @@
+"""APAR: a text forks where the model says so, each thread is a run of its own, and passes are those of the longest way down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bytewise
+import pytest
+import torch
+import toys
+from torch import Tensor
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.load import Model
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace.threads import Strand, schedule, strands
+
+PROMPT = list(b"Three rivers of the north")
+FORK, CHILD, END = 1, 2, 3
+FORKS = {"fork": str(FORK), "child": str(CHILD)}
+
+
+class Forking(Decoder):
+    """A model that writes [Fork] where its text has come to certain places, and ends its text at others behind a [Child]."""
+
+    forks: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+    def forward(self, feed: Any, *rest: Any) -> Tensor:
+        logits = super().forward(feed, *rest)
+        places = feed.positions[:, -logits.shape[1] :] + 1
+        logits[..., [FORK, CHILD, END]] = -30.0
+        for wanted, token in ((self.forks, FORK), (self.ends, END)):
+            logits[..., token][torch.isin(places, torch.tensor(wanted, dtype=torch.int64))] = 60.0
+        return logits
+
+
+def model(forks: tuple[int, ...] = (30, 33, 40), ends: tuple[int, ...] = ()) -> Model:
+    made, decoder = bytewise.lively(), Forking.__new__(Forking)
+    decoder.share(made.decoder)
+    decoder.forks, decoder.ends = forks, ends
+    made.decoder = decoder
+    return made
+
+
+def run(made: Model, parts: dict[str, Any], prompt: list[int] = PROMPT, count: int = 200, **more: Any) -> Session:
+    session = Session(made, toys.method(**parts), prompt, max_new_tokens=count, **more)
+    session.sink = Trace()
+    for _ in session.stream():
+        pass
+    assert check(session.sink).ok, str(check(session.sink))
+    return session
+
+
+def tree(session: Session) -> list[Strand]:
+    return strands(step.threads for step in session.sink.steps).strands
+
+
+def before(strand: Strand) -> list[int]:
+    """All that stands before what a thread wrote."""
+    if strand.parent is None:
+        return [*PROMPT, *strand.given]
+    return [*before(strand.parent), *strand.parent.tokens[: strand.at], *strand.given]
+
+
+@pytest.mark.parametrize("sampler", [{}, {"sampler": ("temperature", {"temperature": 0.9})}], ids=["greedy", "drawn"])
+def test_each_thread_is_a_run_of_its_own_in_whatever_order_they_run(sampler: dict[str, Any]) -> None:
+    made = model(ends=(52,))
+    session = run(made, {"strategy": ("apar", FORKS), **sampler}, seed=3, stop_tokens=[END])
+    every = tree(session)
+    assert len(every) == 8 and {x.parent and x.parent.number for x in every} == {None, 0, 1, 2, 3}, "threads fork in turn"
+    for strand in reversed(every):  # one after another, the last one first
+        alone = run(made, sampler, before(strand), seed=3 + strand.number, stop_tokens=[END])
+        assert alone.end.tokens == strand.tokens and strand.tokens[-1] == END
+
+
+def test_passes_are_the_longest_way_and_the_text_has_a_child_where_it_forked() -> None:
+    session = run(model(ends=(52,)), {"strategy": ("apar", FORKS)}, stop_tokens=[END])
+    took = schedule(step.threads for step in session.sink.steps)
+    assert took.rounds == took.longest == session.steps < took.tokens / 2
+    phases = [x.phase for step in session.sink.steps for x in step.passes]
+    assert phases == ["verify"] * took.rounds, "no pass but those of the rounds"
+
+    def text(strand: Strand) -> list[int]:
+        out: list[int] = []
+        for i, token in enumerate(strand.tokens[:-1], 1):
+            out += [token, *(x for kid in strand.children.get(i, []) for x in text(kid))]
+        return out
+
+    assert session.end.tokens == [*text(tree(session)[0]), END] and session.end.reason == "stop_token"
+    assert session.end.tokens.count(FORK) == 7
+
+
+def test_no_more_entries_are_held_than_plain_decoding_of_the_text_holds() -> None:
+    session = run(model(forks=(30, 33, 40, 60, 70), ends=(52, 75)), {"strategy": ("apar", FORKS)}, stop_tokens=[END])
+    peak = max(change.held for step in session.sink.steps for change in step.cache)
+    assert peak < len(PROMPT) + len(session.end.tokens) - 1
+    rows = [sum(x.tokens for x in step.passes) for step in session.sink.steps]
+    alive = [len(step.threads.alive) for step in session.sink.steps]
+    assert rows == alive and max(alive) >= 8, "a row of each thread: a child's [Child] stands behind its parent's row of [Fork]"
+
+
+def test_a_model_that_never_forks_is_decoded_plainly() -> None:
+    made = model(forks=())
+    plain = run(made, {}, count=40)
+    for settings in (FORKS, {}):
+        session = run(made, {"strategy": ("apar", settings)}, count=40)
+        assert session.end.tokens == plain.end.tokens and session.target.cache.layers[0].in_order
+        assert not session.header.lossless
+
+
+def test_child_is_never_drawn_and_a_fork_follows_none() -> None:
+    class Eager(Forking):
+        def forward(self, feed: Any, *rest: Any) -> Tensor:
+            logits = super().forward(feed, *rest)
+            logits[..., CHILD], logits[..., FORK] = 90.0, 80.0
+            return logits
+
+    made, decoder = model(forks=()), Eager.__new__(Eager)
+    decoder.share(made.decoder)
+    made.decoder = decoder
+    session = run(made, {"strategy": ("apar", {**FORKS, "most": 4})}, count=60)
+    for strand in tree(session):
+        assert CHILD not in strand.tokens and (strand.parent is None or strand.tokens[:1] != [FORK])
+        assert all(b != FORK for a, b in zip(strand.tokens, strand.tokens[1:], strict=False) if a == FORK)
+    assert max(len(step.threads.alive) for step in session.sink.steps) == 4, "no more at once than `most`"
+    assert len(session.end.tokens) == 60
+
+
+def test_marks_that_do_not_serve_are_refused_in_a_sentence() -> None:
+    with pytest.raises(MethodError, match=r"^apar\.fork and apar\.child belong together: give both, or neither"):
+        Session(model(), toys.method(strategy=("apar", {"fork": "1"})), PROMPT)
+    with pytest.raises(MethodError, match=r"^apar\.fork and apar\.child are both '1'"):
+        Session(model(), toys.method(strategy=("apar", {"fork": "1", "child": "1"})), PROMPT)
+    for fork, said in (("999", r"^apar\.fork = 999: the ids of random are 0 to 256\."), ("no token", "has no such token")):
+        session = Session(model(), toys.method(strategy=("apar", {"fork": fork, "child": "2"})), PROMPT)
+        with pytest.raises(EngineFault, match=said):
+            session.start()
+    marked = run(model(forks=()), {"strategy": ("apar", {"fork": "<|end|>", "child": "x"})}, count=4)
+    assert marked.scratch.marks == (256, ord("x") - 33), "a mark, and a token by their texts"
