@@ -32,11 +32,11 @@ class _Run:
 
 def points_of(outline: str, most: int) -> list[tuple[str, str]]:
     """(number, words) of the points of an outline, a line each, the first of those with the same number; `most` at most."""
-    found: dict[str, str] = {}
+    points: dict[str, str] = {}
     for line in outline.splitlines():
         if (point := _LINE.fullmatch(line)) is not None:
-            found.setdefault(point[1], point[2].rstrip())
-    return list(found.items())[:most]
+            points.setdefault(point[1], point[2].rstrip())
+    return list(points.items())[:most]
 
 
 @component

@@ -29,7 +29,7 @@ def token_of(s: State, text: str, knob: str) -> int:
         if int(text) < vocab:
             return int(text)
         raise EngineFault("bad_input", f"{knob} = {text}: the ids of {name} are 0 to {vocab - 1}.")
-    found = None if pieces is None else next((x for x in range(vocab) if pieces(x) == text.encode()), None)
-    if found is None:
+    token = None if pieces is None else next((x for x in range(vocab) if pieces(x) == text.encode()), None)
+    if token is None:
         raise EngineFault("bad_input", f"{knob} = {text!r}: {name} has no such token; give its id, or the text of one token.")
-    return found
+    return token
