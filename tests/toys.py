@@ -226,7 +226,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "snapkv": [dict(chosen=4, window=3), dict(chosen=3, window=5, reach=0, pool="max")],
     "quest": [dict(entries=48, dense=1)],
     "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
-    "lm_infinite": [dict(start=2, window=6), dict(start=0, window=4)],
+    "lm_infinite": [dict(start=2, window=6), dict(start=0, window=4), dict(start=2, window=6, middle=2, away=4, above=1)],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "tidal_decode": [dict(k=6, start=0, again=0), dict(k=9, start=0, again=1), dict(k=6, start=1, again=0)],
     "tova": [dict(size=6)],
