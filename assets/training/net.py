@@ -17,10 +17,12 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+MASK = 5  # the id of <|mask|>
+
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a net. The unembedding is the embedding."""
+    """The sizes of a net. The unembedding is the embedding; a net that is not causal fills in `MASK`."""
 
     layers: int
     width: int
@@ -32,6 +34,7 @@ class Shape:
     context: int = 2048
     theta: float = 10000.0
     epsilon: float = 1e-5
+    causal: bool = True
 
     @classmethod
     def of(cls, config: dict) -> Shape:
@@ -43,10 +46,12 @@ class Shape:
             kv_heads=config["num_key_value_heads"], head_width=config["head_dim"], inner=config["intermediate_size"],
             vocabulary=config["vocab_size"], context=config["max_position_embeddings"],
             theta=(config.get("rope_parameters") or config)["rope_theta"], epsilon=config["rms_norm_eps"],
+            causal=not config.get("use_bidirectional_attention"),
         )
 
     def config(self) -> dict:
         """The `config.json` of this shape."""
+        both = {} if self.causal else dict(use_bidirectional_attention=True, mask_token_id=MASK)
         return dict(
             architectures=["LlamaForCausalLM"], attention_bias=False, attention_dropout=0.0, bos_token_id=None,
             dtype="bfloat16", eos_token_id=0, head_dim=self.head_width, hidden_act="silu", hidden_size=self.width,
@@ -55,7 +60,7 @@ class Shape:
             num_key_value_heads=self.kv_heads, pad_token_id=1, pretraining_tp=1, rms_norm_eps=self.epsilon,
             rope_parameters=dict(rope_theta=self.theta, rope_type="default"),
             rope_theta=self.theta,  # readers differ in where they look for it
-            tie_word_embeddings=True, transformers_version="5.23.0", use_cache=True, vocab_size=self.vocabulary,
+            tie_word_embeddings=True, transformers_version="5.23.0", use_cache=self.causal, vocab_size=self.vocabulary, **both,
         )
 
 
@@ -72,7 +77,7 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal attention with rotary positions and fewer key/value heads than query heads."""
+    """Attention, causal or to both sides, with rotary positions and fewer key/value heads than query heads."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -91,7 +96,7 @@ class Attention(nn.Module):
         if past is not None:
             k, v = past.extend(layer, k, v)
         # one new query sees everything there is; several begin a text
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=True)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=s.causal and q.shape[2] > 1, enable_gqa=True)
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
 
@@ -121,9 +126,9 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past | None, layer: int, keep: Tensor | None) -> Tensor:
         """[B, T, D]. A window whose `keep` (float [B]) is 0 passes through unchanged."""
-        keep = 1.0 if keep is None else keep[:, None, None]
-        x = x + keep * self.self_attn(self.input_layernorm(x), turn, past, layer)
-        return x + keep * self.mlp(self.post_attention_layernorm(x))
+        kept = (lambda y: y) if keep is None else (lambda y: keep[:, None, None] * y)
+        x = x + kept(self.self_attn(self.input_layernorm(x), turn, past, layer))
+        return x + kept(self.mlp(self.post_attention_layernorm(x)))
 
 
 class Past:

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import data
 import torch
@@ -83,27 +84,42 @@ def optimizers(net: Net, lr: float, embed_lr: float) -> list[torch.optim.Optimiz
     ]
 
 
-class Training:
-    """A training that can stop and go on: net, optimizers, place in the text, what was spent and what was reached."""
+class Steps:
+    """A training that can stop and go on: net, optimizers, place in the text, what was spent and what was reached.
+
+    What is trained on which text is for those derived from it: `batch`, `loss` and `measured`.
+    """
 
     PLAIN = ("step", "warm", "tokens", "cooldown", "cooled", "minutes", "history", "place", "origin", "source")
+    FIGURES: tuple[str, ...] = ("loss",)  # what the figures of `loss` are called
 
-    def __init__(self, net: Net, texts: dict[str, data.Text], plan: Plan, objective: Objective, rates: tuple[float, float],
-                 seed: int = 0, teacher: Net | None = None, mixture: dict[str, float] | None = None) -> None:
-        self.net, self.plan, self.objective, self.rates, self.seed, self.teacher = net, plan, objective, rates, seed, teacher
+    def __init__(self, net: Net, plan: Plan, rates: tuple[float, float], seed: int = 0) -> None:
+        self.net, self.plan, self.rates, self.seed = net, plan, rates, seed
         self.device = next(net.parameters()).device
         self.optimizers = optimizers(net, *rates)
-        lengths = sorted({*plan.steady, *plan.cooling})
-        self.mixer = data.Mixer(texts, mixture or MIXTURE, lengths, seed)
-        self.place = self.mixer.state()
+        self.place: object = None
         self.chance = torch.Generator().manual_seed(seed)
-        self.dropout = dropout_rates(net.shape.layers, objective.dropout)
-        self.loss_of = loss_of
         self.step = self.warm = self.tokens = 0
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
         self.minutes, self.history = 0.0, []
         self.origin, self.source = uuid.uuid4().hex, None  # tells this training from others; the folder it began with
         self.worker, self.coming = ThreadPoolExecutor(1), None
+
+    def batch(self, step: int, cooling: bool) -> tuple[Any, object]:
+        """The rows of a step, and the place in the text after them."""
+        raise NotImplementedError
+
+    def loss(self, rows: Any) -> tuple[Tensor, Tensor, int]:
+        """The loss of a batch on the device, float [n] its `FIGURES`, and how many tokens it took."""
+        raise NotImplementedError
+
+    def measured(self, check: dict) -> dict[str, float]:
+        """What is looked at now and then, by name."""
+        raise NotImplementedError
+
+    def about(self) -> dict:
+        """What the record says of the objective and of the text."""
+        raise NotImplementedError
 
     def state(self) -> dict:
         """All that is needed to go on."""
@@ -118,6 +134,52 @@ class Training:
         for key in self.PLAIN:
             setattr(self, key, state[key])
         self.chance.set_state(state["chance"].cpu())
+
+    def next_rows(self, cooling: bool) -> Any:
+        """The rows of this step; those of the next are mixed while it computes."""
+        rows, place = (self.coming or self.worker.submit(self.batch, self.step, cooling)).result()
+        self.place = place
+        self.coming = self.worker.submit(self.batch, self.step + 1, cooling)
+        return rows.to(self.device)
+
+    def update(self, left: float = 1.0, cooling: bool = False) -> tuple[Tensor, int]:
+        """One step at the share `left` of the full rate; float [n] its `FIGURES`, and the tokens it took."""
+        loss, figures, size = self.loss(self.next_rows(cooling))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        for optimizer, base in zip(self.optimizers, self.rates, strict=True):
+            optimizer.param_groups[0]["lr"] = base * rate(self.warm, self.plan.warmup, left)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step, self.warm = self.step + 1, self.warm + 1
+        self.tokens += size
+        self.cooled += size if self.cooldown else 0
+        return figures, size
+
+    def left(self) -> float:
+        """The share of the cooldown that is still to come; 1 without one."""
+        return 1 - self.cooled / self.cooldown if self.cooldown else 1.0
+
+
+class Training(Steps):
+    """The training of a model that predicts the next token, on the corpus."""
+
+    FIGURES = ("loss", "answers", "exit")
+
+    def __init__(self, net: Net, texts: dict[str, data.Text], plan: Plan, objective: Objective, rates: tuple[float, float],
+                 seed: int = 0, teacher: Net | None = None, mixture: dict[str, float] | None = None) -> None:
+        super().__init__(net, plan, rates, seed)
+        self.objective, self.teacher = objective, teacher
+        self.taught_by: str | None = None  # the teacher's folder
+        lengths = sorted({*plan.steady, *plan.cooling})
+        self.mixer = data.Mixer(texts, mixture or MIXTURE, lengths, seed)
+        self.place = self.mixer.state()
+        self.dropout = dropout_rates(net.shape.layers, objective.dropout)
+        self.loss_of = loss_of
+
+    def load_state(self, state: dict) -> None:
+        """Go on from `state`."""
+        super().load_state(state)
         self.mixer.load_state(self.place)
 
     def batch(self, step: int, cooling: bool) -> tuple[Tensor, dict]:
@@ -126,16 +188,8 @@ class Training:
         length = Random(f"{self.seed}/{step}").choices(list(windows), list(windows.values()))[0]
         return self.mixer.rows(length, max(1, self.plan.batch // length)), self.mixer.state()
 
-    def next_rows(self, cooling: bool) -> Tensor:
-        """The windows of this step; those of the next are mixed while it computes."""
-        rows, place = (self.coming or self.worker.submit(self.batch, self.step, cooling)).result()
-        self.place = place
-        self.coming = self.worker.submit(self.batch, self.step + 1, cooling)
-        return rows.to(self.device)
-
-    def update(self, left: float = 1.0, cooling: bool = False) -> tuple[Tensor, int]:
-        """One step at the share `left` of the full rate; float [3] figures of `loss_of`, and the tokens it took."""
-        rows = self.next_rows(cooling)
+    def loss(self, rows: Tensor) -> tuple[Tensor, Tensor, int]:
+        """The loss of windows, figures of `loss_of`, and the tokens that were predicted."""
         objective, shape, wanted, own = self.objective, self.net.shape, None, 0
         if self.teacher is not None:
             chance = self.chance if self.device.type == "cpu" else None
@@ -146,22 +200,15 @@ class Training:
             weights[len(rows) - own :] = 0  # what the draft wrote itself is no text to learn by heart
         keep = kept(self.dropout, len(rows), self.chance).to(self.device) if objective.dropout else None
         exit_at = torch.randint(max(1, shape.layers - 1), (), generator=self.chance).to(self.device)
-        loss, figures = self.loss_of(self.net, rows, weights, exit_at, keep, wanted, objective)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-        for optimizer, base in zip(self.optimizers, self.rates, strict=True):
-            optimizer.param_groups[0]["lr"] = base * rate(self.warm, self.plan.warmup, left)
-            optimizer.step()
-            optimizer.zero_grad()
-        self.step, self.warm = self.step + 1, self.warm + 1
-        size = rows[:, 1:].numel()
-        self.tokens += size
-        self.cooled += size if self.cooldown else 0
-        return figures, size
+        return *self.loss_of(self.net, rows, weights, exit_at, keep, wanted, objective), rows[:, 1:].numel()
 
-    def left(self) -> float:
-        """The share of the cooldown that is still to come; 1 without one."""
-        return 1 - self.cooled / self.cooldown if self.cooldown else 1.0
+    def measured(self, check: dict[str, Tensor]) -> dict[str, float]:
+        """Nats a token of held-out windows by kind."""
+        return {kind: held_out_loss(self.net, windows) for kind, windows in check.items()}
+
+    def about(self) -> dict:
+        """Objective, the teacher's folder, and the shares of the kinds of text."""
+        return {"objective": asdict(self.objective), "teacher": self.taught_by, "mixture": MIXTURE}
 
 
 @torch.no_grad()
@@ -188,20 +235,20 @@ class Stop:
         self.asked = True
 
 
-def save(training: Training, file: Path) -> None:
+def save(training: Steps, file: Path) -> None:
     """Write the checkpoint whole under another name, then in one move."""
     torch.save(training.state(), file.with_suffix(".partial"))
     file.with_suffix(".partial").rename(file)
 
 
-def look(training: Training, check: dict[str, Tensor]) -> None:
-    """Measure the held-out text and note it: tokens so far, nats a token by kind."""
-    found = {kind: round(held_out_loss(training.net, windows), 4) for kind, windows in check.items()}
+def look(training: Steps, check: dict) -> None:
+    """Measure what is held out and note it: tokens so far, then the figures by name."""
+    found = {name: round(value, 4) for name, value in training.measured(check).items()}
     training.history.append((training.tokens, found))
     print(f"held out at {training.tokens / 1e6:.2f}M: " + " ".join(f"{k} {v:.3f}" for k, v in found.items()), flush=True)
 
 
-def run(training: Training, args: argparse.Namespace, file: Path | None, check: dict[str, Tensor]) -> bool:
+def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dict) -> bool:
     """Train until tokens, minutes, cooldown or a signal end it, with checkpoints in `file`; whether the end was reached."""
     stop, begun, saved, checked = Stop(), time.time(), time.time(), training.tokens
     durations, recent = [], []
@@ -220,9 +267,10 @@ def run(training: Training, args: argparse.Namespace, file: Path | None, check: 
         durations = [*durations[-50:], time.time() - at]
         training.minutes += min(durations[-1], 3 * statistics.median(durations)) / 60  # a pause from outside is no work
         if training.step % 20 == 0:
-            nats, told, early = torch.stack(recent).mean(0).tolist()
-            print(f"step {training.step} tokens {training.tokens / 1e6:.2f}M loss {nats:.3f} answers {told:.3f} "
-                  f"exit {early:.3f} rate {rate(training.warm, training.plan.warmup, left):.2f} "
+            means = torch.stack(recent).mean(0).tolist()
+            said = " ".join(f"{name} {mean:.3f}" for name, mean in zip(training.FIGURES, means, strict=True))
+            print(f"step {training.step} tokens {training.tokens / 1e6:.2f}M {said} "
+                  f"rate {rate(training.warm, training.plan.warmup, left):.2f} "
                   f"{size / statistics.median(durations):.0f} tokens/s", flush=True)
             recent = []
         if training.tokens - checked >= training.plan.check * 1e6:
@@ -250,6 +298,7 @@ def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Traini
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
     plan = replace(PLANS[device.type], **({"batch": args.batch} if args.batch else {}))
     training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher)
+    training.taught_by = args.teacher
     if args.compile if args.compile is not None else device.type == "cuda":
         training.loss_of = torch.compile(loss_of, dynamic=False)
     steady, cool = BUILD / f"{args.as_name}.pt", BUILD / f"{args.as_name}-cooldown.pt"
@@ -266,7 +315,7 @@ def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Traini
     return training, steady
 
 
-def resumed(training: Training, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True) -> bool:
+def resumed(training: Steps, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True) -> bool:
     """Whether the training now goes on from `file`: that it exists, is ours and fits."""
     if args.trial or not file.exists():
         return False
@@ -325,7 +374,7 @@ def main() -> None:
         write(training, args)
 
 
-def write(training: Training, args: argparse.Namespace) -> None:
+def write(training: Steps, args: argparse.Namespace) -> None:
     """Write the model folder, with the tokenizer where it lacks it, and the record that the model card is made from."""
     folder = Path(args.out or MODELS / args.name)
     training.net.to_folder(folder)
@@ -335,12 +384,11 @@ def write(training: Training, args: argparse.Namespace) -> None:
     note(training, args)
 
 
-def note(training: Training, args: argparse.Namespace) -> None:
+def note(training: Steps, args: argparse.Namespace) -> None:
     """Add this training to the model's record, behind those that made the weights it began with."""
     run = {"origin": training.origin, "source": training.source, "command": " ".join(sys.argv[1:]), "steps": training.step,
            "tokens": training.tokens, "minutes": round(training.minutes, 1), "device": training.device.type,
-           "batch": training.plan.batch, "rates": training.rates, "objective": asdict(training.objective),
-           "teacher": args.teacher, "mixture": MIXTURE, "held_out": training.history}
+           "batch": training.plan.batch, "rates": training.rates, **training.about(), "held_out": training.history}
     file = RECORDS / f"{args.as_name}.json"
     before = json.loads(file.read_text()) if training.source and file.exists() else []
     RECORDS.mkdir(exist_ok=True)

@@ -20,8 +20,7 @@ from math import factorial, prod
 from random import Random
 
 # each is one token of the shipped tokenizer with the space before it
-NAMES = ("Ada", "Ben", "Clara", "David", "Ella", "Finn", "Grace", "Hugo", "Iris", "Jonas", "Kira", "Leo", "Mara", "Nils",
-         "Olga", "Paul", "Rosa", "Sam", "Tilda", "Uri", "Vera", "Will", "Yara", "Zoe")
+NAMES = ("Ada", "Ben", "Clara", "David", "Ella", "Finn", "Grace", "Hugo", "Iris", "Leo", "Mara", "Paul")
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "brown", "grey", "golden", "silver")
 LETTERS, EMPTY = ("A", "B", "C", "D"), "_"
 LENGTHS = (2, 3, 4, 5)  # items of a list
