@@ -256,6 +256,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "masked": [dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")],
     "low_confidence": [dict(steps=3)],
     "random": [dict(steps=3)],
+    "mask_predict": [dict(steps=3)],
     "threshold": [dict(tau=0.5), dict(factor=1.0)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "temperature": [dict(temperature=0.8)],

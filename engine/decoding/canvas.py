@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from decodescope.engine.model.feed import Feed
 
 from .inorder import OPEN, InOrder
 from .sampler import softmax
-from .selector import Open
+from .selector import Choice, Open
 from .state import State
 
 
@@ -25,6 +25,7 @@ class Canvas:
              those of both sides, beside which they feed the block alone
     first, behind: positions of the block that is being filled and of the place behind it
     passes:  made in this block
+    written: position -> token and confidence in it, of the block's places whose tokens may be masked again
     """
 
     text: InOrder
@@ -33,6 +34,7 @@ class Canvas:
     first: int = 0
     behind: int = 0
     passes: int = 0
+    written: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     @classmethod
     def opened(cls, s: State, size: int, cache: str) -> Canvas:
@@ -52,6 +54,7 @@ class Canvas:
     def turn(self) -> None:
         """Begin the next block."""
         self.first, self.behind, self.passes = self.behind, min(self.behind + self.size, self.text.end), 0
+        self.written = {}
 
     @property
     def stale(self) -> int:
@@ -73,9 +76,11 @@ class Canvas:
         if self.stale == 0:
             s.target.truncate(0)
         text = s.tokens[: self.text.start] + [mask if token == OPEN else token for token in self.text.tokens]
+        for place, (token, _) in self.written.items():
+            text[place] = token
         rows, positions = (torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed))
         logits = s.target.forward(Feed(rows, positions, highest=fed.stop - 1), "canvas")[0]
-        places = self.text.open(self.first, self.behind)
+        places = [place for place in self.text.open(self.first, self.behind) if place not in self.written]
         logits = logits[torch.tensor(places, device=device) - fed.start]
         if mask < logits.shape[-1]:
             logits[:, mask] = -torch.inf
@@ -96,12 +101,24 @@ class Canvas:
             candidate = torch.tensor([x.token for x in s.chance.draws(laws, places)], device=logits.device)
         confidence = softmax(logits).gather(-1, candidate[:, None])[:, 0]
         numbers = np.array(places, np.int32), candidate.to(torch.int32).cpu().numpy(), confidence.float().cpu().numpy()
-        return Open((self.first, self.behind), self.passes, *numbers)
+        written = {place: confidence for place, (_, confidence) in self.written.items()}
+        return Open((self.first, self.behind), self.passes, *numbers, written)
 
-    def commit(self, view: Open, taken: list[int]) -> None:
-        """Settle the candidates with these indices; a block that is full is followed by the next."""
-        for i in taken:
-            self.text.settle(int(view.places[i]), int(view.candidate[i]))
+    def commit(self, view: Open, choice: Choice) -> list[int]:
+        """Settle the candidates that were chosen, or write them for now where some places are masked again; a block that is
+        done is followed by the next. The indices of the open places that were committed, ascending."""
+        taken = choice.taken(view)
         self.passes += 1
-        if len(taken) == len(view.places):
+        if choice.reopened is None:
+            for i in taken:
+                self.text.settle(int(view.places[i]), int(view.candidate[i]))
+        else:
+            for i in taken:
+                self.written[int(view.places[i])] = int(view.candidate[i]), float(view.confidence[i])
+            for place in choice.reopened:
+                del self.written[place]
+        if len(taken) == len(view.places) and not choice.reopened:
+            for place, (token, _) in self.written.items():
+                self.text.settle(place, token)
             self.turn()
+        return taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ class Open:
     passes:  made in this block before this one
     places:  int32 [O], its open positions, ascending, at least one
     candidate: int32 [O], the token that each would get;  confidence: float32 [O], the model's probability of it
+    written: position -> confidence of the block's other places whose tokens may be masked again
     """
 
     block: tuple[int, int]
@@ -28,18 +30,21 @@ class Open:
     places: np.ndarray
     candidate: np.ndarray
     confidence: np.ndarray
+    written: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
 class Choice:
     """What a selector chose: the `count` open places that rank first, and those whose confidence reaches their bar. Fields as
-    those of a `Fill` (engine/trace/filled.py); rules: the word for each open place, were it committed."""
+    those of a `Fill` (engine/trace/filled.py); rules: the word for each open place, were it committed; reopened: which of all
+    places of the block are masked again, none: the block is done. Who reopens commits all open places first."""
 
     count: int
     rules: list[str]
     bars: np.ndarray | None = None
     order: np.ndarray | None = None
-    anchors: list[int] | None = field(default=None)
+    anchors: list[int] | None = None
+    reopened: list[int] | None = None
 
     def taken(self, view: Open) -> list[int]:
         """The indices of the open places that are committed, ascending."""
@@ -49,7 +54,8 @@ class Choice:
 class Selector(Component):
     """Base of every selector. Its knobs and what the pass showed decide, so that a trace's check derives the choice again.
 
-    commits: how `count` and `bars` follow from the knobs, for that check: "schedule", "bar" or "leap" (engine/trace/fills.py)
+    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap" or "revise"
+             (engine/trace/fills.py)
     """
 
     kind = "selector"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +19,13 @@ class Fill:
              before the sampler, the mask token left out
     places:  those that were committed in this pass, ascending;  tokens: their tokens;  rules: why each was, in the selector's
              words: "scheduled", "best" (of all, whatever its confidence), "sure" (it reaches its bar), "near" (one that an
-             anchor has lowered), "factor"
+             anchor has lowered), "factor", "written" (as all are, by a selector that masks some again)
     count:   so many that rank first were committed whatever their confidence
     bars:    float32 [O], the confidence from which on a place was committed too; None: there was none
     order:   int32 [O], the rank of each open place, drawn by chance; None: they rank by confidence, of equal ones the first
     anchors: places whose confidence lowered the bars near them
+    reopened: places of the block that are masked again behind the pass, ascending: what is written in a block stays once a pass
+             leaves none; None: what is committed stays
     cache:   what the pass read of others: "none" (it fed all rows), "prefix" (entries left of the block) or "dual" (those on
              both sides of it);  stale: passes that were made since these entries were, 0: this pass fed all rows
     """
@@ -42,6 +45,7 @@ class Fill:
     anchors: list[int] | None = None
     cache: str = "none"
     stale: int = 0
+    reopened: list[int] | None = None
 
 
 def scheduled(places: int, steps: int, passes: int) -> int:
@@ -76,3 +80,15 @@ def leapt(open: np.ndarray, confidence: np.ndarray, tau: float, relaxed: float, 
     anchors = open[confidence >= np.float32(tau)]
     near = (abs(open[:, None] - anchors) <= radius).any(1)
     return anchors, np.where(near, np.float32(relaxed), np.float32(tau)).astype(np.float32)
+
+
+def remasked(places: int, steps: int, passes: int) -> int:
+    """How many of a block's `places` are masked again behind the pass that follows `passes` others, where `steps` passes fill
+    it: floor(places (1 - t / steps)) for the pass t to come, at least 1; none behind the last."""
+    steps, coming = min(steps, places), passes + 1
+    return max(1, places * (steps - coming) // steps) if coming < steps else 0
+
+
+def lowest(confidence: Mapping[int, float], count: int) -> list[int]:
+    """The `count` places with the lowest confidence, ascending; of equal ones the first."""
+    return sorted(sorted(confidence, key=lambda place: (confidence[place], place))[:count])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .events import Header, Step
-from .filled import Fill, chosen, factored, leapt, scheduled
+from .filled import Fill, chosen, factored, leapt, lowest, remasked, scheduled
 from .forks import method_at
 from .limits import TraceError
 from .parts import said
@@ -44,13 +44,15 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
 
 @dataclass
 class _Canvas:
-    """A canvas as its fills have left it so far. tokens: position -> token;  passes: made in the block that is being filled"""
+    """A canvas as its fills have left it so far. tokens: position -> token;  passes: made in the block that is being filled
+    written: position -> token and confidence, of those that may be masked again"""
 
     start: int
     length: int
     tokens: dict[int, int]
     emitted: int = 0
     passes: int = 0
+    written: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
 class FillBooks:
@@ -84,10 +86,7 @@ class FillBooks:
             yield from self._block(step, fill, canvas)
             yield from _passes(step, fill, canvas)
         yield from self._choice(step, fill, canvas)
-        for place, token in zip(fill.places, fill.tokens, strict=True):
-            if canvas.tokens.setdefault(place, token) != token:
-                yield f"it commits token {token} at {place}, where token {canvas.tokens[place]} stands for good"
-        canvas.passes = 0 if len(fill.places) == len(fill.open) else canvas.passes + 1
+        yield from _commit(fill, canvas)
         if self._whole:
             yield from _emission(step, canvas)
         self.checked += 1
@@ -106,13 +105,15 @@ class FillBooks:
             first = canvas.start + (first_open - canvas.start) // size * size
             if fill.block != [first, min(first + size, end)]:
                 yield f"it fills the block {fill.block}, and [{first}, {min(first + size, end)}] is due"
-        due = [p for p in range(*fill.block) if p not in canvas.tokens]
+        due = [p for p in range(*fill.block) if p not in canvas.tokens and p not in canvas.written]
         if fill.open.tolist() != due:
             yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
 
     def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
         """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
         taken = chosen(fill.count, fill.confidence, fill.bars, fill.order)
+        if fill.reopened is not None and len(fill.places) < len(fill.open):
+            yield "it masks places again and leaves others open"
         if fill.places != fill.open[taken].tolist():
             yield f"it commits {fill.places}, but count, bars and confidences give {fill.open[taken].tolist()}"
         elif fill.tokens != fill.candidate[taken].tolist():
@@ -123,18 +124,22 @@ class FillBooks:
         if due is None or not self._whole:
             self.underived += 1
             return
-        numbers = {x: value for x, value in knobs.items() if type(value) in (int, float)}
         derive, takes = due
-        if not takes <= numbers.keys() or min(numbers.get("steps", 1), numbers.get("radius", 0)) < 0:
+        numbers = {x: knobs[x] for x in takes if type(knobs.get(x)) in (int, float)}
+        counted = {type(numbers[x]) is int and numbers[x] >= (x == "steps") for x in ("steps", "radius") if x in numbers}
+        if len(numbers) < len(takes) or False in counted:
             yield "the header's selector lacks the knobs from which its choice follows"
             return
         count, bars, anchors = derive(numbers, fill, canvas.passes)
+        again = _reopened(numbers, fill, canvas) if derive is _all else None
         if count != fill.count:
             yield f"it commits the {fill.count} best, and by its selector {count} are due"
         if (None if bars is None else bars.tolist()) != (None if fill.bars is None else fill.bars.tolist()):
             yield "its bars are not those that its selector gives"
         if anchors is not None and anchors != fill.anchors:
             yield f"its anchors are {fill.anchors}, and the confidences give {anchors}"
+        if again != fill.reopened:
+            yield f"it masks {fill.reopened} again, and by its selector {again} are due"
 
 
 def _part(header: Header, kind: str, step: int) -> Mapping[str, Any]:
@@ -153,6 +158,23 @@ def _passes(step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
     fed = [one.tokens for one in step.passes if decides(one)]
     if fed and fed != [due]:
         yield f"its passes fed {fed} rows, and with the cache {fill.cache[:20]!r} {due} are due"
+
+
+def _commit(fill: Fill, canvas: _Canvas) -> Iterator[str]:
+    """Enter what a pass commits, and masks again."""
+    column = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
+    for place, token in zip(fill.places, fill.tokens, strict=True):
+        if fill.reopened is not None:
+            canvas.written[place] = token, column.get(place, 0.0)
+        elif canvas.tokens.setdefault(place, token) != token:
+            yield f"it commits token {token} at {place}, where token {canvas.tokens[place]} stands for good"
+    for place in fill.reopened or []:
+        if canvas.written.pop(place, None) is None:
+            yield f"it masks {place} again, where nothing was written that may change"
+    canvas.passes += 1
+    if len(fill.places) == len(fill.open) and not fill.reopened:
+        canvas.tokens |= {place: token for place, (token, _) in canvas.written.items()}
+        canvas.written, canvas.passes = {}, 0
 
 
 def _emission(step: Step, canvas: _Canvas) -> Iterator[str]:
@@ -181,9 +203,22 @@ def _leapt(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
     return 1, bars, anchors.tolist()
 
 
+def _all(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+    return len(fill.open), None, None
+
+
+def _reopened(knobs: Mapping[str, Any], fill: Fill, canvas: _Canvas) -> list[int]:
+    """What is masked again of all that stands in the block behind the pass."""
+    first, behind = fill.block
+    confidence = {place: c for place, (_, c) in canvas.written.items()}
+    confidence |= dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
+    return lowest(confidence, remasked(behind - first, knobs["steps"], canvas.passes))
+
+
 # how a choice follows, by the selector's word, and the knobs that it takes
 _DUE: dict[str, tuple[Callable[[Mapping[str, Any], Fill, int], Due], set[str]]] = {
     "schedule": (_scheduled, {"steps"}),
     "bar": (_flat, {"tau", "factor"}),
     "leap": (_leapt, {"tau", "relaxed", "radius"}),
+    "revise": (_all, {"steps"}),
 }

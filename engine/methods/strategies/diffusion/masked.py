@@ -75,7 +75,7 @@ class Masked(Strategy):
         view = canvas.offered(s, places, logits)
         verified = clock.mark()
         choice = s.selector.select(view, s.chance)
-        taken = choice.taken(view)
+        taken = canvas.commit(view, choice)
         fill = Fill(
             canvas.text.start,
             len(canvas.text.tokens),
@@ -92,8 +92,8 @@ class Masked(Strategy):
             choice.anchors,
             self.cache,
             stale,
+            choice.reopened,
         )
-        canvas.commit(view, taken)
         emitted, end = canvas.text.emit(s)
         return Move(
             emitted,
