@@ -218,7 +218,7 @@ class Method:
         if not spec.causal and self.strategy.sides == "left":
             raise MethodError(
                 f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
-                "model with a causal mask."
+                f"model with a causal mask, or the strategy {_filling()}."
             )
 
     def check_models(self, specs: Mapping[str, ModelSpec]) -> None:
@@ -273,6 +273,11 @@ def _using(kind: str) -> str:
     """The name of a strategy that uses this kind of part, the usual one if it does."""
     own = usual("strategy")
     return own.name if kind in own.uses else next(x for x, cls in registry("strategy").items() if kind in cls.uses)  # type: ignore[attr-defined] # a Strategy's
+
+
+def _filling() -> str:
+    """The name of a strategy for models that read both sides of a text."""
+    return next(name for name, cls in registry("strategy").items() if cls.sides == "both")  # type: ignore[attr-defined] # a Strategy's
 
 
 def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from decodescope.engine.methods.selectors.threshold import Threshold
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.exact_law import law
+from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.events import Fill
 from decodescope.engine.trace.filled import factored
@@ -401,6 +402,48 @@ def test_masking_other_places_again_than_the_least_sure_is_told() -> None:
     fill = session.sink.steps[0].fill
     fill.reopened = [next(p for p in range(15, 37) if p not in fill.reopened), *fill.reopened[1:]]
     assert any("step 0: it masks" in x and "by its selector" in x for x in check(session.sink).problems)
+
+
+# ---- forks, branches
+
+
+WARM = ("temperature", {"temperature": 0.9})
+LEAP = {"tau": 0.9, "relaxed": 0.6, "radius": 2}
+
+
+@pytest.mark.parametrize(("change", "same"), [
+    ({}, True),
+    ({"method": masked("local_leap", LEAP, WARM, block=11)}, False),
+    ({"method": masked("mask_predict", {"steps": 4}, WARM, block=11)}, False),
+    ({"method": masked("low_confidence", {"steps": 6}, WARM, block=6, cache="dual")}, False),
+    ({"seed": 5}, False),
+    ({"max_new_tokens": 30}, False),
+])  # fmt: skip
+def test_a_fork_goes_on_with_the_canvas_as_it_stands(change: dict[str, Any], same: bool) -> None:
+    run, at = decoded(masked("low_confidence", {"steps": 6}, WARM, block=11), seed=3), 4
+    made = Fork(toys.both(), run.header, list(run.sink.steps), at, **change)
+    made.sink = Trace()
+    for _ in made.stream():
+        pass
+    assert [f.tokens for f in fills(made)[:at]] == [f.tokens for f in fills(run)[:at]]
+    assert (made.end.tokens == run.end.tokens) is same and len(made.end.tokens) == change.get("max_new_tokens", 22)
+    report = check(made.sink)
+    assert report.ok and report.counts["fills"] == len(made.sink.steps), str(report)
+
+
+def test_a_branch_in_the_midst_of_a_canvas_has_the_same_future() -> None:
+    method = masked("random", {"steps": 6}, WARM, block=11, cache="dual")
+    session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=22)
+    for _ in range(4):
+        session.step()
+    twin = session.branch()
+    twin.sink = Trace()
+    for one in (session, twin):
+        for _ in one.stream():
+            pass
+    assert twin.tokens == session.tokens
+    report = check(twin.sink)
+    assert report.ok and report.notes, "count and bars of a branch are not derived, and that is said"
 
 
 # ---- records that are wrong, and what is refused
