@@ -20,8 +20,9 @@ class Function(NamedTuple):
     lines: int
 
 
-def code(text: str) -> str:
-    """A script without comments, strings and patterns; what is left stands in the line where it stood."""
+def code(text: str, literals: list[str] | None = None) -> str:
+    """A script without comments, strings and patterns; what is left stands in the line where it stood. literals: takes the
+    texts of its templates."""
     out: list[str] = []
     depths: list[int] = []  # of braces, in each `${}` that is open
     at = 0
@@ -34,6 +35,8 @@ def code(text: str) -> str:
                 depths.pop()
             literal = TEMPLATE.match(text, at + 1)
             assert literal
+            if literals is not None:
+                literals.append(literal[0])
             out.append("\n" * literal[0].count("\n") + "+")
             at = literal.end() + 1
             if text[literal.end()] == "$":

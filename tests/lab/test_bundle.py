@@ -37,8 +37,10 @@ def test_only_comments_stay_behind() -> None:
     """No line of a text that looks like a comment is lost, and no comment of a line of its own travels."""
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
-        lines = [[line.strip() for line in code(x).splitlines() if line.strip()] for x in (text, bare(text))]
+        literals: list[str] = []
+        lines = [[line.strip() for line in code(x, literals).splitlines() if line.strip()] for x in (text, bare(text))]
         assert lines[0] == lines[1], path.name
+        assert not [x for x in literals if "\n" in x], f"{path.name}: a text over lines would lose spaces"
         assert bare(text).split() == bare(bare(text)).split() and len(bare(text)) < len(text), path.name
     assert bare("  // a\n/* b\n * c */\nconst d = 1; // e\n") == "const d = 1; // e\n"
 
