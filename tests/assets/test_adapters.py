@@ -1,0 +1,140 @@
+"""Training of adapters: one pass reads a text and guesses for its blocks, trajectories are Jacobi's, the adapter learns to
+jump, the base stays, and what is written is the net that was trained."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from cyclic import sharp
+from torch import Tensor
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
+import cllm
+from cacheparts import train
+from lowrank import stored, switched, wrapped
+from net import Net
+
+from decodescope.engine.checkpoint.adapter import write
+from decodescope.engine.load import fingerprint, load
+from decodescope.engine.methods.strategies.jacobi import Jacobi
+from decodescope.engine.model.feed import Feed
+
+PROMPT, NEW, BLOCK = 6, 12, 4
+NEVER = 99  # an id that is not there
+
+
+def net() -> Net:
+    """A random one with sharp logits, to be changed."""
+    return copy.deepcopy(sharp())
+
+
+def prompts(count: int = 5) -> Tensor:
+    """int64 [count, PROMPT]."""
+    return torch.randint(13, (count, PROMPT), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short texts, in which nothing but their length ends one."""
+    for name, value in dict(PROMPT=PROMPT, NEW=NEW, BLOCK=BLOCK, END=NEVER, SAME=NEVER, ROWS=4, WINDOWS=4).items():
+        monkeypatch.setattr(cllm, name, value)
+
+
+@torch.no_grad()
+def test_one_pass_reads_a_text_and_the_guesses_of_each_block_as_if_that_stood_alone() -> None:
+    model, length = net(), PROMPT + NEW
+    text, guessed = torch.randint(13, (2, length)), torch.randint(13, (2, NEW))
+    places = torch.cat((torch.arange(length), torch.arange(PROMPT, length)))
+    both, _ = cllm.states(model, torch.cat((text, guessed), 1), places, cllm.mask(PROMPT, NEW, BLOCK))
+    alone = model.model.norm(model.states(text)[-1])
+    assert torch.allclose(both[:, :length], alone, atol=1e-5)
+    for first in range(0, NEW, BLOCK):
+        mixed = torch.cat((text[:, : PROMPT + first], guessed[:, first : first + BLOCK]), 1)
+        wanted = model.model.norm(model.states(mixed)[-1])[:, PROMPT + first :]
+        assert torch.allclose(both[:, length + first : length + first + BLOCK], wanted, atol=1e-5)
+
+
+def test_trajectories_are_jacobi_s_and_take_as_many_passes() -> None:
+    model, starts = net(), prompts()
+    made = cllm.collected(model, starts, 3, BLOCK, NEW)
+    assert made.texts.equal(model.write(starts, NEW, 0.0)) and len(made.points) == BLOCK
+    needed = []
+    for row, text in enumerate(made.texts):
+        for block in range(NEW // BLOCK):
+            begun, at = text[: PROMPT + block * BLOCK], slice(block * BLOCK, (block + 1) * BLOCK)
+            guesses = made.points[0, row, at].long()
+            for step in range(1, BLOCK):
+                after = model(torch.cat((begun, guesses))[None])[0, -BLOCK - 1 : -1].argmax(1)
+                guesses = after
+                assert guesses.equal(made.points[step, row, at].long())
+                assert guesses[:step].equal(text[PROMPT:][at][:step]), "so many are final"
+            right = [bool((made.points[j, row, at][:-1] == text[PROMPT:][at][:-1]).all()) for j in range(BLOCK)]
+            needed.append(right.index(True) + 1)
+    assert cllm.passes(made, BLOCK) == (pytest.approx(sum(needed) / len(needed)), len(needed))
+    assert 1 < sum(needed) / len(needed) <= BLOCK, "neither all at once nor without an end"
+
+
+def test_passes_are_those_of_the_strategy(tmp_path: Path) -> None:
+    from decodescope.engine import Method, Session
+
+    net().to_folder(tmp_path / "m")
+    model, first = load(tmp_path / "m", "float32", "cpu"), [0] * NEW
+    model.stop_tokens = []
+    starts = prompts(3)
+    counted = []
+    for start in starts:
+        session = Session(model, Method(strategy=Jacobi(block=BLOCK, guess="zero")), start.tolist(), max_new_tokens=NEW)
+        counted.append(sum(1 for _ in session.stream()))
+    trained = Net.from_folder(tmp_path / "m")
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(cllm, "guesses", lambda texts, new, draw: torch.tensor([first] * len(texts)))
+        mean, blocks = cllm.passes(cllm.collected(trained, starts, 0, BLOCK, NEW), BLOCK)
+    assert blocks == 3 * NEW // BLOCK and sum(counted) == pytest.approx(mean * blocks)
+
+
+def test_the_consistency_of_a_fixed_point_is_nothing_and_of_guesses_it_falls() -> None:
+    part = cllm.Consistency(net(), 0, texts=8)
+    part.known = cllm.collected(part.net, prompts(8), 1, BLOCK, NEW)
+    rows = torch.arange(4)
+    texts, counted = part.known.texts[rows], part.known.counted[rows]
+    assert part.losses(texts, counted, texts[:, PROMPT:])[0].item() == 0, "no guess is wrong"
+    point = part.known.points[0, rows].long()
+    before = {name: x.clone() for name, x in part.net.named_parameters() if not name.endswith((".A", ".B"))}
+    with torch.no_grad():
+        first = float(part.losses(texts, counted, point)[0])
+    part.lr = 2e-2
+    assert train(part, 60, 60, lambda said: None) == 60
+    with torch.no_grad():
+        assert float(part.losses(texts, counted, point)[0]) < first - 0.1
+    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), "the base stays"
+    assert all(x.equal(x.bfloat16().float()) for x in part.tensors().values()), "numbers of the file"
+
+
+@torch.no_grad()
+def test_a_fresh_adapter_changes_nothing_and_a_written_one_is_the_net_that_was_trained(tmp_path: Path) -> None:
+    model = net()
+    model.to_folder(tmp_path / "m")
+    model, ids = Net.from_folder(tmp_path / "m"), prompts(1)
+    base, deltas = model(ids), wrapped(model, 2, 4.0, 0)
+    assert model(ids).equal(base)
+    for delta in deltas.values():
+        delta.B.copy_(torch.randn(delta.B.shape).bfloat16())
+        delta.A.copy_(delta.A.bfloat16())
+    trained = model(ids)
+    write(tmp_path / "m" / "adapters" / "x", stored(deltas), rank=2, alpha=4.0, base=fingerprint(tmp_path / "m"))
+    engine = load(f"{tmp_path / 'm'}+x", "float32", "cpu")
+    read = engine.decoder.forward(Feed.causal(ids[0].tolist(), 0), None)
+    assert torch.allclose(read[0], trained[0], atol=1e-4)
+    switched(deltas, False)
+    assert model(ids).equal(base) and not torch.allclose(trained, base, atol=1e-2)
+
+
+def test_texts_count_to_their_end_and_not_into_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cllm, "SAME", 4)
+    monkeypatch.setattr(cllm, "END", 0)
+    rows = torch.tensor([[1, 2, 0, 3, 4, 5, 6, 7], [1, 2, 3, 3, 3, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7, 8]])
+    assert cllm.lengths(rows).tolist() == [3, 2, 8]
