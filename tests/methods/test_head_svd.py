@@ -10,19 +10,24 @@ import torch
 import toys
 
 from decodescope.engine.core.component import build
+from decodescope.engine.core.spec import Rope
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.method import MethodError
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.attention import widened
 from decodescope.engine.model.cache import PAGE
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.rope import unrotated
 
 TEXT = toys.prompts(1, 48, seed=2)[0]
+DECODER = toys.pair()[0].decoder
+# layers with a window turn their keys by another base, as Gemma 3's do
+LOCAL = toys.decoder(toys.shaped(windows=(9, None, 30), local_rope=Rope(50.0, DECODER.spec.rope.dim)), toys.LIVELY, torch.float64)
 
 
-def lane(**knobs) -> Lane:
-    return Lane("target", toys.pair()[0].decoder, KeepAll(), codec=build("codec", "head_svd", dict(buffer=16, **knobs)))
+def lane(decoder: Decoder = DECODER, **knobs) -> Lane:
+    return Lane("target", decoder, KeepAll(), codec=build("codec", "head_svd", dict(buffer=16, **knobs)))
 
 
 @torch.inference_mode()
@@ -39,9 +44,10 @@ def test_all_directions_are_the_model() -> None:
     assert not torch.allclose(half.forward(feed), b, atol=1e-3), "half of the directions are another model"
 
 
+@pytest.mark.parametrize("decoder", [DECODER, LOCAL], ids=["one rotation", "by layer"])
 @torch.inference_mode()
-def test_error_is_what_lies_along_the_directions_that_are_left_out() -> None:
-    made, plain = lane(first=48), lane(first=60_000)
+def test_error_is_what_lies_along_the_directions_that_are_left_out(decoder: Decoder) -> None:
+    made, plain = lane(decoder, first=48), lane(decoder, first=60_000)
     for one in (made, plain):
         one.read(TEXT)
     for layer, store in enumerate(made.cache.layers):
