@@ -49,6 +49,7 @@ def test_a_score_is_what_the_recorded_attention_says_and_so_is_what_was_lost() -
         (("scissorhands", dict(pivotal=6, recent=3)), False),
         (("adakv", dict(chosen=6, window=4)), False),
         (("kvzip", dict(sinks=2, chosen=4, window=4)), False),
+        (("fastgen", dict(recover=0.6, sinks=2, frequent=0.2, near=0.1)), True),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",
 )

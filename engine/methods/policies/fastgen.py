@@ -16,6 +16,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.policy import MOST, CachePolicy
 from decodescope.engine.decoding.prompt import Prompt
+from decodescope.engine.decoding.ranked import leave
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.column import Column
 from decodescope.engine.trace.events import Piece
@@ -127,15 +128,27 @@ class FastGen(CachePolicy):
 
     def _kept(self, store: LayerStore, length: int) -> Tensor:
         """bool [5, B, H_kv, n]: what each candidate keeps of a layer's entries behind a text of `length` tokens."""
-        at, mass, sort = store.positions(), store.column("mass"), store.column("sort")
+        at, sort = store.positions().expand(store.column("sort").shape), store.column("sort")
         special = (sort == SPECIAL) | (at < self.sinks)
         punctuation = special | (sort == PUNCTUATION)
-        order = at.expand(mass.shape).argsort(-1)  # of equal scores the lower position
-        scores = (mass / (length - at)).masked_fill(at < 0, -1)  # a head with fewer entries has none there
-        best = scores.gather(-1, order).argsort(dim=-1, descending=True, stable=True)
+        order = at.argsort(-1)  # of equal scores the lower position
+        best = self._scores(store, length).gather(-1, order).argsort(dim=-1, descending=True, stable=True)
         frequent = punctuation.scatter(-1, order.gather(-1, best[..., : self._counts[0]]), True)
         near = frequent | (at >= length - self._counts[1])
         return torch.stack([special, punctuation, frequent, near, torch.ones_like(near)])
+
+    def _scores(self, store: LayerStore, length: int) -> Tensor:
+        """float32 [B, H_kv, n]: the attention that entries received over the rows that saw them; -1 where a head has none."""
+        at = store.positions()
+        return (store.column("mass") / (length - at)).masked_fill(at < 0, -1)
+
+    def _rank(self, store: LayerStore, kept: Tensor, chosen: Tensor, length: int) -> None:
+        """Right before a cut: leave with `store` what its entries are worth, if somebody asked. What a head keeps for another
+        reason than its score is protected; kept: bool [5, B, H_kv, n];  chosen: int64 [B, H_kv]."""
+        if store.ranked is not None:
+            near = store.positions() >= length - self._counts[1]
+            asked = torch.stack([kept[0], kept[1], kept[1], kept[1] | near, kept[4]])  # without what is attended most
+            leave(store, self._scores(store, length).masked_fill(_of(asked, chosen), torch.inf), self.column)
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
         store.column("mass").add_(rows.mean(2).sum(2))
@@ -143,8 +156,9 @@ class FastGen(CachePolicy):
     def compress(self, cache: KVCache) -> None:
         for store, chosen in zip(cache.layers, self._chosen, strict=True):
             kept = self._kept(store, cache.length)
-            keep = kept.gather(0, chosen.expand(kept.shape[1:3])[None, ..., None].expand(1, *kept.shape[1:]))[0]
+            keep = _of(kept, chosen)
             if not bool((keep | (store.positions() < 0)).all()):
+                self._rank(store, kept, chosen, cache.length)
                 store.keep_where(keep)
 
     def notes(self) -> dict[str, Any] | None:
@@ -153,6 +167,11 @@ class FastGen(CachePolicy):
         profile, self._profile = torch.stack([x[:, 0] for x in self._profile]), []  # [L, 5, H_kv]
         recovered = {x: _by_head(profile[:, i]) for i, x in enumerate(CANDIDATES[:-1])}
         return {"recovered": recovered, "chosen": _by_head(torch.stack([x[0] for x in self._chosen]))}
+
+
+def _of(kept: Tensor, chosen: Tensor) -> Tensor:
+    """bool [B, H_kv, n]: of what the candidates keep (bool [5, B, H_kv, n]) that of each head's own (int64 [B, H_kv])."""
+    return kept.gather(0, chosen.expand(kept.shape[1:3])[None, ..., None].expand(1, *kept.shape[1:]))[0]
 
 
 def _by_head(values: Tensor) -> dict[str, float]:
