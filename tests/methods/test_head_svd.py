@@ -23,7 +23,8 @@ from decodescope.engine.model.rope import unrotated
 TEXT = toys.prompts(1, 48, seed=2)[0]
 DECODER = toys.pair()[0].decoder
 # layers with a window turn their keys by another base, as Gemma 3's do
-LOCAL = toys.decoder(toys.shaped(windows=(9, None, 30), local_rope=Rope(50.0, DECODER.spec.rope.dim)), toys.LIVELY, torch.float64)
+TURNED = toys.shaped(windows=(9, None, 30), local_rope=Rope(50.0, DECODER.spec.rope.dim))
+LOCAL = toys.decoder(TURNED, toys.LIVELY, torch.float64)
 
 
 def lane(decoder: Decoder = DECODER, **knobs) -> Lane:
