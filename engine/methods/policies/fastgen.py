@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Callable, Container
 from typing import Any, ClassVar
 
@@ -23,8 +22,9 @@ from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.parts import Zone
 from decodescope.engine.trace.planned import plan
 
+from .shared.profiles import PUNCTUATION, SPECIAL, TEXT, Sorts, by_head, own_part
+
 CANDIDATES = ("special", "punctuation", "frequent", "local", "full")
-TEXT, SPECIAL, PUNCTUATION = range(3)
 
 
 def _recovered(candidate: str) -> Note:
@@ -80,25 +80,17 @@ class FastGen(CachePolicy):
     def begin(
         self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
     ) -> None:
-        self._pieces, self._marks, self._sorts = pieces, marks, dict[int, int]()
+        self._sorts = Sorts(pieces, marks)
         self._chosen: list[Tensor] = []  # for each layer int64 [B, H_kv]: its heads' candidates
         self._counts = math.ceil(self.frequent * prompt), math.ceil(self.near * prompt)
         self._profile: list[Tensor] = []  # for each layer float32 [5, B, H_kv], until it has been told
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
-        sorts = torch.tensor([[self._sort(x) for x in row] for row in tokens.tolist()], dtype=torch.uint8, device=tokens.device)
+        sorts = self._sorts.of(tokens)
         for store in cache.layers:
             at, sort = store.positions() - (cache.length - tokens.shape[1]), store.column("sort")  # new ones from 0 on
             of_new = sorts[:, None].expand(-1, at.shape[1], -1).gather(2, at.clamp(min=0))
             sort.copy_(torch.where(at >= 0, of_new, sort))
-
-    def _sort(self, token: int) -> int:
-        if token not in self._sorts:
-            piece = "" if self._pieces is None else self._pieces(token)
-            text = piece.strip() if isinstance(piece, str) else ""
-            punctuation = text and all(unicodedata.category(x)[0] in "PS" for x in text)
-            self._sorts[token] = SPECIAL if token in self._marks else PUNCTUATION if punctuation else TEXT
-        return self._sorts[token]
 
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         for i, store in enumerate(cache.layers):
@@ -139,8 +131,7 @@ class FastGen(CachePolicy):
 
     def _scores(self, store: LayerStore, length: int) -> Tensor:
         """float32 [B, H_kv, n]: the attention that entries received over the rows that saw them; -1 where a head has none."""
-        at = store.positions()
-        return (store.column("mass") / (length - at)).masked_fill(at < 0, -1)
+        return (store.column("mass") / (length - store.positions())).masked_fill(store.positions() < 0, -1)
 
     def _rank(self, store: LayerStore, kept: Tensor, chosen: Tensor, length: int) -> None:
         """Right before a cut: leave with `store` what its entries are worth, if somebody asked. What a head keeps for another
@@ -148,7 +139,7 @@ class FastGen(CachePolicy):
         if store.ranked is not None:
             near = store.positions() >= length - self._counts[1]
             asked = torch.stack([kept[0], kept[1], kept[1], kept[1] | near, kept[4]])  # without what is attended most
-            leave(store, self._scores(store, length).masked_fill(_of(asked, chosen), torch.inf), self.column)
+            leave(store, self._scores(store, length).masked_fill(own_part(asked, chosen), torch.inf), self.column)
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
         store.column("mass").add_(rows.mean(2).sum(2))
@@ -156,7 +147,7 @@ class FastGen(CachePolicy):
     def compress(self, cache: KVCache) -> None:
         for store, chosen in zip(cache.layers, self._chosen, strict=True):
             kept = self._kept(store, cache.length)
-            keep = _of(kept, chosen)
+            keep = own_part(kept, chosen)
             if not bool((keep | (store.positions() < 0)).all()):
                 self._rank(store, kept, chosen, cache.length)
                 store.keep_where(keep)
@@ -165,15 +156,5 @@ class FastGen(CachePolicy):
         if not self._profile:
             return None
         profile, self._profile = torch.stack([x[:, 0] for x in self._profile]), []  # [L, 5, H_kv]
-        recovered = {x: _by_head(profile[:, i]) for i, x in enumerate(CANDIDATES[:-1])}
-        return {"recovered": recovered, "chosen": _by_head(torch.stack([x[0] for x in self._chosen]))}
-
-
-def _of(kept: Tensor, chosen: Tensor) -> Tensor:
-    """bool [B, H_kv, n]: of what the candidates keep (bool [5, B, H_kv, n]) that of each head's own (int64 [B, H_kv])."""
-    return kept.gather(0, chosen.expand(kept.shape[1:3])[None, ..., None].expand(1, *kept.shape[1:]))[0]
-
-
-def _by_head(values: Tensor) -> dict[str, float]:
-    """Of [L, H_kv] by "layer.head"."""
-    return {f"{i}.{h}": x for i, row in enumerate(values.tolist()) for h, x in enumerate(row)}
+        recovered = {x: by_head(profile[:, i]) for i, x in enumerate(CANDIDATES[:-1])}
+        return {"recovered": recovered, "chosen": by_head(torch.stack([x[0] for x in self._chosen]))}
