@@ -189,7 +189,7 @@ class Method:
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
                     f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out, or choose "
-                    f"the strategy {_using(kind)}. ({self.strategy.name} uses: {uses}.)"
+                    f"the strategy {using(kind)}. ({self.strategy.name} uses: {uses}.)"
                 )
             for other in self.parts().values():
                 why = part.conflicts.get(other.name)
@@ -269,9 +269,11 @@ def usual(kind: str) -> Component:
     return cast(Callable[[], Component], factory)()
 
 
-def _using(kind: str) -> str:
-    """The name of a strategy that uses this kind of part, the usual one if it does."""
+def using(kind: str) -> str:
+    """The name of a strategy that uses this kind of part, the usual one if it does, or is of this kind."""
     own = usual("strategy")
+    if kind == own.kind:
+        return own.name
     return own.name if kind in own.uses else next(x for x, cls in registry("strategy").items() if kind in cls.uses)  # type: ignore[attr-defined] # a Strategy's
 
 

@@ -120,10 +120,6 @@ def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Se
     if saved.head.fingerprint != model.fingerprint:
         theirs = f"{saved.head.model} ({saved.head.fingerprint})"
         raise MethodError(f"the loaded cache is of {theirs}, and this is {model.name} ({model.fingerprint}): load that model.")
-    if method.strategy.sides == "both":
-        raise MethodError(
-            f"{method.strategy.name} reads the prompt anew in its passes, so a loaded cache is of no use: leave the cache out."
-        )
     if list(prompt[: len(saved.tokens)]) != saved.tokens:
         begins = f"the prompt does not begin with the {len(saved.tokens)} tokens of the loaded cache"
         raise MethodError(f"{begins}: leave the cache out, or give its prompt.")

@@ -65,6 +65,7 @@ def needs(part: dict[str, Any]) -> list[str]:
     """What a part asks for, in words; empty: nothing but the model."""
     asked, words = part["needs"], models(part["needs"]["models"])
     words += [f"trained heads ({name})" for name in asked["heads"]]
+    words += ["model without a causal mask"] * (asked["sides"] == "both")
     words += ["attention"] * (asked["attention"] != "none")
     return words + ["hidden states"] * (bool(asked["hidden"]) and not asked["heads"])
 

@@ -24,14 +24,15 @@ def book() -> dict[str, Any]:
 def parts() -> list[dict[str, Any]]:
     """Every part as plain data. lossless: whether a method that differs from plain decoding in this part alone keeps the
     target's law under its sampler; of a rule, whether it does for every draft."""
-    from decodescope.engine.core.component import KINDS, registry
-    from decodescope.engine.method import Method
+    from decodescope.engine.core.component import KINDS, build, registry
+    from decodescope.engine.method import Method, using
 
     headlines, figures = book()["headlines"], book()["measured"]["figures"]
     rows = []
     for kind in KINDS:
         for name, cls in registry(kind).items():
             part: Any = cls()
+            method = Method(**{"strategy": build("strategy", using(kind)), kind: part})  # type: ignore[arg-type]  # parts by kind
             rows.append(
                 {
                     "kind": kind,
@@ -41,13 +42,14 @@ def parts() -> list[dict[str, Any]]:
                     "source": cls.source,
                     "headline": headlines.get(kind, {}).get(name, ""),
                     "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
-                    "lossless": part.lossless if kind == "acceptance" else Method(**{kind: part}).lossless,
+                    "lossless": part.lossless if kind == "acceptance" else method.lossless,
                     "params": [knob(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,
                         "hidden": sorted(map(str, part.needs.hidden)),
                         "models": list(part.lanes),
                         "heads": heads(part),
+                        "sides": method.strategy.sides,
                     },
                 }
             )

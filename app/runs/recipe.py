@@ -17,6 +17,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.method import Method, usual
+from decodescope.engine.method import using as strategy_using
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Header
 from decodescope.engine.trace.limits import TraceError
@@ -142,7 +143,7 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     else:
         names[kind] = name
     if kind not in kinds_of(names) and kind != "schedule":
-        names["strategy"] = usual("strategy").name
+        names["strategy"] = strategy_using(kind)
     names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
     still = {*names, *names.get("sampler", ())} - {kind, name}
     other_choice = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})

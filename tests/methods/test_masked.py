@@ -15,6 +15,7 @@ from brute import brute
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.inorder import InOrder
 from decodescope.engine.decoding.selector import Open
 from decodescope.engine.load import Model
 from decodescope.engine.methods.selectors.local_leap import LocalLeap
@@ -116,6 +117,23 @@ def test_the_text_ends_at_its_first_stop_token_and_blocks_behind_it_stay_open(ca
     assert last.block[1] < START + 22, "the test needs a block that is left out"
     assert last.block[0] <= START + at < last.block[1]
     assert len(session.sink.steps) < len(decoded(method, stop_tokens=[]).sink.steps)
+
+
+def test_a_place_is_settled_once_and_where_there_is_one() -> None:
+    text = InOrder(10, [-1, -1, -1])
+    text.settle(11, 4)
+    assert text.open(10, 13) == [10, 12]
+    for position, said in ((11, "a token is settled there and stays"), (13, "the places are 10 to 12"), (9, "the places are")):
+        with pytest.raises(ValueError, match=rf"^position {position}: {said}"):
+            text.settle(position, 5)
+
+
+def test_draws_of_a_pass_are_those_one_by_one() -> None:
+    laws = torch.rand(40, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log().mul(3).softmax(1)
+    laws[:, 5] = 0
+    at = [x // 2 for x in range(40)]
+    one, all_of_them = Chance(3), Chance(3)
+    assert all_of_them.draws(laws, at) == [one.draw(law, place) for law, place in zip(laws, at, strict=True)]
 
 
 # ---- what passes read

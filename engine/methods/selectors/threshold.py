@@ -18,7 +18,7 @@ class Threshold(Selector):
     Why several at once may be right: if n candidates each have a probability of more than 1 - e, and (n + 1) e <= 1, the most
     likely text of all n is made of the candidates, whatever they have to do with each other (theorem 1). `factor` f goes by
     that: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f, c_n being the least of their
-    confidences; 0: go by tau.
+    confidences; 0: go by tau. (The rule as recalled of later versions; the code named below has tau alone.)
     """
 
     title = "Confidence threshold"

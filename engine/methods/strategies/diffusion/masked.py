@@ -28,7 +28,8 @@ class Masked(Strategy):
     cache: "none": every pass reads prompt and canvas. "prefix": the first pass of a block does; those behind it feed the block
     and what stands right of it, beside the entries of all left of it. "dual": these feed the block alone, beside the entries of
     both sides. What is kept was made when the block was still masked, so it is exact only in a block's first pass (and in all
-    where a model has one layer, whose entries know nothing of each other). As in Fast-dLLM that first pass decides too.
+    where a model has one layer, whose entries know nothing of each other). As in Fast-dLLM that first pass decides too; a block
+    that it has filled is left at once, where their loop adds a pass.
     """
 
     title = "Masked diffusion"
