@@ -295,7 +295,7 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.draft.tokens)
     if step.tops is not None:
         tokens.update(step.tops.ids.ravel().tolist())
-    for part in (step.iteration, step.beams):
+    for part in (step.iteration, step.beams, step.threads):
         if part is not None:
             tokens.update(part.tokens)
     return sum(times * len(wire.text(token)) for token, times in tokens.items())

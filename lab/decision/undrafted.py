@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.threads import schedule
 from decodescope.lab.words.numbers import said
 from decodescope.lab.words.tokens import shown_id
 
@@ -47,4 +48,28 @@ def beams(trace: Trace, step: Step) -> Explanation:
     )
     explained.lines.append(Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept))
     explained.agrees = b.scores == sorted(b.scores, reverse=True)
+    return explained
+
+
+def threads(trace: Trace, step: Step) -> Explanation:
+    """One round of threads: what each of them wrote, and what by then stands of the text."""
+    t = step.threads
+    assert t is not None
+    texts = [shown_id(token, trace.pieces) for token in t.tokens]
+    explained = Explanation("target", "A token of each thread", texts[0] if texts else "", f"{len(texts)} threads", "threads")
+    wrote = tuple(f"thread {number}: {text}" for number, text in zip(t.alive, texts, strict=True))
+    words = "One pass writes a token of every thread; none sees another's text behind where it forked."
+    explained.lines.append(Line(words, wrote))
+    begun = tuple(
+        f"thread {x.thread} begins behind {'the prompt' if x.parent < 0 else f'{x.at} tokens of thread {x.parent}'}"
+        + (f" and {len(x.given)} that nobody wrote" if x.given else "")
+        for x in t.begun
+    )
+    ended = tuple(f"thread {x.thread} ended: {x.why.replace('_', ' ')}" for x in t.ended)
+    if begun or ended:
+        explained.lines.append(Line("Threads begin and end:", (*begun, *ended)))
+    taken = schedule(one.threads for one in trace.steps[: step.step + 1])
+    counted = f"{taken.rounds} rounds, {taken.longest} tokens on the longest way, {taken.tokens} in all"
+    explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now that did not before.", (counted,)))
+    explained.agrees = len(t.alive) == len(t.tokens)
     return explained

@@ -31,6 +31,7 @@ from .cache import cache_row, mapped, maps
 from .drafts import drafted_as
 from .mixed import mixed
 from .prompt import prompt_shown
+from .threaded import threaded
 from .told import told
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
@@ -266,6 +267,7 @@ class Wire:
                 "decode": decode,
             },
             **searched,
+            **({} if step.threads is None else threaded(step.threads, self._texts)),
         }
 
     def text(self, token: int) -> Piece:

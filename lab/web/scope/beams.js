@@ -39,10 +39,10 @@ function endedBy(store, i) {
     (step?.beams?.ended ?? []).map((one) => ({ step: at, ...one })));
 }
 
-const plainly = (text) => running(text).map(([, shown]) => shown.replace("\n", "")).join("");
+export const plainly = (text) => running(text).map(([, shown]) => shown.replace("\n", "")).join("");
 const nats = (score) => `${score.toFixed(2)} nats`.replace("-", "−");
 /** The end of a text in `room` letters, in pieces of its tokens; the first is "…" where there was more. */
-function tailOf(texts, whole, room) {
+export function tailOf(texts, whole, room) {
   const pieces = spelled(texts).map(plainly);
   let from = pieces.length, left = room;
   while (from > 0 && (left -= pieces[from - 1].length) >= 0) from--;

@@ -5,7 +5,8 @@ import { h, s, see, set } from "./elements.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, statusWord } from "./marks.js";
 import { notedOf } from "./noted.js";
-import { apart, prob } from "./numbers.js";
+import { apart, plural, prob } from "./numbers.js";
+import { threadsOf, took, whyOf } from "./threads.js";
 
 function derivedMark(decided) {
   if (decided.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
@@ -168,6 +169,28 @@ function beamsCard(store, i, step, at) {
         : says),
   ];
 }
+/** A thread that wrote in this step. */
+function threadsCard(store, i, step, at) {
+  const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1)), lanes = threadsOf(store, i),
+    lane = lanes.find(({ number }) => number === alive[k]), { rounds, longest, sum } = took(lanes);
+  const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
+  const told = given.map(([, text]) => text).join("");
+  return [
+    shell("", `Thread ${alive[k]}, one of ${alive.length} that wrote`, tokens[k] ? tokenOf(tokens[k][1]) : "",
+      parent < 0 ? "behind the prompt" : `behind ${plural(behind, "token")} of thread ${parent}`, { agrees: null }),
+    numbersTable([
+      ["this thread", "tokens written", `${own.length}`],
+      ["", "rounds", own.length ? `${own[0].step} to ${own.at(-1).step}` : "–"],
+      ["", "given before", `${many}`],
+      ["run", "rounds, passes", `${rounds}`],
+      ["", "critical path", `${longest}`],
+      ["", "sum of all", `${sum}`],
+    ]),
+    many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${told}`) : null,
+    h("p", { class: "line" }, whyOf(lane ?? {}) ? `It ended with this step: ${whyOf(lane)}.`
+      : "Every thread reads its own text alone, and a pass writes a token of each."),
+  ].filter(Boolean);
+}
 
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
 export function cardView(context) {
@@ -194,6 +217,7 @@ export function cardView(context) {
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
       else if (step.iteration) parts = iterationCard(step, at);
       else if (step.beams) parts = beamsCard(store, i, step, at);
+      else if (step.threads) parts = threadsCard(store, i, step, at);
       else {
         const decided = at === null ? null : decision(step, store.head, at);
         if (decided && store.head?.levels && !store.head.levels.includes("decisions"))

@@ -9,7 +9,7 @@ import { spoken } from "./tokens.js";
 /** Where a reader looks first: a refusal, else the target's own token, else the last kept. */
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
-  if (step.iteration || step.beams) return 1;
+  if (step.iteration || step.beams || step.threads) return 1;
   const nodes = nodesOf(step);
   return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status))
     || nodes[step.verdict.path.at(-1)] || nodes[0])?.id ?? null;

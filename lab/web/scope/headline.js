@@ -26,6 +26,8 @@ export function headline(context) {
       else if (step.beams)
         words = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the `
           + "text comes at the end";
+      else if (step.threads)
+        words = `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
       else if (step.iteration)
         words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
       say(rest, words);

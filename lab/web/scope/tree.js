@@ -10,6 +10,7 @@ import { certain, notedUnder } from "./noted.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
 import { termed } from "./terms.js";
+import { threadsView } from "./threads.js";
 import { spoken } from "./tokens.js";
 
 // nodes above which a tree is a picture at first
@@ -97,10 +98,10 @@ export function treeView(context) {
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
-  const search = beamsView((k) => context.select(k + 1));
+  const search = beamsView((k) => context.select(k + 1)), lanes = threadsView((k) => context.select(k + 1));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
-    search.element, twin, note);
+    search.element, lanes.element, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
@@ -134,23 +135,24 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const beams = step?.beams, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
+    const side = step?.beams || step?.threads, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
     parted = held && !nodes; // a step that is still on its way
     if (parted) element.focus({ preventScroll: true });
-    see(search.element, beams);
-    const brief = brisk && nodes?.length > LARGE && !beams && !tabled && !element.contains(document.activeElement);
-    see(svg, nodes && !beams && !tabled && !brief);
+    see(search.element, step?.beams);
+    see(lanes.element, step?.threads);
+    const brief = brisk && nodes?.length > LARGE && !side && !tabled && !element.contains(document.activeElement);
+    see(svg, nodes && !side && !tabled && !brief);
     see(painted.element, brief);
-    see(twin, nodes && !beams && tabled);
+    see(twin, nodes && !side && tabled);
     shown = nodes || [];
     say(note, !step ? ""
-      : !nodes && !beams ? context.absent(store, "The tree of this step")
+      : !nodes && !side ? context.absent(store, "The tree of this step")
       : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
-    if (beams) {
-      search.draw(store, i, context.chosen(store, i) - 1, width);
-      shown = beams.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
+    if (side) {
+      (step.beams ? search : lanes).draw(store, i, context.chosen(store, i) - 1, width);
+      shown = side.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
       return;
     }
     if (!nodes) return;
@@ -221,7 +223,7 @@ export function legend(...tools) {
     draw(store, i) {
       const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
         none = drafter?.drafts === false;
-      see(element, store.steps[i]?.nodes && !store.steps[i].beams);
+      see(element, store.steps[i]?.nodes && !store.steps[i].beams && !store.steps[i].threads);
       see(keys, !plain);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));

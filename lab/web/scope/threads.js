@@ -1,0 +1,107 @@
+/* Threads: the texts that a pass writes side by side, as lanes with their forks, a round a column. */
+import { plainly, tailOf } from "./beams.js";
+import { spelled } from "./characters.js";
+import { h, pool, s, say, see, set } from "./elements.js";
+import { plural } from "./numbers.js";
+
+const LANE = 26, ROUND = 12, GLYPH = 8.5; // px of a lane, of a round, of a letter
+const WHY = { stop_token: "stop token", max_new_tokens: "length", context_full: "context full",
+  outline: "outline read" };
+
+/** The threads up to step i, a child behind its parent: [{number, parent, at, given, many, way, tokens: [{step, token}],
+ *  why, ended}]; way: tokens from the prompt to its first. */
+export function threadsOf(store, i) {
+  const all = new Map(), under = new Map(), lanes = [];
+  for (let step = 0; step <= i; step++) {
+    const round = store.steps[step]?.threads;
+    if (!round) continue;
+    for (const [number, parent, at, given, many] of round.begun) {
+      all.set(number, { number, parent, at, given, many, way: parent < 0 ? 0 : (all.get(parent)?.way ?? 0) + at,
+        tokens: [], why: null, ended: null });
+      under.set(parent, [...(under.get(parent) ?? []), number]);
+    }
+    round.alive.forEach((number, k) => all.get(number)?.tokens.push({ step, token: round.tokens[k] }));
+    for (const [number, why] of round.ended) Object.assign(all.get(number) ?? {}, { why, ended: step });
+  }
+  const due = [...(under.get(-1) ?? [])].reverse();
+  while (due.length) {
+    const number = due.pop();
+    lanes.push(all.get(number));
+    due.push(...[...(under.get(number) ?? [])].reverse());
+  }
+  return lanes;
+}
+
+/** What the threads took: rounds, tokens on the longest way down, tokens of all. */
+export function took(lanes) {
+  const steps = new Set(lanes.flatMap(({ tokens }) => tokens.map(({ step }) => step)));
+  return { rounds: steps.size, longest: Math.max(0, ...lanes.map(({ way, tokens }) => way + tokens.length)),
+    sum: lanes.reduce((sum, { tokens }) => sum + tokens.length, 0) };
+}
+
+/** Why a thread ended, in words; "" while it goes on. */
+export const whyOf = ({ why }) => (why ? WHY[why] ?? why : "");
+
+/** Lanes of the last rounds at the left, texts at the right; choose(k) when a thread is chosen that wrote in the step. */
+export function threadsView(choose) {
+  const svg = s("svg", { class: "lines", "aria-hidden": "true" }), list = h("ol", { class: "beams threads" });
+  const rows = pool(list, () => h("li", null, h("button", { type: "button" }, h("span", { class: "quiet" }), h("span"),
+    h("b"))));
+  let alive = [], lanes = [];
+  list.addEventListener("click", ({ target }) => {
+    const row = target.closest("li"), k = row ? alive.indexOf(lanes[[...list.children].indexOf(row)].number) : -1;
+    if (k >= 0) choose(k);
+  });
+  const sums = h("p", { class: "won", role: "status" });
+  const element = h("div", { class: "hypotheses" }, h("div", { class: "lineage" }, svg, list), sums);
+
+  function line(k, lane, room, chosen) {
+    const [figures, text, last] = rows.at(k).firstChild.childNodes, { number, parent, tokens, why } = lane;
+    const texts = tokens.map(({ token }) => token[1]), writes = alive.includes(number);
+    const said = `${number}  ${parent < 0 ? "" : `from ${parent}  `}${why ? `${whyOf(lane)}  ` : ""}`;
+    say(figures, said);
+    const { pieces, before } = tailOf(texts, true, Math.max(8, room - said.length));
+    say(text, before + (writes ? pieces.slice(0, -1) : pieces).join(""));
+    say(last, writes ? pieces.at(-1) ?? "" : "");
+    set(rows.at(k).firstChild, { "aria-pressed": chosen, "aria-disabled": writes ? null : true,
+      title: spelled(texts).map(plainly).join("") });
+  }
+  /** The lanes of `back` rounds: a dot a token, a curve from where a thread forked, a bar where it ended. */
+  function draw(i, chosen, back) {
+    const begin = Math.max(0, i - back + 1), rank = new Map(lanes.map(({ number }, k) => [number, k]));
+    const x = (step) => (step - begin + 0.5) * ROUND, y = (number) => (rank.get(number) + 0.5) * LANE, drawn = [];
+    for (const lane of lanes) {
+      const { number, parent, tokens, ended } = lane, level = y(number), first = tokens[0]?.step;
+      const kind = number === chosen ? "own" : alive.includes(number) ? "kept" : "left";
+      const seen = tokens.filter(({ step }) => step >= begin);
+      if (!seen.length) continue;
+      const path = (d) => drawn.push(s("path", { class: kind, d }));
+      path(`M${first < begin ? 0 : x(first)},${level}H${x(seen.at(-1).step)}`);
+      if (parent >= 0 && first > begin && rank.has(parent)) {
+        const [px, py] = [x(first - 1), y(parent)];
+        path(`M${px},${py}C${px},${level} ${px},${level} ${x(first)},${level}`);
+      }
+      for (const { step } of seen) drawn.push(s("circle", { class: kind, cx: x(step), cy: level, r: 3 }));
+      if (ended !== null) path(`M${x(ended) + 4.5},${level - 6}V${level + 6}`);
+    }
+    svg.replaceChildren(...drawn);
+    set(svg, { width: (i - begin + 1) * ROUND, height: lanes.length * LANE });
+  }
+  return {
+    element,
+    /** width: px; chosen: a thread that wrote in the step, by its place among them, from 0. */
+    draw(store, i, chosen, width) {
+      lanes = threadsOf(store, i);
+      alive = store.steps[i].threads.alive;
+      const back = Math.max(6, Math.floor((width * (width < 560 ? 0.3 : 0.45)) / ROUND));
+      const room = Math.floor((width - Math.min(i + 1, back) * ROUND - 35) / GLYPH);
+      lanes.forEach((lane, k) => line(k, lane, room, lane.number === alive[chosen]));
+      rows.trim(lanes.length);
+      draw(i, alive[chosen], back);
+      const { rounds, longest, sum } = took(lanes);
+      say(sums, `${plural(rounds, "round")}, a pass each; critical path ${plural(longest, "token")}, sum `
+        + `${plural(sum, "token")}.`);
+      see(sums, lanes.length);
+    },
+  };
+}
