@@ -68,7 +68,7 @@ def test_dots_are_tokens_and_the_sums_are_the_schedule(drawn: Drawn) -> None:
     took = schedule(step.threads for step in trace.steps)
     every = strands(step.threads for step in trace.steps).strands
     words = f"{took.rounds} rounds, a pass each; critical path {took.longest} tokens, sum {took.tokens} tokens."
-    assert drawn.text(".hypotheses .won:visible") == words
+    assert drawn.text(".hypotheses .took") == words
     assert drawn.page.locator(".lines:visible circle").count() == took.tokens
     written = [x for x in every if x.tokens]
     forks = sum(x.parent is not None for x in written)

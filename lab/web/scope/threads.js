@@ -52,7 +52,7 @@ export function threadsView(choose) {
     const row = target.closest("li"), k = row ? alive.indexOf(lanes[[...list.children].indexOf(row)].number) : -1;
     if (k >= 0) choose(k);
   });
-  const sums = h("p", { class: "won", role: "status" });
+  const sums = h("p", { class: "took", role: "status" });
   const element = h("div", { class: "hypotheses" }, h("div", { class: "lineage" }, svg, list), sums);
 
   function line(k, lane, room, chosen) {
