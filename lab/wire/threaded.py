@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from decodescope.engine.trace.threads import Threads
@@ -10,7 +10,7 @@ from decodescope.engine.trace.threads import Threads
 GIVEN = 24  # tokens that a thread was given, the last ones
 
 
-def threaded(threads: Threads, texts: Callable[[Sequence[int]], list[Any]]) -> dict[str, Any]:
+def threaded(threads: Threads, texts: Callable[[list[int]], list[Any]]) -> dict[str, Any]:
     """The threads that wrote, what each did, those that began, with what they were given and how much of it, and those that
     ended. texts: ids -> tokens as views have them"""
     begun = [[x.thread, x.parent, x.at, texts(x.given[-GIVEN:]), len(x.given)] for x in threads.begun]
