@@ -57,8 +57,9 @@ export function stripView(context) {
       say(whose, (head.text ?? []).filter(Boolean).join(", "));
       whose.classList.toggle("lossy", !head.lossless);
       const at = context.chosen(store, i),
-        chosen = step?.nodes && !step.iteration && !step.beams && !step.threads ? nodesOf(step).find((n) => n.id === at) : null;
-      const acted = step?.iteration || step?.beams || step?.threads ? "Strategy" : chosen ? ACTED[chosen.status] : null;
+        whole = step?.iteration || step?.beams || step?.threads,
+        chosen = step?.nodes && !whole ? nodesOf(step).find((n) => n.id === at) : null;
+      const acted = whole ? "Strategy" : chosen ? ACTED[chosen.status] : null;
       const acts = acted && !shown.some(([title]) => title === acted) ? "Strategy" : acted;
       shown.forEach(([title, name, under, time], k) => {
         const lit = title === acts;

@@ -8,8 +8,8 @@ const LANE = 26, ROUND = 12, GLYPH = 8.5; // px of a lane, of a round, of a lett
 const WHY = { stop_token: "stop token", max_new_tokens: "length", context_full: "context full",
   outline: "outline read" };
 
-/** The threads up to step i, a child behind its parent: [{number, parent, at, given, many, way, tokens: [{step, token}],
- *  why, ended}]; way: tokens from the prompt to its first. */
+/** The threads up to step i, a child behind its parent: [{number, parent, at, given, many, way, why, ended,
+ *  tokens: [{step, token}]}]; way: tokens from the prompt to its first. */
 export function threadsOf(store, i) {
   const all = new Map(), under = new Map(), lanes = [];
   for (let step = 0; step <= i; step++) {
@@ -42,7 +42,7 @@ export function took(lanes) {
 /** Why a thread ended, in words; "" while it goes on. */
 export const whyOf = ({ why }) => (why ? WHY[why] ?? why : "");
 
-/** Lanes of the last rounds at the left, texts at the right; choose(k) when a thread is chosen that wrote in the step. */
+/** Lanes of the last rounds at the left, texts at the right; choose(k): a thread is chosen that wrote in the step. */
 export function threadsView(choose) {
   const svg = s("svg", { class: "lines", "aria-hidden": "true" }), list = h("ol", { class: "beams threads" });
   const rows = pool(list, () => h("li", null, h("button", { type: "button" }, h("span", { class: "quiet" }), h("span"),
