@@ -172,7 +172,8 @@ function beamsCard(store, i, step, at) {
 /** A thread that wrote in this step. */
 function threadsCard(store, i, step, at) {
   const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1));
-  const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]), { rounds, longest, sum } = took(lanes);
+  const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
+  const { rounds, longest, sum } = took(lanes);
   const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
   const told = given.map(([, text]) => text).join("");
   return [
