@@ -175,7 +175,7 @@ function threadsCard(store, i, step, at) {
   const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
   const { rounds, longest, sum } = took(lanes);
   const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
-  const told = given.map(([, text]) => text).join("");
+  const before = given.map(([, text]) => text).join("");
   return [
     shell("", `Thread ${alive[k]}, one of ${alive.length} that wrote`, tokens[k] ? tokenOf(tokens[k][1]) : "",
       parent < 0 ? "behind the prompt" : `behind ${plural(behind, "token")} of thread ${parent}`, { agrees: null }),
@@ -187,7 +187,7 @@ function threadsCard(store, i, step, at) {
       ["", "critical path", `${longest}`],
       ["", "sum of all", `${sum}`],
     ]),
-    many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${told}`) : null,
+    many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${before}`) : null,
     h("p", { class: "line" }, whyOf(lane ?? {}) ? `It ended with this step: ${whyOf(lane)}.`
       : "Every thread reads its own text alone, and a pass writes a token of each."),
   ].filter(Boolean);
