@@ -1,0 +1,231 @@
+"""What a file holds: sizes, names, docstrings, errors that are caught."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from javascript import code
+from javascript import functions as script_functions
+from source import ROOT, broken, method_modules, modules, parsed, scripts
+
+# Errors that only a mistake in a program raises. Where they may be met: a stream that is not of Python's own kind.
+OURS = {"AssertionError", "AttributeError", "TypeError"}
+MAY_MEET = {"app.cli": {"AttributeError"}}
+
+
+def test_a_mistake_of_ours_looks_like_one() -> None:
+    """It is not caught and taken for a record, a body or a file that makes no sense: those are checked where they come in."""
+    bad = []
+    for module, path in modules().items():
+        for node in ast.walk(parsed(path)):
+            caught = node.type if isinstance(node, ast.ExceptHandler) else None
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+                caught = ast.Tuple(node.args)
+            if caught is None:
+                continue
+            names = {x.id for x in ast.walk(caught) if isinstance(x, ast.Name)} & OURS
+            bad += [f"{module}:{node.lineno} catches {name}" for name in sorted(names - MAY_MEET.get(module, set()))]
+    assert not bad, broken(bad)
+
+
+# Words that say nothing of what a variable holds. Where one stays: tensors in files of heads, and what recover() gives.
+EMPTY_NAMES = {"made", "found", "told"}
+KEEP_THEM = {"engine.heads.mlp_speculator", "engine.heads.redrafter", "engine.trace.recover"}
+
+
+def empty_names(tree: ast.Module) -> list[tuple[int, str]]:
+    """(line, name) of the variables, arguments and attributes with such a name. Functions may have it: they tell."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.id if isinstance(node, ast.Name) else node.attr))
+        elif isinstance(node, ast.arg):
+            names.append((node.lineno, node.arg))
+    return [(line, name) for line, name in names if name.strip("_") in EMPTY_NAMES]
+
+
+def test_variables_are_named_after_what_they_hold() -> None:
+    bad = [
+        f"{module}:{line} {name}"
+        for module, path in modules().items()
+        if module not in KEEP_THEM
+        for line, name in empty_names(parsed(path))
+    ]
+    assert not bad, broken(bad)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["made = []", "def f(found): ...", "self.told = 1", "[x for made in y]", "def f(*, told=1): ...", "f(found := 3)"],
+)
+def test_a_planted_empty_name_is_found(planted: str) -> None:
+    assert empty_names(ast.parse(planted))
+
+
+@pytest.mark.parametrize("module", method_modules())
+def test_method_file_holds_one_component_with_title_source_and_docstring(module: str) -> None:
+    tree = parsed(modules()[module])
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
+    components = [c for c in classes if any(ast.unparse(d) == "component" for d in c.decorator_list)]
+    assert [c.name for c in classes if not c.name.startswith("_")] == [c.name for c in components], "one public class"
+    assert len(components) == 1
+    said = {}
+    for node in components[0].body:
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
+        if target is not None and node.value is not None:
+            said[ast.unparse(target)] = node.value
+    for name in ("title", "source"):
+        assert name in said, f"{components[0].name} has no {name}"
+        assert str(ast.literal_eval(said[name])).strip(), f"{components[0].name}.{name} is empty"
+    assert ast.get_docstring(components[0])
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """An override may leave the words to the method that it overrides, wherever in our rooms that stands."""
+    classes: dict[str, ast.ClassDef] = {}
+    for path in modules().values():
+        classes.update({n.name: n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)})
+
+    def said_above(cls: ast.ClassDef, method: str) -> bool:
+        for base in cls.bases:
+            name = ast.unparse(base).split("[")[0].split(".")[-1]
+            if name not in classes:
+                if name in {"Module", "NodeVisitor", "Thread", "HTMLParser"} and "." in ast.unparse(base):
+                    return True
+                continue
+            for n in functions(classes[name]):
+                if n.name == method and ast.get_docstring(n):
+                    return True
+            if classes[name] is not cls and said_above(classes[name], method):
+                return True
+        return False
+
+    bad = []
+    for module, path in sorted(modules().items()):
+        tree = parsed(path)
+        if not ast.get_docstring(tree):
+            bad.append(f"{module}: the file")
+        bad += [f"{module}.{f.name}" for f in functions(tree) if not ast.get_docstring(f)]
+        for cls in (n for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")):
+            if not ast.get_docstring(cls):
+                bad.append(f"{module}.{cls.name}")
+            bad += [
+                f"{module}.{cls.name}.{f.name}"
+                for f in functions(cls)
+                if not ast.get_docstring(f) and not said_above(cls, f.name)
+            ]
+    assert not bad, broken(bad)
+
+
+def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The public functions that stand directly in a file or class; not overloads, not setters."""
+    spoken_for = re.compile(r"(^|\.)(overload|setter|deleter)$")
+    return [
+        n
+        for n in node.body
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not n.name.startswith("_")
+        and not any(spoken_for.search(ast.unparse(d)) for d in n.decorator_list)
+    ]
+
+
+def test_files_stay_small() -> None:
+    """A guard, not an aim: a method takes 30 to 80 lines, a rule with what it says of itself more, another file under 250."""
+    limits = {m: 160 if m in method_modules() else 450 for m in modules()}
+    lengths = {m: len(p.read_text(encoding="utf-8").splitlines()) for m, p in modules().items()}
+    bad = {m: f"{lengths[m]} lines; the guard stands at {limits[m]}" for m in modules() if lengths[m] > limits[m]}
+    assert not bad, broken(bad)
+
+
+LINES = 60  # a function of Python has at most
+
+
+def function_lines(module: str, tree: ast.Module) -> dict[str, int]:
+    """function or method -> its lines, what stands inside of it included."""
+    within = [(module, n) for n in tree.body]
+    within += [(f"{module}.{c.name}", n) for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body]
+    return {
+        f"{place}.{n.name}": n.end_lineno - n.lineno + 1
+        for place, n in within
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)) and n.end_lineno is not None
+    }
+
+
+def too_long(lines: dict[str, int]) -> dict[str, str]:
+    """The functions with more than LINES."""
+    return {name: f"{n} lines; the guard stands at {LINES}" for name, n in lines.items() if n > LINES}
+
+
+def test_no_function_takes_a_page() -> None:
+    lines = {name: n for m, p in modules().items() for name, n in function_lines(m, parsed(p)).items()}
+    assert len(lines) > 2000 and max(lines.values()) > 40, "functions were not read"
+    assert not (bad := too_long(lines)), broken(bad)
+
+
+def test_a_function_of_a_page_is_found() -> None:
+    def found(text: str) -> list[str]:
+        return [*too_long(function_lines("m", ast.parse(text)))]
+
+    body = "    x()\n" * LINES
+    assert found(f"def f():\n{body}") == ["m.f"]
+    deeper = body.replace("    ", "        ")
+    assert found(f"class C:\n    async def f():\n{deeper}") == ["m.C.f"]
+    assert found(f"def f():\n    def g():\n{deeper}") == ["m.f"]
+    assert not found("def f():\n" + "    x()\n" * (LINES - 1))
+
+
+def test_no_line_of_a_script_is_too_long() -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{number} has {len(line)} characters"
+        for path in scripts().values()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not bad, broken(bad)
+
+
+# Functions of scripts that are longer than LONGEST, each with the lines that it takes: they may become shorter, and no other
+# may join them.
+LONGEST = 130
+LONGER: dict[str, int] = {}
+
+
+def long_functions(texts: dict[str, str]) -> dict[str, int]:
+    """script -> the lines of its longest function, where that is longer than LONGEST."""
+    most = {name: max((f.lines for f in script_functions(text)), default=0) for name, text in texts.items()}
+    return {name: lines for name, lines in most.items() if lines > LONGEST}
+
+
+def test_functions_of_scripts_stay_small() -> None:
+    found = long_functions({name: path.read_text(encoding="utf-8") for name, path in scripts().items()})
+    bad = {n: f"{lines} lines; the guard stands at {LONGER.get(n, LONGEST)}" for n, lines in found.items()}
+    bad = {n: words for n, words in bad.items() if found[n] > LONGER.get(n, LONGEST)}
+    assert not bad, broken(bad)
+    assert not (done := sorted(set(LONGER) - set(found))), f"no longer long, take them from the list: {done}"
+
+
+def test_a_long_function_of_a_script_is_found() -> None:
+    """Whichever way it is written; what stands in strings, patterns and comments is no code, and an `if` no function."""
+    body, around = "x();\n" * LONGEST, 'const a = "{"; // }\nconst b = `{ ${[1, { c: `}` }]} {`, c = /[/{]/;\n'
+    for begin in ("function f() {", "const f = (a, { b }) => {", "const o = { f(a = g()) {", "g(async () => {"):
+        end = "}" + "}" * (begin.count("{") - begin.count("}") - 1) + ")" * (begin.count("(") - begin.count(")"))
+        assert long_functions({"f": f"{around}{begin}\n{body}{end}\n{around}"}) == {"f": LONGEST + 2}, begin
+    assert not long_functions({"f": f"{around}if (a) {{\n{body}}}\n"})
+
+
+def test_names_of_scripts_say_what_they_hold() -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{number} names something {name}"
+        for path in scripts().values()
+        for number, line in enumerate(code(path.read_text(encoding="utf-8")).splitlines(), 1)
+        for name in re.findall(r"(?<![\w.$])(made|found|told)\b(?!\s*:)", line)
+    ]
+    assert not bad, broken(bad)
