@@ -6,6 +6,7 @@ from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace, TraceError, parts
 from decodescope.engine.trace.decided import Decided, decided, rule_at, telling_at
 from decodescope.engine.trace.events import Trials
+from decodescope.engine.trace.passengers import drafted
 from decodescope.engine.trace.telling import Also, Telling, is_given
 from decodescope.lab.words.numbers import f, guesses, of_100, said
 from decodescope.lab.words.tokens import shown_id
@@ -343,7 +344,7 @@ class Case:
         assert draft is not None
         where = f"node {node}, depth {depths(draft.parents)[node]}"
         if i is not None:
-            siblings = draft.parents.count(draft.parents[node])
+            siblings = sum(draft.parents[x] == draft.parents[node] for x in drafted(draft))
             if siblings > 1:
                 where += f", tried {self._refused_before(i) + 1} of {siblings}"
         where += " " + self._after(self._place(node))

@@ -3,6 +3,7 @@
 import { panel } from "./address.js";
 import { fileKnob } from "./file.js";
 import { keepFocus } from "./focus.js";
+import { grid } from "./grid.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
 import { halted } from "./halted.js";
@@ -61,7 +62,7 @@ function picture() {
   landing();
   if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
   return (frame = h("div", { class: "ds-frame" }, line(), halted(), tour(), mark(), nothing(), trouble(), queue(),
-    sliders, places));
+    sliders, grid(), places));
 }
 
 // other temperatures on what was recorded: filled when it is first asked for

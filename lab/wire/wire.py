@@ -16,7 +16,7 @@ import numpy as np
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.decided import decided, telling_at
-from decodescope.engine.trace.events import Beams, End, Header, Piece, Prefill, Step
+from decodescope.engine.trace.events import Beams, End, Header, Iteration, Piece, Prefill, Step
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
@@ -164,13 +164,7 @@ class Wire:
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:
-            it = step.iteration
-            message["iteration"] = {
-                "start": it.start,
-                "fixed": it.fixed,
-                "after": self._texts(it.tokens),
-                "before": self._texts(it.before or []),
-            }
+            message["iteration"] = {**self._block(step.iteration), "before": self._texts(step.iteration.before or [])}
         self._laws(message, step, whole)
         self._notes(message, step, whole)
         if whole:
@@ -223,9 +217,16 @@ class Wire:
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
         message = {**self._plain(step), "brief": True}
+        if step.iteration is not None:
+            message["block"] = self._block(step.iteration)
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
             message["notes"] = kept
         return message
+
+    def _block(self, it: Iteration) -> dict[str, Any]:
+        """A block after a pass: where it begins, its tokens, how many are final and, where recorded, how likely each is."""
+        likely = {} if it.p is None else {"p": [_single(x) for x in it.p]}
+        return {"start": it.start, "fixed": it.fixed, "after": self._texts(it.tokens), **likely}
 
     def _beams(self, b: Beams) -> dict[str, Any]:
         """The hypotheses of a step; of those that ended in it how many tokens they have, and the last of them."""

@@ -25,7 +25,8 @@ export function decision(step, head, id) {
         lines: ["The step starts here: the target reads this token and everything drafted after it in one pass."] }
       : null;
   const depthOf = (n) => (n && n.parent >= 0 ? 1 + depthOf(by.get(n.parent)) : 0);
-  const family = nodes.filter((n) => n.parent === node.parent && !OWN.has(n.status));
+  const rode = (n) => step.passengers?.includes(n.id);
+  const family = nodes.filter((n) => n.parent === node.parent && !OWN.has(n.status) && !rode(n));
   const refused = (upto) => family.filter((n) => n.r !== null && n.status === "reject" && n.id <= upto);
   const decided = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node),
     after: by.get(node.parent), lines: [], numbers: [], agrees: null };
@@ -51,7 +52,7 @@ export function decision(step, head, id) {
     const parent = by.get(node.parent), kept = family.find((n) => n.status === "accept" && n.id !== id);
     const own = nodes.some((n) => OWN.has(n.status));
     if (!certain(step)) decided.numbers = [["draft", "q(x)", node.q]];
-    if (step.passengers?.includes(id)) decided.lines.push("A passenger: it rode for later drafts.");
+    if (rode(node)) decided.lines.push("A passenger: it rode for later drafts.");
     else if (kept) decided.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
     else if (parent && parent.status === "reject")
       decided.lines.push(`It continues ${said(parent)}, which was rejected.`);

@@ -1,0 +1,44 @@
+"""Staircase: the passes of a method that settles blocks, pass by place of the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from decodescope.engine.trace import Trace
+
+
+@dataclass
+class Staircase:
+    """What passes over blocks made of the places of the text. Steps without a block count for nothing.
+
+    final: place -> the step after which its token was final
+    since: place -> the first step from which on its token was always the one that the text has
+    forwarded: per step, final tokens beyond the one that every pass gives (CLLM's "fast-forwarded")
+    stationary: per step, tokens of the text that stand behind the final ones already, and before which one is not right yet
+               or was only guessed (CLLM's "stationary")
+    """
+
+    final: dict[int, int] = field(default_factory=dict)
+    since: dict[int, int] = field(default_factory=dict)
+    forwarded: list[int] = field(default_factory=list)
+    stationary: list[int] = field(default_factory=list)
+
+
+def staircase(trace: Trace) -> Staircase:
+    """The staircase of a run. A place whose token the text does not have yet, or never got, is in no dictionary."""
+    made = Staircase()
+    text = {step.n + k: token for step in trace.steps for k, token in enumerate(step.emitted)}
+    for step in trace.steps:
+        it = step.iteration
+        if it is None:
+            continue
+        right = [text.get(it.start + k) == token for k, token in enumerate(it.tokens)]
+        for place, ok in enumerate(right, it.start):
+            if not ok:
+                made.since.pop(place, None)
+            else:
+                made.since.setdefault(place, step.step)
+        made.final |= {it.start + k: step.step for k in range(min(it.fixed, len(step.emitted)))}
+        made.forwarded.append(it.fixed - 1)
+        made.stationary.append(sum(right[it.fixed :]))
+    return made

@@ -1,0 +1,52 @@
+"""The grid of a method that settles blocks, on the page: each cell is what the record says of that pass and place."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from browser import Lab
+
+from decodescope.app.runs.examples import examples
+from decodescope.engine.trace import open_trace
+from decodescope.lab.decision.staircase import staircase
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+EXAMPLES = {x.name: x for x in examples()}
+CELLS = """() => [...document.querySelectorAll('.ds-grid tbody td[title]')].map((x) => [
+  ...x.title.match(/pass (\\d+), place (\\d+)/).slice(1).map(Number), x.className])"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
+    page = lab.open(f"/#run={EXAMPLES['jacobi'].run}&step=0", width=width)
+    page.wait_for_selector(".ds h1:text-is('Step 0')")
+    page.focus(".ds")
+    page.keyboard.press("End")
+    page.wait_for_selector(".ds-grid .own th button:text-is('24')")
+    with closing(open_trace(EXAMPLES["jacobi"].path)) as trace:
+        made, steps, text = staircase(trace), list(trace.steps), dict[int, int]()
+        for step in steps:
+            text |= {step.n + k: token for k, token in enumerate(step.emitted)}
+    cells = page.evaluate(CELLS)
+    due = []
+    for step in steps[-14:]:
+        it = step.iteration
+        for k, token in enumerate(it.tokens):
+            right = text.get(it.start + k) == token
+            kind = "final" if k < it.fixed else "right" if right else "guess"
+            since = right and made.since[it.start + k] == step.step
+            due.append([step.step, it.start + k, f"{kind} since" if since else kind])
+    assert cells == due and len({kind for *_, kind in due}) > 3
+    said = page.inner_text(".ds-grid .quiet >> nth=1")
+    assert said.startswith(f"Pass 24: {steps[24].iteration.fixed} final, {made.forwarded[24]} of them fast-forwarded")
+    assert f"{made.stationary[24]} stationary" in said
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click(".ds-grid tbody button:text-is('20')")
+    page.wait_for_selector(".ds h1:text-is('Step 20')")
+
+
+def test_a_run_without_blocks_has_no_grid(lab: Lab) -> None:
+    page = lab.open(f"/#run={EXAMPLES['recycling'].run}")
+    page.wait_for_selector(".ds .node:visible")
+    assert not page.locator(".ds-grid").is_visible()
