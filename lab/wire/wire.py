@@ -218,7 +218,7 @@ class Wire:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
         message = {**self._plain(step), "brief": True}
         if step.iteration is not None:
-            message["block"] = self._block(step.iteration)
+            message["settling"] = self._block(step.iteration)
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
             message["notes"] = kept
         return message
