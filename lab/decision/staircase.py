@@ -26,7 +26,7 @@ class Staircase:
 
 def staircase(trace: Trace) -> Staircase:
     """The staircase of a run. A place whose token the text does not have yet, or never got, is in no dictionary."""
-    made = Staircase()
+    stairs = Staircase()
     text = {step.n + k: token for step in trace.steps for k, token in enumerate(step.emitted)}
     for step in trace.steps:
         it = step.iteration
@@ -35,10 +35,10 @@ def staircase(trace: Trace) -> Staircase:
         right = [text.get(it.start + k) == token for k, token in enumerate(it.tokens)]
         for place, ok in enumerate(right, it.start):
             if not ok:
-                made.since.pop(place, None)
+                stairs.since.pop(place, None)
             else:
-                made.since.setdefault(place, step.step)
-        made.final |= {it.start + k: step.step for k in range(min(it.fixed, len(step.emitted)))}
-        made.forwarded.append(it.fixed - 1)
-        made.stationary.append(sum(right[it.fixed :]))
-    return made
+                stairs.since.setdefault(place, step.step)
+        stairs.final |= {it.start + k: step.step for k in range(min(it.fixed, len(step.emitted)))}
+        stairs.forwarded.append(it.fixed - 1)
+        stairs.stationary.append(sum(right[it.fixed :]))
+    return stairs
