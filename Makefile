@@ -52,8 +52,11 @@ models:
 	@$(TRAIN) lab $(AMOUNT)
 	@$(TRAIN) lab-draft --teacher assets/models/lab $(AMOUNT)
 	@$(TRAIN) lab-draft-plain $(AMOUNT)
+	@$(IN) assets/training/infill.py --stage lists --tokens 4 --fresh
+	@$(IN) assets/training/infill.py --within 120
 	@$(IN) assets/training/heads.py medusa hydra eagle eagle3 kangaroo blockwise mlp_speculator
 	@$(IN) assets/training/evaluate.py
+	@$(IN) assets/training/infill_card.py
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted
 clean:

@@ -111,12 +111,12 @@ def page(play: Play) -> gr.Blocks:
                     seed, new = _numbers(begin)
                     level, shadow = _level(begin.level), _shadow(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
-                        named = _rows(play)
+                        named, beside = _rows(play), [("none", ""), *_rows(play, True)]
                         lists = {TARGET: _models(play.names[TARGET], named, title(TARGET), f"ds-{TARGET}")}
                         for role in dict.fromkeys((*SHOWN, *roles(), *play.names)):
-                            shown, rows = role in SHOWN, [("none", ""), *named]
+                            name, shown = play.names.get(role, ""), role in SHOWN
                             if role != TARGET:
-                                lists[role] = _models(play.names.get(role, ""), rows, title(role), f"ds-{role}", shown)
+                                lists[role] = _models(name, beside, title(role), f"ds-{role}", shown)
                     gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
                     gr.HTML(None, elem_id="ds-copy", html_template=EMPTY, js_on_load=COPIES, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
@@ -165,10 +165,12 @@ def _shadow(begin: bool) -> gr.Checkbox:
     return gr.Checkbox(begin, label="Keep a full cache beside", info=SHADOWED, **more)
 
 
-def _rows(play: Play) -> list[tuple[str, str]]:
-    """The rows of a list of models: those that are offered, and those of the command line even where they are not."""
-    rows = [(x.label, x.key) for x in play.offers()]
-    others = set(play.names.values()) - {key for _, key in rows}
+def _rows(play: Play, causal: bool = False) -> list[tuple[str, str]]:
+    """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
+    those with a causal mask, which alone can stand beside a target."""
+    offers = play.offers()
+    rows = [(x.label, x.key) for x in offers if x.spec.causal or not causal]
+    others = set(play.names.values()) - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
 
 

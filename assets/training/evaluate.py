@@ -254,6 +254,8 @@ All share one tokenizer: byte-level BPE, 4096 entries, each digit a token of its
 is final; ids 0 to 13 are `<|end|> <|pad|> <|user|> <|assistant|> <|system|> <|mask|>` and eight reserved ones, ids 14
 to 269 the 256 bytes. The weights are stored in bfloat16, the tied embedding once. What they read, by source, version and
 licence, is listed in [CORPUS.md](CORPUS.md). This page is written by `python assets/training/evaluate.py`.
+
+`lab-mdm`, which fills in masks and writes in no direction, has a card of its own: [MDM.md](MDM.md).
 """
 
 TASKS = """\

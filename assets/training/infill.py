@@ -34,7 +34,7 @@ RATES = (0.006, 0.008)  # Muon's, AdamW's
 EPSILON = 1e-3  # the least chance of a mask
 STAGES = {  # tokens of a window -> share of the steps
     "lists": {12: 0.20, 16: 0.45, 20: 0.35},
-    "all": {12: 0.08, 16: 0.20, 20: 0.17, 28: 0.15, 40: 0.18, 80: 0.22},
+    "all": {12: 0.12, 16: 0.30, 20: 0.28, 28: 0.07, 40: 0.09, 80: 0.14},
 }
 # window up to so many tokens -> shares of its rows
 SHARES = {24: {"lists": 1.0}, 28: {"lists": 0.3, "latin_square": 0.7}, 40: {"lists": 0.1, "sudoku": 0.9},
@@ -90,15 +90,21 @@ def answered(net: Net, source: Source, asked: list[Question], canvas: int, passe
             yield q, source.tokenizer.decode(ids[:end], skip_special_tokens=False)
 
 
+def marks_of(net: Net, source: Source, asked: list[Question], canvas: int, passes: int) -> dict[str, list[bool]]:
+    """Task -> which of its questions were answered right."""
+    marks: dict[str, list[bool]] = {}
+    for q, text in answered(net, source, asked, canvas, passes):
+        marks.setdefault(q.task, []).append(score(q, text))
+    return marks
+
+
 def exact(net: Net, source: Source, count: int, seed: int = 10**6) -> dict[str, float]:
     """Task -> share of right answers at one token a pass; "settled" is that of all lists with one right answer."""
-    found = {}
+    shares = {}
     for tasks, canvas in ((LISTS, CANVAS), (("latin_square", "sudoku"), 17)):
-        marks: dict[str, list[bool]] = {}
-        for q, text in answered(net, source, questions(tasks, count, seed), canvas, canvas):
-            marks.setdefault(q.task, []).append(score(q, text))
-        found |= {task: sum(marks[task]) / count for task in tasks}
-    return {"settled": sum(found[t] for t in SETTLED) / len(SETTLED)} | {k: round(v, 3) for k, v in found.items()}
+        marks = marks_of(net, source, questions(tasks, count, seed), canvas, canvas)
+        shares |= {task: sum(marks[task]) / count for task in tasks}
+    return {"settled": sum(shares[t] for t in SETTLED) / len(SETTLED)} | shares
 
 
 class Training(train.Steps):

@@ -84,6 +84,14 @@ def test_a_model_may_be_given_to_a_role_from_the_start(tmp_path: Path) -> None:
     assert not boxes["ds-draft2"].visible and boxes["ds-draft"].visible
 
 
+def test_only_a_model_with_a_causal_mask_can_be_chosen_beside_the_target(tmp_path: Path) -> None:
+    play = Play("lab", "lab-draft", tmp_path)
+    boxes = {x.elem_id: [key for _, key in x.choices] for x in layout.page(play).blocks.values() if hasattr(x, "choices")}
+    assert {"lab", "lab-draft", "lab-mdm"} <= set(boxes["ds-target"])
+    assert "lab-draft" in boxes["ds-draft"] and "lab-mdm" not in boxes["ds-draft"]
+    play.close()
+
+
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_list_of_models_comes_with_the_strategy(driver: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from decodescope.engine.bench.parallel_tasks import question, score
+from decodescope.engine.bench.parallel_tasks import SETTLED, question, questions, score
 from decodescope.engine.load import load as load_model
 from decodescope.engine.model.feed import Feed
 
@@ -193,3 +193,28 @@ def test_the_surest_token_is_filled_in_first_and_stays():
     same = [one_by_one[i, at] == at_once[i, at] for i, at in enumerate(sure)]
     assert sum(same) >= 2
     assert MASK not in infill.filled(made, prompts, 7, 3), "as many as there are, also where they do not divide"
+
+
+# ---- the shipped model
+
+
+def test_the_shipped_model_answers_lists_one_token_a_pass(source):
+    made = Net.from_folder(ASSETS / "models" / infill.NAME).eval()
+    asked = questions(SETTLED, 40, 123)
+    marks = infill.marks_of(made, source, asked, infill.CANVAS, infill.CANVAS)
+    shares = {task: sum(some) / len(some) for task, some in marks.items()}
+    assert sum(shares.values()) / len(SETTLED) >= 0.95, shares
+    blank = infill.marks_of(Net(made.shape), source, asked[:40], infill.CANVAS, infill.CANVAS)
+    assert not any(blank["copy"]), "the guard must fail on a model that learnt nothing"
+
+
+def test_the_card_is_of_the_shipped_model():
+    import infill_card
+
+    page = (ASSETS / "models" / "MDM.md").read_text()
+    made = Net.from_folder(ASSETS / "models" / infill.NAME)
+    runs = json.loads((ASSETS / "training" / "records" / f"{infill.NAME}.json").read_text())
+    assert f"{sum(w.numel() for w in made.parameters()):,} numbers" in page
+    assert f"{sum(r['tokens'] for r in runs) / 1e6:.2f} M tokens" in page
+    assert all(f"| `{task}` |" in page for task in infill_card.TASKS)
+    assert infill_card.perfect("copy") == "100%" and infill_card.perfect("sudoku") == "-"
