@@ -89,3 +89,15 @@ def test_a_choice_names_each_row_and_entry() -> None:
     feed = Feed(torch.tensor([TOKENS[n:]]), torch.tensor([LATER]), seen=CHOICE[:, :, :-1])
     with pytest.raises(ValueError, match=r"^layer 0: 4 entries are held and 3 rows fed, and what they see is told as \[3, 3\]"):
         decoder.forward(feed, cache)
+
+
+@torch.inference_mode()
+def test_a_cache_that_is_emptied_begins_anew_and_evicted_nothing() -> None:
+    decoder, cache = begun(SPECS["full"])
+    for store in cache.layers:
+        store.evicted = []
+    cache.truncate(0)
+    assert cache.length == 0 and all(store.n == 0 and store.evicted == [] for store in cache.layers)
+    decoder.forward(Feed(torch.tensor([TOKENS[n:]]), torch.tensor([LATER])), cache)
+    cache.commit(range(T))
+    assert all(store.positions()[0].tolist() == [LATER] * 2 for store in cache.layers)
