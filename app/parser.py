@@ -352,12 +352,12 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices=("decode", "labbench", "speculation", "kv"),
+        choices=("decode", "labbench", "speculation", "kv", "parallel"),
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
-        "cache (default: decode)",
+        "cache; parallel: all that fills a canvas (default: decode)",
     )
-    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm)")
     _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
     _place(sub)
     sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
@@ -378,13 +378,14 @@ def _bench(sub: Parser) -> None:
         "--short",
         action="store_true",
         default=None,
-        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind, 4 pass keys",
+        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind, 4 pass keys; "
+        "parallel: 4 questions of each task",
     )
     sub.add_argument(
         "--method",
         action="append",
         metavar="NAME[=RECIPE]",
-        help="labbench, speculation, kv: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
+        help="all but decode: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
     )
     sub.add_argument(
         "--temperature",
@@ -393,10 +394,10 @@ def _bench(sub: Parser) -> None:
         help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation: of every random draw (default: 0)"
+        "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation, parallel: of every random draw (default: 0)"
     )
-    sub.add_argument("--out", metavar="OUT", help="labbench, speculation, kv: write the result to this file, as JSON")
+    sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")
     sub.add_argument(
-        "--resume", action="store_true", default=None, help="labbench, speculation, kv: go on with what OUT.partial holds"
+        "--resume", action="store_true", default=None, help="all but decode: go on with what OUT.partial holds"
     )
     _json(sub)

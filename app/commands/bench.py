@@ -18,6 +18,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts"},
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
+    "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
     "kv": {"new_tokens": 128, "questions": None, "short": False, "method": None, "out": None, "resume": False},
 }
 
@@ -25,6 +26,7 @@ USUAL: dict[str, dict[str, Any]] = {
 def bench(args: argparse.Namespace) -> int:
     """Measure and print."""
     mine = USUAL[args.what]
+    args.model = args.model or ("lab-mdm" if args.what == "parallel" else "lab")
     for name in {x for usual in USUAL.values() for x in usual}:
         if name not in mine and getattr(args, name) is not None:
             others = " and ".join(x for x in USUAL if name in USUAL[x])
@@ -46,6 +48,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_kv import kv
 
         return measured(args, kv)
+    if args.what == "parallel":
+        from .bench_parallel import parallel
+
+        return measured(args, parallel)
     from .bench_speculation import speculation
 
     return measured(args, speculation)

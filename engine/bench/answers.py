@@ -139,18 +139,11 @@ class Bench:
 
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data."""
-        device = self.model.decoder.device
         return {
-            "model": self.model.name,
-            "fingerprint": self.model.fingerprint,
+            **surroundings(self.model),
             "draft": None if self.draft is None else self.draft.name,
             "draft_fingerprint": None if self.draft is None else self.draft.fingerprint,
             "further": {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in self.further.items()},
-            "machine": machine(device),
-            "device": str(device),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "dtype": str(self.model.decoder.dtype).removeprefix("torch."),
             "temperature": self.temperature,
             "seed": self.seed,
             "new_tokens": self.new_tokens,
@@ -238,10 +231,7 @@ class Bench:
 
     def text(self, tokens: list[int]) -> str:
         """The text of an answer, without what ends it."""
-        assert self.model.tokenizer is not None
-        stops = set(self.model.stop_tokens)
-        end = next((i for i, x in enumerate(tokens) if x in stops), len(tokens))
-        return self.model.tokenizer.decode(tokens[:end], specials=False)
+        return answer_text(self.model, tokens)
 
     def row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> Row:
         """The figures of a talk; `plain`: of the same question by plain decoding."""
@@ -283,6 +273,28 @@ class Bench:
             return "equal"
         tied = method.lossless and all(greedy_up_to_ties(self.model, x.prompt, x.tokens) for x in talk)
         return "tied" if tied else "parted"
+
+
+def surroundings(model: Model) -> dict[str, Any]:
+    """The model and what it ran on, as plain data."""
+    device = model.decoder.device
+    return {
+        "model": model.name,
+        "fingerprint": model.fingerprint,
+        "machine": machine(device),
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "dtype": str(model.decoder.dtype).removeprefix("torch."),
+    }
+
+
+def answer_text(model: Model, tokens: Sequence[int]) -> str:
+    """The text of an answer of a model with a tokenizer, without what ends it."""
+    assert model.tokenizer is not None
+    stops = set(model.stop_tokens)
+    end = next((i for i, x in enumerate(tokens) if x in stops), len(tokens))
+    return model.tokenizer.decode(list(tokens[:end]), specials=False)
 
 
 def judged(question: Question, said: Sequence[str]) -> list[float] | None:

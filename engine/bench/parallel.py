@@ -1,0 +1,149 @@
+"""What parallel decoding costs: questions with a rule, answered on a canvas by several selectors, in passes, rows and right
+answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.run import encode
+from decodescope.engine.session import Session
+from decodescope.engine.trace.phases import decides
+
+from .answers import about, answer_text, surroundings
+from .parallel_figures import ONE, ParallelResult, ParallelRow
+from .parallel_tasks import LISTS, TASKS, Oracle, answers, at_once, questions, score
+from .parallel_tasks import Question as Task
+from .questions import LabBenchError, Question
+from .result_file import gather
+
+COUNT, FEWER = 20, 4  # questions of a task, and in the short form
+BLOCK = 64  # places: no answer is longer
+
+
+def _canvas(selector: str, temperature: float = 0.0, cache: str = "none", block: int = BLOCK, **knobs: Any) -> Method:
+    """A canvas filled by a selector with these knobs, greedily or at a temperature."""
+    sampler = {"sampler": "temperature"} if temperature else {}
+    drawing = {"sampler": {"temperature": temperature}} if temperature else {}
+    given = {"strategy": {"block": block, "cache": cache}, "selector": knobs, **drawing}
+    return Method.named({"strategy": "masked", "selector": selector, **sampler}, given)
+
+
+def usual() -> dict[str, Method]:
+    """What is measured unless methods are named. More steps than a block has places are one place a pass."""
+    return {
+        ONE: _canvas("low_confidence", steps=1024),
+        "random order": _canvas("random", steps=1024),
+        "left to right": _canvas("low_confidence", block=1, steps=1),
+        "four passes": _canvas("low_confidence", steps=4),
+        "two passes": _canvas("low_confidence", steps=2),
+        "all at once": _canvas("low_confidence", steps=1),
+        "all at once (drawn)": _canvas("low_confidence", temperature=1.0, steps=1),
+        "one place a pass (drawn)": _canvas("random", temperature=1.0, steps=1024),
+        "threshold": _canvas("threshold"),
+        "threshold 0.7": _canvas("threshold", tau=0.7),
+        "threshold (factor 1)": _canvas("threshold", factor=1.0),
+        "local_leap": _canvas("local_leap"),
+        "threshold (blocks of 4)": _canvas("threshold", block=4),
+        "threshold (prefix cache)": _canvas("threshold", cache="prefix", block=4),
+        "threshold (dual cache)": _canvas("threshold", cache="dual", block=4),
+    }
+
+
+class ParallelBench:
+    """A model that reads both sides, and methods by name, the first of which is `ONE` unless they are given.
+
+    count: questions of each task;  tasks: by id, made anew by rule.  Raises MethodError if a method cannot run here,
+    LabBenchError if the model has no tokenizer.
+    """
+
+    def __init__(self, model: Model, methods: Mapping[str, Method] | None = None, *, count: int = COUNT, seed: int = 0):
+        self.model, self.seed = model, seed
+        self.methods = usual() if methods is None else dict(methods)
+        if model.tokenizer is None:
+            raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
+        for method in self.methods.values():
+            method.check(model.spec)
+            if method.lanes:
+                raise LabBenchError("bench parallel measures what one model writes: leave methods with a draft model out.")
+        self.tasks: dict[str, Task] = {f"{x.task} {i + 1}": x for i, x in enumerate(questions(TASKS, count, seed))}
+
+    def questions(self) -> list[Question]:
+        """What is asked, in the form of the other measurements."""
+        return [Question(name, task.task, (task.prompt,)) for name, task in self.tasks.items()]
+
+    def settings(self) -> dict[str, Any]:
+        """What the figures depend on, as plain data, and the closed form of each question."""
+        chosen = {name: method.record() for name, method in self.methods.items()}
+        forms = {name: chance(task) for name, task in self.tasks.items()}
+        return {**surroundings(self.model), "methods": chosen, "seed": self.seed, "at_once": forms}
+
+    def rows(self, question: Question, turn: int) -> list[ParallelRow]:
+        """What every method makes of a question; they take turns beginning with number `turn`."""
+        names = list(self.methods)
+        shift = turn % len(names)
+        made = {name: self.row(question, name) for name in [*names[shift:], *names[:shift]]}
+        return [made[name] for name in names]
+
+    @torch.inference_mode()
+    def row(self, question: Question, name: str) -> ParallelRow:
+        """What one method makes of it, on a canvas with a place more than a right answer has, for the end."""
+        task = self.tasks[str(question.id)]
+        row = ParallelRow(question.id, task.task, name, task.length, task.slots)
+        prompt = encode(self.model, task.prompt)
+        try:
+            session = Session(
+                self.model, self.methods[name], prompt, max_new_tokens=task.slots + 1, seed=self.seed, level="counts"
+            )
+            steps = list(session.stream())
+        except (EngineFault, MethodError) as error:
+            return replace(row, fault=str(error))
+        tokens = [token for step in steps for token in step.emitted]
+        passes = [one for step in steps for one in step.passes if decides(one)]
+        said = answer_text(self.model, tokens)
+        return replace(
+            row,
+            tokens=len(tokens),
+            right=score(task, said),
+            said=said,
+            passes=len(passes),
+            fed=sum(one.tokens for one in passes),
+            seconds=sum(step.wall_us for step in steps) / 1e6,
+        )
+
+
+def chance(task: Task) -> float:
+    """The chance of a right answer when a perfect model draws all slots at once."""
+    if task.task in LISTS:
+        return float(at_once(task.task, task.length))
+    return float(Oracle(answers(task)).all_at_once(task))
+
+
+def parallel(
+    bench: ParallelBench,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> ParallelResult:
+    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
+    returned."""
+    asked = bench.questions()
+    result = ParallelResult({**bench.settings(), "questions": about(asked, {})})
+
+    def work(i: int, question: Question) -> tuple[Sequence[ParallelRow], str]:
+        return bench.rows(question, i), ""
+
+    def ready(question: Question) -> None:
+        for name in bench.methods:
+            bench.row(question, name)
+
+    gather(result, asked, work, ready=ready, out=out, resume=resume, say=say)
+    return result
