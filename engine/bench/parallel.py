@@ -89,8 +89,8 @@ class ParallelBench:
         """What every method makes of a question; they take turns beginning with number `turn`."""
         names = list(self.methods)
         shift = turn % len(names)
-        made = {name: self.row(question, name) for name in [*names[shift:], *names[:shift]]}
-        return [made[name] for name in names]
+        rows = {name: self.row(question, name) for name in [*names[shift:], *names[:shift]]}
+        return [rows[name] for name in names]
 
     @torch.inference_mode()
     def row(self, question: Question, name: str) -> ParallelRow:
