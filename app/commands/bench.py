@@ -18,8 +18,8 @@ USUAL: dict[str, dict[str, Any]] = {
     "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts"},
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
-    "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
     "kv": {"new_tokens": 128, "questions": None, "short": False, "method": None, "out": None, "resume": False},
+    "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
 
 
