@@ -131,6 +131,20 @@ def test_a_fork_to_a_beam_goes_on_at_the_end_of_its_text(strategy: Any) -> None:
     assert made.tokens == run.tokens and made.end.reason == "max_new_tokens" and check(made.sink).ok
 
 
+FORKS = ("apar", dict(fork="5", child="12"))
+
+
+@pytest.mark.parametrize("after", [FORKS, ("skeleton", dict(ask="3 5")), "encode_once", "draft_verify"], ids=str)
+@pytest.mark.parametrize("before", [FORKS, "draft_verify"], ids=str)
+def test_a_fork_to_and_from_threads_goes_on_at_the_end_of_its_text(before: Any, after: Any) -> None:
+    run = base(strategy=before)
+    made = forked(run, method=toys.method(strategy=after))
+    text = [token for step in run.sink.steps[:AT] for token in step.emitted]
+    assert made.tokens[: len(toys.PROMPT) + len(text)] == [*toys.PROMPT, *text] and made.end.reason == "max_new_tokens"
+    assert check(made.sink).ok, str(check(made.sink))
+    assert (made.sink.steps[-1].threads is not None) == (after != "draft_verify")
+
+
 def test_what_a_beam_loses_of_a_text_that_was_drafted_is_followed_to_its_end() -> None:
     parts = dict(policy=("tova", dict(size=3)))
     run = base(drafter=("token_recycling", {"nodes": "16"}), **parts)

@@ -56,6 +56,14 @@ class EncodeOnce(Strategy):
 
     def prefill(self, s: State) -> None:
         super().prefill(s)
+        self._open(s)
+
+    def begin(self, s: State) -> None:
+        if s.scratch is None:  # a run that had another strategy before goes on with this one
+            self._open(s)
+
+    def _open(self, s: State) -> None:
+        """Read the questions, and begin their answers."""
         s.target.ask(Needs())
         writing = s.scratch = Writing.of(s)
         document = writing.branches.alive[0]

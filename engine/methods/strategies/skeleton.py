@@ -80,6 +80,14 @@ class Skeleton(Strategy):
 
     def prefill(self, s: State) -> None:
         super().prefill(s)
+        self._open(s)
+
+    def begin(self, s: State) -> None:
+        if s.scratch is None:  # a run that had another strategy before goes on with this one
+            self._open(s)
+
+    def _open(self, s: State) -> None:
+        """Read the request for an outline, and begin that."""
         s.target.ask(Needs())
         writing = Writing.of(s)
         s.scratch = _Run(writing)
