@@ -18,10 +18,12 @@ from torch import Tensor
 from decodescope.engine import Method, Session
 from decodescope.engine.checkpoint.adapter import joined, parted, write
 from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.load import Model, find, fingerprint, load
+from decodescope.engine.load import Model, find, fingerprint, load, models
 from decodescope.engine.method import MethodError
+from decodescope.engine.methods.strategies.jacobi import Jacobi
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import same_models
+from decodescope.engine.run import encode
 from decodescope.engine.trace import Trace, check
 
 RANK, ALPHA = 2, 6.0
@@ -209,3 +211,23 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
     same_models(header, {"target": model}, [])
     with pytest.raises(MethodError, match="whose weights are others"):
         same_models(header, {"target": base}, [])
+
+
+def test_shipped_adapters_do_what_their_cards_say() -> None:
+    shipped = [x for x in models() if x["adapter"]]
+    assert {"lab+cllm"} <= {x["name"] for x in shipped}
+    for row in shipped:
+        card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
+        nats = card["measured"]["nats"]
+        assert nats["adapted"] <= nats["base"] + 0.1, row["name"]
+        for size, passes in ((x, card["measured"][f"passes of a block of {x}"]) for x in (8, 16)):
+            assert passes["adapted"] < passes["base"] <= size, row["name"]
+        model = load(row["name"], "float32", "cpu")
+        for text in ("Once upon a time there was a small", "def area(width, height):\n    "):
+            written = []
+            for method in (Method(), Method(strategy=Jacobi(block=8, guess="prompt"))):
+                session = Session(model, method, encode(model, text), max_new_tokens=24)
+                for _ in session.stream():
+                    pass
+                written.append(session.tokens)
+            assert written[0] == written[1], "Jacobi's text is plain decoding's"
