@@ -2,7 +2,7 @@
 
 The modules are named ones: `import { a, b } from "./file.js";` at the top, `export` before a declaration. Their text is
 put one after the other, what is needed first, so their names share one scope; a name that stands twice is refused.
-Comments on lines of their own stay behind, and so do the spaces that lines begin with: they are a quarter of what would travel.
+Comments stay behind, and so do the spaces that lines begin with: they are a quarter of what would travel.
 
 A browser loads no module from a file on disk, so a gallery's pages get the same as a plain script, with their own behind it.
 """
@@ -21,7 +21,7 @@ _BESIDE = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(?:\./|\.\./)
 _EXPORTED = re.compile(r"^export \{ ([\w, ]+) \};\n", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
-_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
+_SPARE = re.compile(r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE)  # a comment behind code, not the like of it in a text
 _OTHER = re.compile(  # what is left of imports and exports, and declarations whose names are not read here
     r"^import\b.*|^export (?!default \{|(?:async )?(?:const|let|class|function)\b).*"
     r"|^(?:const|let) [\[{].*|^var .*|\bimport\(.*",
@@ -78,13 +78,19 @@ def joined(folder: Path, entry: str) -> str:
         texts[name] = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
 
     take(entry, ())
-    parts = [f"// ---- {name}\n{_INDENT.sub('', text.strip())}\n" for name, text in texts.items()]
+    parts = [f"// ---- {name}\n{spare(text)}\n" for name, text in texts.items()]
     return "\n".join([*parts, f"export {{ {', '.join(passed)} }};\n"])
 
 
 def bare(text: str) -> str:
     """A script without the comments that have lines of their own."""
     return _COMMENT.sub("", text)
+
+
+def spare(text: str) -> str:
+    """A script without the comments behind its code too, without empty lines, and without the spaces in front of its lines; no
+    text of it may go over lines."""
+    return _SPARE.sub("", bare(text).strip())
 
 
 def classic(*scripts: Path) -> str:

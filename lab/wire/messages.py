@@ -50,9 +50,10 @@ def _mute(record: Prefill | Step) -> Prefill | Step:
 
 def most_nodes(step: Step) -> int:
     """The highest number that a view gives to a node of a step: those of its draft, the target's own token behind them, else
-    the tokens of its block, its hypotheses or its threads."""
+    the tokens of its block, its hypotheses, its threads or the places of its canvas."""
     drafted = 0 if step.draft is None else len(step.draft.tokens)
     block = step.iteration.tokens if step.iteration is not None else []
     beams = step.beams.tokens if step.beams is not None else []
     threads = step.threads.alive if step.threads is not None else []
-    return max(drafted + (step.extra is not None), len(block), len(beams), len(threads), len(step.emitted))
+    canvas = step.fill.length if step.fill is not None else 0
+    return max(drafted + (step.extra is not None), len(block), len(beams), len(threads), canvas, len(step.emitted))

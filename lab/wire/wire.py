@@ -11,8 +11,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.decided import decided, telling_at
@@ -28,9 +26,11 @@ from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
 from .cache import cache_row, mapped, maps
+from .canvas import filled
 from .drafts import drafted_as
 from .mixed import mixed
 from .prompt import prompt_shown
+from .single import single as _single
 from .threaded import threaded
 from .told import told
 
@@ -149,7 +149,7 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        message |= drafted_as(step)
+        message |= drafted_as(step) | filled(step, self.text, whole=whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}
@@ -216,7 +216,7 @@ class Wire:
 
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
-        message = {**self._plain(step), "brief": True}
+        message = {**self._plain(step), **filled(step, self.text, brief=True), "brief": True}
         if step.iteration is not None:
             message["settling"] = self._block(step.iteration)
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
@@ -351,11 +351,6 @@ def _model(spec: dict[str, Any]) -> dict[str, Any]:
     """What a view shows of a model."""
     shown = ("name", "params", "n_layers", "n_kv_heads", "vocab", "fingerprint")
     return {name: spec[name] for name in shown if name in spec}
-
-
-def _single(x: Any) -> float:
-    """A number in single precision, with the digits that tell it from its neighbours."""
-    return float(str(np.float32(x)))
 
 
 def _fitted(step: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, statusWord } from "./marks.js";
 import { notedOf } from "./noted.js";
 import { apart, plural, prob } from "./numbers.js";
+import { placeSays } from "./placesays.js";
 import { threadsOf, took, whyOf } from "./threads.js";
 
 function derivedMark(decided) {
@@ -192,6 +193,17 @@ function threadsCard(store, i, step, at) {
       : "Every thread reads its own text alone, and a pass writes a token of each."),
   ].filter(Boolean);
 }
+/** A place of a canvas. */
+function canvasCard(store, i, at) {
+  const { title, mark, text, where, agrees, rows, lines, before } = placeSays(store, i, at);
+  return [shell(mark, title, text === null ? "" : tokenOf(text, 16), where, { agrees }),
+    rows.length ? numbersTable(rows) : null,
+    lines.map((line) => h("p", { class: "line" }, line)),
+    before.length ? [h("h3", null, "In the passes so far"), h("table", { class: "laws block" }, h("tbody", null,
+      before.map(({ step, text, c, word }) => h("tr", { class: step === i ? "tried" : null },
+        h("th", { scope: "row" }, `pass ${step}`), h("td", { class: "word" }, tokenOf(text, 12)),
+        h("td", null, prob(c)), h("td", { class: "yes" }, word)))))] : null];
+}
 
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
 export function cardView(context) {
@@ -216,6 +228,7 @@ export function cardView(context) {
       drawnAs = as;
       let parts;
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
+      else if (step.fill) parts = canvasCard(store, i, at);
       else if (step.iteration) parts = iterationCard(step, at);
       else if (step.beams) parts = beamsCard(store, i, step, at);
       else if (step.threads) parts = threadsCard(store, i, step, at);

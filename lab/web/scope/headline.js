@@ -1,5 +1,6 @@
 /* What came out of the step, and the figures of the run so far. */
 import { figures, h, say, see } from "./elements.js";
+import { filledSays } from "./fills.js";
 import { rederives } from "./judge.js";
 import { percent, plural, two } from "./numbers.js";
 import { termed } from "./terms.js";
@@ -28,6 +29,7 @@ export function headline(context) {
           + "text comes at the end";
       else if (step.threads)
         words = `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
+      else if (step.fill) words = `: ${filledSays(step)}`;
       else if (step.iteration)
         words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
       say(rest, words);

@@ -1,5 +1,6 @@
 /* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the
  * step's. */
+import { follows } from "./fills.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 
@@ -82,6 +83,7 @@ export function testsOf(step, head) {
 
 /** Do the verdicts follow from the numbers? null where the rule says more than these. */
 export function rederives(step, head) {
+  if (step.fill) return follows(step.fill);
   if (step.iteration) return fixedOf(step) === step.iteration.fixed;
   const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;

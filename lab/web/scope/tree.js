@@ -1,6 +1,7 @@
 /* The draft tree, and its legend. */
 import { beamsView } from "./beams.js";
 import { brush } from "./brush.js";
+import { canvasView } from "./canvas.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { tellingOf } from "./judge.js";
@@ -98,10 +99,11 @@ export function treeView(context) {
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
-  const search = beamsView((k) => context.select(k + 1)), lanes = threadsView((k) => context.select(k + 1));
+  const search = beamsView((k) => context.select(k + 1)), lanes = threadsView((k) => context.select(k + 1)),
+    canvas = canvasView(context);
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
-    search.element, lanes.element, twin, note);
+    search.element, lanes.element, canvas.element, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
@@ -109,7 +111,7 @@ export function treeView(context) {
   let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0,
     settled = 0;
   // a node had the focus when the tree was hidden; its box has it until there are nodes again
-  let parted = false;
+  let parted = false, filling = null;
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" })
     .observe(element);
 
@@ -135,25 +137,30 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.beams || step?.threads, nodes = step?.iteration ? chainOf(step) : store.nodes(i);
+    const side = step?.beams || step?.threads, fill = (filling = step?.fill), own = side || fill;
+    const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
     parted = held && !nodes; // a step that is still on its way
     if (parted) element.focus({ preventScroll: true });
     see(search.element, step?.beams);
     see(lanes.element, step?.threads);
-    const brief = brisk && nodes?.length > LARGE && !side && !tabled && !element.contains(document.activeElement);
-    see(svg, nodes && !side && !tabled && !brief);
+    see(canvas.element, fill && !tabled);
+    const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
+    see(svg, nodes && !own && !tabled && !brief);
     see(painted.element, brief);
     see(twin, nodes && !side && tabled);
     shown = nodes || [];
     say(note, !step ? ""
-      : !nodes && !side ? context.absent(store, "The tree of this step")
+      : !nodes && !own ? context.absent(store, "The tree of this step")
       : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
     if (side) {
       (step.beams ? search : lanes).draw(store, i, context.chosen(store, i) - 1, width);
       shown = side.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
       return;
+    }
+    if (fill) {
+      return tabled ? twin.replaceChildren(canvas.table(step)) : canvas.draw(store, i, context.chosen(store, i), width);
     }
     if (!nodes) return;
     if (tabled) return twin.replaceChildren(tableOf(nodes, step));
@@ -198,9 +205,11 @@ export function treeView(context) {
     });
     marks.trim(laid.items.length);
   }
-  return { element, draw, step: (key, at) => neighbour(shown, key, at), look: () => (width = element.clientWidth),
+  return { element, draw, step: (key, at) => (filling ? canvas.step(key, at) : neighbour(shown, key, at)),
+    look: () => (width = element.clientWidth),
     restyle: () => ((measure = null), painted.restyle()),
-    focus: () => nodeLayer.querySelector('[tabindex="0"]')?.focus(), table: (on) => ((tabled = on), context.redraw()) };
+    focus: () => (canvas.focus() ?? nodeLayer.querySelector('[tabindex="0"]')?.focus()),
+    table: (on) => ((tabled = on), context.redraw()) };
 }
 
 /** A node as it is read aloud. shaped: of one that was chosen without a draw, what was noted of it; else null. */

@@ -1,0 +1,105 @@
+/* Canvas: places that are filled in any order: the passes over them, and what stands there after the chosen one. */
+import { grid, h, pool, say, set } from "./elements.js";
+import { emitted, offered, settled } from "./fills.js";
+import { tokenOf } from "./marks.js";
+import { plural, prob, two } from "./numbers.js";
+import { passesView, SIDES } from "./passes.js";
+import { running, spoken } from "./tokens.js";
+
+const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table at most, and places of the text
+
+/** Why a place was settled: its sign, and a word. */
+export const RULES = { scheduled: ["•", "by schedule"], best: ["▴", "the first in rank"],
+  sure: ["●", "reaches its bar"], near: ["◐", "reaches a bar that an anchor lowered"], factor: ["ƒ", "factor rule"] };
+
+const said = ({ text }) => `“${spoken(text)}”`;
+/** A token where it stands among others; a mask where there is none. */
+const shown = (one) => (one ? running(one.text).map(([, word]) => word.replace("\n", "")).join("") || "·" : "▁");
+
+/** Of `length` places from `start` at most `most`: those around `at`. */
+function around([start, length], most, at) {
+  const from = Math.max(start, Math.min(start + length - most, at - (most >> 1)));
+  return Array.from({ length: Math.min(length, most) }, (_, k) => from + k);
+}
+
+/** The cell of a place in a pass: {kind, shade, word, title}; nothing for what came later. */
+function cellOf(step) {
+  const { at: [start], among: [first, behind], anchors } = step.fill, all = offered(step.fill);
+  const now = new Map(step.fill.now.map(([place, rule, , text]) => [place, { rule, text }]));
+  return (place) => {
+    const one = all?.get(place), taken = now.get(place), where = `place ${place - start + 1}: `;
+    if (!one && !taken) return place >= behind || (!all && place >= first) ? null : { kind: "done" };
+    const { c: shade, text } = one ?? taken, sure = shade === undefined ? "" : `, ${two(shade)}`;
+    return { kind: `${taken ? "now" : "open"}${anchors?.includes(place) ? " anchor" : ""}`, shade,
+      word: taken && (RULES[taken.rule]?.[0] ?? "•"),
+      title: `${where}${said({ text })}${sure}${taken ? `, settled, ${taken.rule}` : ""}` };
+  };
+}
+
+/** The passes over a canvas, and its places after the chosen pass. */
+export function canvasView(context) {
+  const key = h("p", { class: "quiet" }), list = h("ol", { class: "canvas", "aria-label": "places" });
+  let first = 0, places = 0; // of the canvas
+  const table = passesView({ label: "passes by place", seek: context.seek,
+    choose: (step, place) => context.ring({ step, node: place - first + 1 }) });
+  const items = pool(list, () => h("li", null, h("button", { type: "button" })));
+  list.addEventListener("click", ({ target }) =>
+    target.closest("button") && context.select(Number(target.closest("button").dataset.node)));
+  const element = h("div", { class: "canvas-box" }, table.element, key, list);
+
+  function draw(store, i, chosen, width) {
+    const step = store.steps[i], { at, among } = step.fill, [start, length] = at, place = start + chosen - 1;
+    [first, places] = at;
+    const passes = store.steps.slice(Math.max(0, Math.min(i - (ROWS >> 1), store.count - ROWS))).filter((x) => x?.fill)
+      .slice(0, ROWS);
+    const columns = around(at, COLUMNS, (among[0] + among[1]) >> 1);
+    const wide = Math.max(6, Math.min(22, Math.floor((width - SIDES) / columns.length)));
+    table.draw(columns, passes.map((of) => ({ of, step: of.i, cell: cellOf(of), after: fed(of.fill) })),
+      { every: wide < 16 ? 8 : 4, from: start, at: i, place, wide, end: "rows fed" });
+    const rules = [...new Set(passes.flatMap((x) => x.fill.now.map(([, rule]) => rule)))];
+    say(key, `Shade: confidence of the candidate. Framed: settled in this pass, ${rules.map((rule) =>
+      `${RULES[rule]?.[0] ?? "•"} ${RULES[rule]?.[1] ?? rule}`).join(", ")}.`);
+    text(store, i, place);
+  }
+  /** The places after the pass: tokens, those that wait for others before them, and masks. */
+  function text(store, i, chosen) {
+    const { fill } = store.steps[i], [start, length] = fill.at, out = start + emitted(store.steps[i]);
+    const all = settled(store, i), open = offered(fill), places = around(fill.at, SHOWN, fill.among[0]);
+    const held = list.contains(document.activeElement);
+    places.forEach((place, k) => {
+      const one = all.get(place), guess = open?.get(place), now = one?.step === i, button = items.at(k).firstChild;
+      const words = one
+        ? `${said(one)}, settled in pass ${one.step}${place < out ? "" : ", waits for places before it"}`
+        : guess ? `open, candidate ${said(guess)}, ${prob(guess.c)}` : "a mask";
+      say(button, shown(one));
+      set(button, { "data-node": place - start + 1, title: `place ${place - start + 1}: ${words}`,
+        "aria-label": `place ${place - start + 1}: ${words}`, "aria-pressed": place === chosen,
+        tabindex: place === chosen ? 0 : -1, style: one || !guess ? null : `--p:${Math.round(100 * guess.c)}%`,
+        class: one ? `${now ? "now" : "set"}${place < out ? "" : " ahead"}` : guess ? "open" : "mask" });
+      if (held && place === chosen) button.focus({ preventScroll: true });
+    });
+    items.trim(places.length);
+  }
+  /** h and l: the place that a key leads to; j and k: the same place in another pass. */
+  function step(key, at) {
+    if (key === "h" || key === "l") return Math.max(1, Math.min(places, at + (key === "h" ? -1 : 1)));
+    context.seek(context.at + (key === "j" ? 1 : -1));
+    return at;
+  }
+  return { element, step, draw, table: openTable, focus: () => list.querySelector('[tabindex="0"]')?.focus() };
+}
+
+/** Rows that a pass fed, and how old the entries are that it read beside them. */
+function fed({ fed: rows, stale, cache }) {
+  return [`${rows}${stale ? `, ${stale} old` : ""}`, fedSays({ fed: rows, stale, cache })];
+}
+/** The same as a sentence. */
+export const fedSays = ({ fed: rows, stale, cache }) =>
+  `The pass read ${plural(rows, "row")}${stale
+    ? `, beside entries that were made ${stale === 1 ? "1 pass" : `${stale} passes`} before (${cache})` : ""}.`;
+
+/** What a pass decided, as a table. */
+const openTable = ({ i, fill }) =>
+  grid(`Open places in pass ${i}`, ["place", "candidate", "its confidence", "rank", "bar", "settled"],
+    [...(offered(fill) ?? new Map()).values()].map((x) =>
+      [x.place - fill.at[0] + 1, tokenOf(x.text), prob(x.c), x.rank, x.bar ?? "–", x.rule ?? "–"]));

@@ -1,0 +1,50 @@
+/* Fills: what passes over a canvas settled, and the arithmetic of it. Places are positions of the text. */
+import { plural } from "./numbers.js";
+
+/** What is settled after step i: place -> {step, rule, token, text}. */
+export function settled(store, i) {
+  const at = new Map();
+  for (let k = 0; k <= i; k++)
+    for (const [place, rule, token, text] of store.steps[k]?.fill?.now ?? [])
+      at.set(place, { step: k, rule, token, text });
+  return at;
+}
+
+const shaped = new WeakMap(); // fill -> its open places, made when looked at
+/** The open places of a pass: place -> {place, token, text, c, bar, rank, rule}, those that it settled with their rule;
+ *  null where they were left out. */
+export function offered(fill) {
+  if (!fill.open) return null;
+  if (shaped.has(fill)) return shaped.get(fill);
+  const { open, c, tokens, which, bars, order } = fill, rules = new Map(fill.now);
+  const ranks = [...open.keys()].sort((a, b) => (order ? order[a] - order[b] : c[b] - c[a]) || a - b);
+  const rank = new Map(ranks.map((k, n) => [k, n + 1]));
+  const all = new Map(open.map((place, k) => [place, { place, token: tokens[which[k]][0], text: tokens[which[k]][1],
+    c: c[k], bar: bars ? (bars[k] ?? bars[0]) : null, rank: rank.get(k), rule: rules.get(place) ?? null }]));
+  shaped.set(fill, all);
+  return all;
+}
+
+/** Does what was settled follow from count, ranks and bars? null where that was left out. */
+export function follows(fill) {
+  const all = offered(fill);
+  return all && [...all.values()].every(({ c, bar, rank, rule }) =>
+    (rank <= fill.count || (bar !== null && c >= bar)) === (rule !== null))
+    && fill.now.every(([place, , token]) => all.get(place)?.token === token);
+}
+
+/** The candidates of a place in all passes up to step i: [{step, token, text, c}]. */
+export const history = (store, i, place) =>
+  store.steps.slice(0, i + 1).flatMap((step, k) => {
+    const one = step?.fill && offered(step.fill)?.get(place);
+    return one ? [{ step: k, ...one }] : [];
+  });
+
+/** What a step settled, in one clause. */
+export const filledSays = (step) => {
+  const { now, open } = step.fill, all = open ? plural(open.length, "open place") : "the open places";
+  return `${now.length} of ${all} settled, text up to place ${emitted(step)}`;
+};
+
+/** Places that are emitted after a step, counted from the canvas's first. */
+export const emitted = ({ n, made, fill }) => Math.max(0, n + made.length - fill.at[0]);

@@ -1,0 +1,64 @@
+"""Canvas on the wire: what a view is told of a pass that filled places among the text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.trace.events import Fill, Piece, Step
+
+from .single import single
+
+ROOM = 2048  # bytes of what was not committed, in a step that is not asked for
+
+
+def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, whole: bool = False) -> dict[str, Any]:
+    """The pass of a step over a canvas, or nothing. Places are positions of the text, as in the record.
+
+    fill: {"at": [start, length], "among": [first, behind] of its block, "now": [[place, rule, token id, text], ...],
+           "count", "cache", "stale", "fed": rows that the pass read,
+           "open": [place, ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once,
+           "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors"}
+
+    A brief has confidences with two digits, and neither bars nor order. Unless `whole`, what is above ROOM is left out from
+    "open" on, and "few" says so.
+    """
+    fill = step.fill
+    if fill is None:
+        return {}
+    now = zip(fill.places, fill.rules, fill.tokens, strict=True)
+    message: dict[str, Any] = {
+        "at": [fill.start, fill.length],
+        "among": fill.block,
+        "now": [[place, rule, token, text(token)] for place, rule, token in now],
+        "count": fill.count,
+        "cache": fill.cache,
+        "stale": fill.stale,
+        "fed": sum(one.tokens for one in step.passes if one.phase == "canvas"),
+    }
+    more = _open(fill, text, brief)
+    if not whole and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
+        return {"fill": message, "few": True}
+    return {"fill": message | more}
+
+
+def _open(fill: Fill, text: Callable[[int], Piece], brief: bool) -> dict[str, Any]:
+    """What the pass knew of the open places."""
+    tokens, which = np.unique(fill.candidate, return_inverse=True)
+    more: dict[str, Any] = {
+        "open": fill.open.tolist(),
+        "c": [round(float(x), 2) if brief else single(x) for x in fill.confidence],
+        "tokens": [[token, text(token)] for token in tokens.tolist()],
+        "which": which.tolist(),
+    }
+    if brief:
+        return more
+    bars = None if fill.bars is None else [single(x) for x in fill.bars]
+    return more | {
+        "bars": bars[:1] if bars and len(set(bars)) == 1 else bars,
+        "order": None if fill.order is None else fill.order.tolist(),
+        "anchors": fill.anchors,
+    }

@@ -1,0 +1,217 @@
+"""A canvas on the page: which pass settled which place and why, what was proposed before, and what is derived again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import toys
+from toylab import Words
+
+from decodescope.engine import Session
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.events import Fill
+from decodescope.lab.wire.canvas import ROOM
+from decodescope.lab.wire.messages import most_nodes, wire_of
+from decodescope.lab.wire.wire import BUDGET, encode
+
+from .drawn import Drawn, told
+from .runs import TEXTS
+
+RULES = {
+    "low_confidence": ("low_confidence", {"steps": 3}),
+    "random": ("random", {"steps": 3}),
+    "threshold": ("threshold", {"tau": 0.35}),
+    "factor": ("threshold", {"factor": 1.8}),
+    "local_leap": ("local_leap", {"tau": 0.4, "relaxed": 0.2, "radius": 2}),
+}
+
+
+def run(name: str, count: int = 20, **strategy: Any) -> Trace:
+    """A finished run of the toy that reads both sides, its tokens read as letters."""
+    target = toys.both()
+    target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
+    method = toys.method(strategy=("masked", {"block": 8, **strategy}), selector=RULES[name])
+    session = Session(target, method, toys.PROMPT, max_new_tokens=count, seed=0)
+    session.sink = Trace()
+    for _ in session.stream():
+        pass
+    return session.sink
+
+
+def fills(trace: Trace) -> list[Fill]:
+    made = [step.fill for step in trace.steps]
+    assert all(x is not None for x in made)
+    return made  # type: ignore[return-value]
+
+
+# ---- on the wire
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_wire_has_what_the_record_has(name: str) -> None:
+    trace = run(name)
+    for fill, message in zip(fills(trace), told(trace)[1:-1], strict=True):
+        sent = message["fill"]
+        assert sent["at"] == [fill.start, fill.length] and sent["among"] == fill.block and sent["count"] == fill.count
+        assert [x[:3] for x in sent["now"]] == [list(x) for x in zip(fill.places, fill.rules, fill.tokens, strict=True)]
+        assert sent["open"] == fill.open.tolist()
+        assert [sent["tokens"][k][0] for k in sent["which"]] == fill.candidate.tolist()
+        assert (np.array(sent["c"], np.float32) == fill.confidence).all()
+        bars = None if sent["bars"] is None else np.broadcast_to(np.array(sent["bars"], np.float32), fill.bars.shape)
+        assert (bars is None and fill.bars is None) or (bars == fill.bars).all()
+        assert (sent["order"] is None) == (fill.order is None) and sent["anchors"] == fill.anchors
+
+
+def test_a_step_is_small_whatever_the_block_and_comes_whole_where_it_is_asked_for() -> None:
+    trace = run("threshold", 400, block=400)
+    wire = wire_of(trace)
+    first = trace.steps[0]
+    assert first.fill is not None and len(first.fill.open) == 400
+    small, whole, brief = wire.step(first), wire.step(first, whole=True), wire.brief(first)
+    assert "open" not in small["fill"] and small["few"] and "open" not in brief["fill"]
+    assert len(whole["fill"]["open"]) == 400 and "few" not in whole
+    assert len(encode(small)) - len(encode(small["fill"]["now"])) < BUDGET
+    assert most_nodes(first) == 400
+    few = run("threshold")
+    briefs = [wire_of(few).brief(step)["fill"] for step in few.steps]
+    assert all(len(json.dumps(x)) < ROOM and "bars" not in x for x in briefs)
+    assert [x["open"] for x in briefs] == [x.open.tolist() for x in fills(few)]
+
+
+# ---- drawn
+
+drawn_here = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
+
+
+def drawing(test: Any) -> Any:
+    for mark in drawn_here:
+        test = mark(test)
+    return test
+
+
+def open_run(drawn: Drawn, messages: list[dict[str, Any]]) -> None:
+    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages)
+
+
+def row(drawn: Drawn, step: int) -> list[list[str | None]]:
+    """The classes, shades and words of the cells of a pass."""
+    return drawn.page.locator(f".passes tr[data-step='{step}'] td[data-place]").evaluate_all(
+        "x => x.map((y) => [y.className.replace(/ ?at$/, ''), y.style.getPropertyValue('--p'), y.textContent])"
+    )
+
+
+@drawing
+@pytest.mark.parametrize("name", RULES)
+def test_each_row_shows_what_was_open_settled_and_how_sure(name: str, drawn: Drawn) -> None:
+    trace = run(name)
+    open_run(drawn, told(trace))
+    signs = {"scheduled": "•", "best": "▴", "sure": "●", "near": "◐", "factor": "ƒ"}
+    for i, fill in enumerate(fills(trace)):
+        drawn.run("(i) => view.seek(i)", i)
+        assert drawn.page.locator(".passes tr.own").get_attribute("data-step") == str(i)
+        sure = dict(zip(fill.open.tolist(), zip(fill.confidence.tolist(), range(99), strict=False), strict=True))
+        why = dict(zip(fill.places, fill.rules, strict=True))
+        anchors = fill.anchors or []
+        for place, cell in enumerate(row(drawn, i), fill.start):
+            if place in sure:
+                kind = ("now" if place in why else "open") + (" anchor" if place in anchors else "")
+                assert cell == [kind, f"{round(100 * sure[place][0] + 1e-9)}%", signs[why[place]] if place in why else ""]
+            else:
+                assert cell == ["done" if place < fill.block[1] else "", "", ""]
+        out = len([x for step in trace.steps[: i + 1] for x in step.emitted])
+        words = f"{len(fill.places)} of {len(fill.open)} open place{'s' * (len(fill.open) > 1)} settled, text up to place {out}"
+        assert drawn.text(".lead").endswith(words) and "draft" not in drawn.text(".lead")
+        assert drawn.text(".agrees") == "✓ re-derived"
+
+
+@drawing
+def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
+    trace = run("random")
+    open_run(drawn, told(trace))
+    held: dict[int, int] = {}
+    waited, out = 0, 0
+    for i, fill in enumerate(fills(trace)):
+        drawn.run("(i) => view.seek(i)", i)
+        held |= dict(zip(fill.places, fill.tokens, strict=True))
+        out += len(trace.steps[i].emitted)
+        shown = drawn.page.locator(".canvas button:visible").evaluate_all("x => x.map((y) => [y.className, y.textContent])")
+        assert len(shown) == fill.length
+        for place, (kind, text) in enumerate(shown, fill.start):
+            ahead = " ahead" if place - fill.start >= out else ""
+            if place in held:
+                assert (kind, text) == (("now" if place in fill.places else "set") + ahead, str(trace.pieces[held[place]]))
+                waited += bool(ahead)
+            else:
+                assert (kind, text) == ("open" if place in fill.open else "mask", "▁")
+    assert waited, "the test needs a token that waits for others before it"
+
+
+@drawing
+def test_a_row_and_a_cell_lead_there_by_mouse_and_keys(drawn: Drawn) -> None:
+    trace = run("low_confidence")
+    open_run(drawn, told(trace))
+    drawn.run("() => view.seek(4)")
+    drawn.page.locator(".passes tr[data-step='2'] th button").click()
+    drawn.settled()
+    assert drawn.run("() => view.at") == 2
+    drawn.page.locator(".passes tr[data-step='1'] td[data-place]").nth(5).click()
+    drawn.settled()
+    assert drawn.run("() => [view.at, view.selection.node]") == [1, 6]
+    drawn.page.locator(".passes tr[data-step='3'] th button").focus()
+    drawn.page.keyboard.press("Enter")
+    drawn.settled()
+    assert drawn.run("() => view.at") == 3
+    drawn.page.locator(".canvas button").nth(3).click()
+    for key, due in (("l", [3, 5]), ("l", [3, 6]), ("h", [3, 5]), ("j", [4, 5]), ("k", [3, 5])):
+        drawn.page.keyboard.press(key)
+        drawn.settled()
+        assert drawn.run("() => [view.at, view.selection.node]") == due, key
+    assert drawn.page.locator(".canvas [aria-pressed='true']").get_attribute("data-node") == "5"
+
+
+@drawing
+@pytest.mark.parametrize("name", RULES)
+def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(name: str, drawn: Drawn) -> None:
+    trace = run(name)
+    open_run(drawn, told(trace))
+    at = {place: (i, rule) for i, f in enumerate(fills(trace)) for place, rule in zip(f.places, f.rules, strict=True)}
+    place = max((x for x in at if x < fills(trace)[0].block[1]), key=lambda x: at[x][0])
+    last, rule = at[place]
+    guesses = [int(f.candidate[f.open.tolist().index(place)]) for f in fills(trace)[: last + 1]]
+    right = next(i for i in range(last + 1) if set(guesses[i:]) == {guesses[last]})
+    drawn.run("([step, node]) => view.select({ step, node })", [last, place - fills(trace)[0].start + 1])
+    fill, k = fills(trace)[last], fills(trace)[last].open.tolist().index(place)
+    card, cells = drawn.text(".decision"), drawn.page.locator(".decision .sums td.value").all_inner_texts()
+    assert float(cells[0]) == pytest.approx(float(fill.confidence[k]), abs=1e-3)
+    if fill.bars is not None:
+        assert float(cells[1]) == pytest.approx(float(fill.bars[k]), abs=1e-3)
+    sentence = {"scheduled": "The schedule settles", "best": "The surest open place", "sure": "reaches the bar",
+                "near": "An anchor near it", "factor": "surest places: the largest n"}  # fmt: skip
+    assert sentence[rule] in card and "Settled in this pass" in card and "re-derived" in card
+    assert (f"since pass {right}" if right else "in all passes") in card
+    words = drawn.page.locator(".decision .block td.yes").all_inner_texts()
+    assert words == ["" if i < right else "settled" if i == last else "right" for i in range(last + 1)][-8:]
+
+
+@drawing
+def test_what_does_not_follow_is_said(drawn: Drawn) -> None:
+    messages = told(run("threshold"))
+    moved = next(x for x in messages[1:-1] if len(x["fill"]["now"]) < len(x["fill"]["open"]))
+    moved["fill"]["c"] = [1 - x for x in moved["fill"]["c"]]
+    open_run(drawn, messages)
+    drawn.run("(i) => view.seek(i)", moved["i"])
+    assert drawn.text(".agrees") == "does not re-derive" and "does not re-derive" in drawn.text(".decision")
+
+
+@drawing
+def test_rows_fed_and_old_entries_stand_beside_the_pass(drawn: Drawn) -> None:
+    trace = run("low_confidence", cache="dual")
+    open_run(drawn, told(trace))
+    drawn.run("() => view.seek(1)")
+    shown = drawn.page.locator(".passes tbody .end").all_inner_texts()
+    due = [(step.passes[0].tokens, step.fill.stale) for step in trace.steps]
+    assert shown == [f"{rows}, {stale} old" if stale else str(rows) for rows, stale in due][: len(shown)]
+    assert "beside entries that were made 1 pass before (dual)" in drawn.text(".decision")
