@@ -16,8 +16,8 @@ export function passesView({ seek, choose, label }) {
   return {
     element,
     /** rows: [{of: its record, step, cell(place) -> {kind, shade, word, title} or nothing, after: [words, title]}],
-     *  made once for a record and these places; every: so many places have a number, counted from `from`; at, place: what
-     *  is chosen; wide: px of a column; end: the head of what stands after the cells. */
+     *  made once for a record and these places; every: so many places have a number, counted from `from`; at, place:
+     *  what is chosen; wide: px of a column; end: the head of what stands after the cells. */
     draw(places, rows, { every, from, at, place, wide, end }) {
       const as = [places[0], places.length, every, from, wide].join();
       if (as !== madeFor) {

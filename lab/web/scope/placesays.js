@@ -22,8 +22,8 @@ function why(one, { count, order, anchors, at: [start] }) {
     + `${plural(count, "place")} ${count === 1 ? "is" : "are"} settled by rank.`;
 }
 
-/** Of a place, from 1: {title, mark, text, where, agrees, rows, lines, before}: title, numbers and sentences of the card,
- *  and what was proposed there in the passes so far. */
+/** Of a place, from 1: {title, mark, text, where, agrees, rows, lines, before}: title, numbers and sentences of the
+ *  card, and what was proposed there in the passes so far. */
 export function placeSays(store, i, number) {
   const { fill } = store.steps[i], [start, length] = fill.at, place = start + number - 1;
   const one = offered(fill)?.get(place), stands = settled(store, i).get(place), now = stands?.step === i;
