@@ -14,6 +14,7 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.given import trace_of
 from decodescope.lab.figures import (
     attention,
+    canvas,
     distribution,
     exits,
     held,
@@ -113,6 +114,7 @@ CHARTS: dict[str, Chart] = {
     "missed": Chart("what a full cache beside says that eviction cost", missed.figure),
     "attention": Chart("how few entries drew the attention", attention.figure),
     "exits": Chart("how deep each step went, and how sure it was", exits.figure),
+    "canvas": Chart("which place of a canvas was settled when, and how sure the model was", canvas.figure),
     "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
     "depth": Chart("the share accepted, by depth of the guess", _of_report(reported.depth)),
     "entropy": Chart("the share accepted, by the target's entropy", _of_report(reported.entropy)),

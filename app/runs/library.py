@@ -295,6 +295,8 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.draft.tokens)
     if step.tops is not None:
         tokens.update(step.tops.ids.ravel().tolist())
+    if step.fill is not None:
+        tokens.update(step.fill.candidate.tolist())
     for part in (step.iteration, step.beams, step.threads):
         if part is not None:
             tokens.update(part.tokens)

@@ -13,7 +13,7 @@ from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
 from .residual import laws, left_over
-from .undrafted import beams, iteration, threads
+from .undrafted import beams, canvas, iteration, threads
 
 ROOT = -1
 FORMS = {"": f, "g": "{:g}".format, "of": of_100}  # how a number is written in a sentence
@@ -293,6 +293,8 @@ class Case:
             return beams(self.trace, step)
         if step.threads is not None:
             return threads(self.trace, step)
+        if step.fill is not None:
+            return canvas(self.trace, step)
         if x is None:
             raise TraceError(f"Step {step.step} has no token of the target's own" + self._why_not())
         place = step.path[-1] if step.path else ROOT

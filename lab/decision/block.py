@@ -12,7 +12,7 @@ from decodescope.lab.words.numbers import f, said
 from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
-from .undrafted import beams, iteration, threads
+from .undrafted import beams, canvas, iteration, threads
 
 FATES = {  # whether a tested node is in the path, and whether its own test was passed
     (True, True): "accepted",
@@ -32,6 +32,8 @@ def block(trace: Trace, step: Step) -> Explanation:
         return beams(trace, step)
     if step.threads is not None:
         return threads(trace, step)
+    if step.fill is not None:
+        return canvas(trace, step)
     draft = step.draft
     if draft is None or not draft.tokens:
         raise TraceError(f"Step {step.step} holds no block: nothing was drafted in it, or its draft was not recorded.")

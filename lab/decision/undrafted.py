@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.filled import chosen
 from decodescope.engine.trace.threads import schedule
 from decodescope.lab.words.numbers import said
 from decodescope.lab.words.tokens import shown_id
@@ -72,4 +73,23 @@ def threads(trace: Trace, step: Step) -> Explanation:
     counted = f"{taken.rounds} rounds, {taken.longest} tokens on the longest way, {taken.tokens} in all"
     explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now that did not before.", (counted,)))
     explained.agrees = len(t.alive) == len(t.tokens)
+    return explained
+
+
+def canvas(trace: Trace, step: Step) -> Explanation:
+    """One pass over a canvas: what was settled among the open places, and why."""
+    fill = step.fill
+    assert fill is not None
+    texts = [shown_id(token, trace.pieces) for token in fill.tokens]
+    where = f"{len(fill.places)} of {len(fill.open)} open places"
+    explained = Explanation("target", "Places settled", texts[0] if texts else "", where, "canvas")
+    sure = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
+    settled = zip(fill.places, texts, fill.rules, strict=True)
+    rows = [f"place {at - fill.start + 1}: {said(text)}, confidence {sure[at]:.3f}, {rule}" for at, text, rule in settled]
+    words = "One pass gives every open place of the block a candidate; the first in rank stay, and those that reach their bar."
+    explained.lines.append(Line(words, tuple(rows)))
+    if fill.stale:
+        explained.lines.append(Line(f"It read entries beside its rows that were made {fill.stale} passes before."))
+    explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now with all before them that did not before."))
+    explained.agrees = fill.open[chosen(fill.count, fill.confidence, fill.bars, fill.order)].tolist() == fill.places
     return explained

@@ -39,7 +39,13 @@ def shadowed() -> Trace:
     return toys.decode(toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True).sink
 
 
-OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {})}  # the charts of which no shipped example has what is drawn
+def filled() -> Trace:
+    """A run over a canvas."""
+    return toys.decode(toys.method(strategy=("masked", {"block": 8}), selector="threshold"), count=16).sink
+
+
+# the charts of which no shipped example has what is drawn
+OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {})}
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -140,6 +146,18 @@ def test_exits_show_each_test_and_where_the_step_left() -> None:
     assert list(line.y) == [step.exits[-1].depth for step in trace.steps if step.exits]
     layer, sure, _ = trace.steps[0].exits[-1].tests[0]  # type: ignore[index]
     assert shades.z[list(shades.y).index(layer)][0] == sure
+
+
+def test_a_canvas_shows_every_confidence_and_every_place_that_was_settled() -> None:
+    trace = filled()
+    shades, marks = figure(trace, "canvas").data
+    fills = [step.fill for step in trace.steps]
+    start = fills[0].start
+    assert [x for row in shades.z for x in row if x is not None] == [x for fill in fills for x in fill.confidence.tolist()]
+    assert sorted(marks.x) == list(range(1, fills[0].length + 1)), "each place is settled once"
+    assert list(zip(marks.x, marks.y, strict=True)) == [(p - start + 1, i) for i, fill in enumerate(fills) for p in fill.places]
+    with pytest.raises(ValueError, match="filled places of a canvas"):
+        figure("h2o", "canvas")
 
 
 def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:

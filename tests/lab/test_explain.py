@@ -158,6 +158,18 @@ def test_strategies_without_a_draft_are_told_too() -> None:
     assert beams.title == "Beams kept" and beams.agrees and len(beams.lines[0].sums) == 3
 
 
+def test_a_pass_over_a_canvas_is_told_with_what_it_settled() -> None:
+    trace = toys.decode(toys.method(strategy=("masked", {"block": 8}), selector=("threshold", {"tau": 0.3})), count=16).sink
+    for step in trace.steps:
+        told = explain(trace, step.step)
+        assert step.fill is not None and told.agrees and len(told.lines[0].sums) == len(step.fill.places)
+        assert all(rule in line for rule, line in zip(step.fill.rules, told.lines[0].sums, strict=True))
+    trace.steps[0].fill.places.pop()  # type: ignore[union-attr]
+    trace.steps[0].fill.rules.pop()  # type: ignore[union-attr]
+    trace.steps[0].fill.tokens.pop()  # type: ignore[union-attr]
+    assert not explain(trace, 0).agrees
+
+
 def test_refusals_say_what_is_missing() -> None:
     trace = known("chain")
     for step, node, what in ((-1, None, "no step"), (10_000, None, "no step"), (0, 99, "no node 99")):
