@@ -7,6 +7,7 @@ import html
 from html.parser import HTMLParser
 
 import pytest
+import toys
 from toylab import HOSTILE
 
 from decodescope.engine.trace import Trace, TraceError
