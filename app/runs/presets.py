@@ -109,6 +109,11 @@ PRESETS: dict[str, Preset] = {
         "Tokens that nearly won in earlier passes are guessed where the same token comes again.",
         {"drafter": "token_recycling", "sampler": ["greedy"]},
     ),
+    "lookahead": Preset(
+        "Lookahead",
+        "A window of guesses rides every pass, and the n-grams that it completes are guessed later: no draft model.",
+        {"drafter": "lookahead", "sampler": ["greedy"]},
+    ),
     "layers": Preset(
         "Skipped layers",
         "The target itself guesses with some of its layers skipped, then checks with all.",

@@ -63,6 +63,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "lookahead": {
+        "title": "Guesses ride along",
+        "about": "Lookahead: a window of guesses rides every pass; what it completes is tried when its first token comes.",
+        "names": {"drafter": "lookahead"},
+        "settings": {},
+        **COPY,
+    },
     "eagle": {
         "title": "A tree from a trained head",
         "about": "EAGLE-2: one small layer reads the target's own state and grows the tree where it is sure.",

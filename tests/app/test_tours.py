@@ -204,6 +204,20 @@ def test_what_is_said_of_the_block_that_settles() -> None:
         assert trace.header.lossless
 
 
+def test_what_is_said_of_the_guesses_that_ride_along() -> None:
+    steps, kept = told("lookahead"), steps_of("lookahead")
+    assert [x.draft.passengers for x in kept[:1]] == [list(range(6))] and kept[0].drafted == 0
+    assert "harvested" not in notes(kept[1]) and len(notes(kept[2])["harvested"]) == 5 and len(steps[2]["made"]) == 1
+    assert notes(kept[3])["tried"] == 1 and origins(steps[3]) == ["accept"] * 3 + ["bonus"]
+    assert notes(kept[9])["tried"] == 3 and kept[9].path == [3, 4, 5] and kept[9].draft.parents[3] == -1
+    assert (notes(kept[12])["pool"], notes(kept[12])["tried"], len(steps[12]["made"])) == (34, 5, 4)
+    assert notes(kept[13])["tried"] == 1 and origins(steps[13]) == ["resample"]
+    assert (sum(len(x["made"]) for x in steps), f"{40 / len(steps):.2f}") == (40, "1.90")
+    with opened("lookahead") as trace, opened("recycling") as other:
+        assert trace.header.prompt.tolist() == other.header.prompt.tolist() and trace.header.lossless
+        assert trace.header.method["drafter"]["guesses"] == 5 and trace.emitted == other.emitted, "the text is the plain one"
+
+
 def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
     tour, steps, kept = TOURS["adaptive"], told("adaptive"), steps_of("adaptive")
     said = [notes(x)["schedule"] for x in kept]
