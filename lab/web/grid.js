@@ -52,8 +52,8 @@ export function grid() {
     body.replaceChildren(...rows.map((step) => row(view, step, places)));
     const now = blockOf(steps[view.at]), right = now ? ahead(now) : 0;
     counts.textContent = !now ? ""
-      : `Pass ${view.at}: ${now.fixed} final, ${now.fixed - 1} of them fast-forwarded (more than the one that every pass `
-        + `gives); ${right} stationary (right already, while a token before is not).`;
+      : `Pass ${view.at}: ${now.fixed} final, ${now.fixed - 1} of them fast-forwarded (more than the one that every `
+        + `pass gives); ${right} stationary (right already, while a token before is not).`;
   }
   /** Cells behind the final ones that hold the token which the text will have there. */
   function ahead({ start, fixed, after }) {
