@@ -29,6 +29,7 @@ WORDS = {
     "fixed": "a choice of a knob",
     "rest": "what is left",
     "window": "a zone of entries",
+    "confidence": "how sure a choice was: what a figure shows",
     "lookahead": "text that a draft model writes ahead: a note",
     "threshold": "a number that decides",
     "random": "a choice of a knob",

@@ -47,4 +47,4 @@ export const filledSays = (step) => {
 };
 
 /** Places that are emitted after a step, counted from the canvas's first. */
-export const emitted = ({ n, made, fill }) => Math.max(0, n + made.length - fill.at[0]);
+export const emitted = (step) => Math.max(0, step.n + step.made.length - step.fill.at[0]);

@@ -7,7 +7,7 @@ export const SIDES = 34 + 84; // px of the words beside the cells
 export function passesView({ seek, choose, label }) {
   const head = h("tr"), body = h("tbody"), table = h("table", null, h("thead", null, head), body);
   const element = h("div", { class: "passes", role: "group", tabindex: 0, "aria-label": label }, table);
-  let made = new WeakMap(), madeFor = "";
+  let drawn = new WeakMap(), rowsFor = "";
   body.addEventListener("click", ({ target }) => {
     const cell = target.closest("td, th"), row = target.closest("tr"), step = Number(row?.dataset.step);
     if (cell?.dataset.place) choose(step, Number(cell.dataset.place));
@@ -20,26 +20,26 @@ export function passesView({ seek, choose, label }) {
      *  what is chosen; wide: px of a column; end: the head of what stands after the cells. */
     draw(places, rows, { every, from, at, place, wide, end }) {
       const as = [places[0], places.length, every, from, wide].join();
-      if (as !== madeFor) {
-        made = new WeakMap();
-        madeFor = as;
+      if (as !== rowsFor) {
+        drawn = new WeakMap();
+        rowsFor = as;
         head.replaceChildren(h("th", { scope: "col" }, "pass"), ...places.map((x) => h("th", { scope: "col" },
           (x - from) % every === every - 1 || (x === from && every > 1) ? h("span", null, String(x - from + 1)) : "")),
         h("th", { scope: "col", class: "end" }, end));
         set(table, { style: `--cell:${wide}px;width:${SIDES + places.length * wide}px` });
       }
       const lines = rows.map(({ of, step, cell, after }) => {
-        if (!made.has(of)) {
+        if (!drawn.has(of)) {
           const cells = places.map((x) => {
             const one = cell(x);
             return h("td", { "data-place": x, class: one?.kind, style: one?.shade === undefined ? null
               : `--p:${Math.round(100 * one.shade)}%`, title: one?.title }, one?.word);
           });
-          made.set(of, h("tr", { "data-step": step }, h("th", { scope: "row" },
+          drawn.set(of, h("tr", { "data-step": step }, h("th", { scope: "row" },
             h("button", { type: "button", "aria-label": `pass ${step}` }, String(step))), ...cells,
           h("td", { class: "end", title: after[1] }, after[0])));
         }
-        return made.get(of);
+        return drawn.get(of);
       });
       if (lines.length !== body.children.length || lines.some((line, k) => line !== body.children[k]))
         body.replaceChildren(...lines);
