@@ -19,7 +19,7 @@ def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, who
     """The pass of a step over a canvas, or nothing. Places are positions of the text, as in the record.
 
     fill: {"at": [start, length], "among": [first, behind] of its block, "now": [[place, rule, token id, text], ...],
-           "count", "cache", "stale", "fed": rows that the pass read,
+           "count", "cache", "stale", "fed": rows that the pass read, "again": places masked again, where there are some,
            "open": [place, ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once,
            "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors"}
 
@@ -39,6 +39,8 @@ def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, who
         "stale": fill.stale,
         "fed": sum(one.tokens for one in step.passes if one.phase == "canvas"),
     }
+    if fill.reopened:
+        message["again"] = fill.reopened
     more = _open(fill, text, brief)
     if not whole and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
         return {"fill": message, "few": True}

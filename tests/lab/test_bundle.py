@@ -24,7 +24,7 @@ def test_each_module_fits_in_a_head_and_the_script_in_a_page() -> None:
     """The script is weighed compressed: it may not grow unseen, and short lines that are easy to read shall cost nothing."""
     sizes = {path.name: path.stat().st_size for path in MODULES}
     assert len(sizes) > 10 and not {name: n for name, n in sizes.items() if n > 25_000}
-    assert 20_000 < len(gzip.compress(bundle().encode(), mtime=0)) < 62_900
+    assert 20_000 < len(gzip.compress(bundle().encode(), mtime=0)) < 63_200
 
 
 def test_the_script_asks_for_nothing_and_holds_every_module_once() -> None:

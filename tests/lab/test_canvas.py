@@ -25,6 +25,7 @@ RULES = {
     "random": ("random", {"steps": 3}),
     "threshold": ("threshold", {"tau": 0.35}),
     "factor": ("threshold", {"factor": 1.8}),
+    "mask_predict": ("mask_predict", {"steps": 3}),
     "local_leap": ("local_leap", {"tau": 0.4, "relaxed": 0.2, "radius": 2}),
 }
 
@@ -108,7 +109,7 @@ def row(drawn: Drawn, step: int) -> list[list[str | None]]:
 def test_each_row_shows_what_was_open_settled_and_how_sure(name: str, drawn: Drawn) -> None:
     trace = run(name)
     open_run(drawn, told(trace))
-    signs = {"scheduled": "•", "best": "▴", "sure": "●", "near": "◐", "factor": "ƒ"}
+    signs = {"scheduled": "•", "best": "▴", "sure": "●", "near": "◐", "factor": "ƒ", "written": "•"}
     for i, fill in enumerate(fills(trace)):
         drawn.run("(i) => view.seek(i)", i)
         assert drawn.page.locator(".passes tr.own").get_attribute("data-step") == str(i)
@@ -118,11 +119,14 @@ def test_each_row_shows_what_was_open_settled_and_how_sure(name: str, drawn: Dra
         for place, cell in enumerate(row(drawn, i), fill.start):
             if place in sure:
                 kind = ("now" if place in why else "open") + (" anchor" if place in anchors else "")
+                kind += " again" if place in (fill.reopened or []) else ""
                 assert cell == [kind, f"{round(100 * sure[place][0] + 1e-9)}%", signs[why[place]] if place in why else ""]
             else:
                 assert cell == ["done" if place < fill.block[1] else "", "", ""]
         out = len([x for step in trace.steps[: i + 1] for x in step.emitted])
-        words = f"{len(fill.places)} of {len(fill.open)} open place{'s' * (len(fill.open) > 1)} settled, text up to place {out}"
+        again = f", {len(fill.reopened)} masked again" if fill.reopened else ""
+        words = f"{len(fill.places)} of {len(fill.open)} open place{'s' * (len(fill.open) > 1)} settled{again}"
+        words += f", text up to place {out}"
         assert drawn.text(".lead").endswith(words) and "draft" not in drawn.text(".lead")
         assert drawn.text(".agrees") == "✓ re-derived"
 
@@ -173,7 +177,18 @@ def test_a_row_and_a_cell_lead_there_by_mouse_and_keys(drawn: Drawn) -> None:
 
 
 @drawing
-@pytest.mark.parametrize("name", RULES)
+def test_places_that_are_masked_again_are_masks_again(drawn: Drawn) -> None:
+    trace = run("mask_predict")
+    open_run(drawn, told(trace))
+    i, fill = next((i, x) for i, x in enumerate(fills(trace)) if x.reopened)
+    drawn.run("([step, node]) => view.select({ step, node })", [i, fill.reopened[0] - fill.start + 1])
+    kinds = drawn.page.locator(".canvas button:visible").evaluate_all("x => x.map((y) => y.className)")
+    assert [k + fill.start for k, kind in enumerate(kinds) if kind == "open"] == fill.reopened
+    assert "Masked again" in drawn.text(".decision") and "least sure" in drawn.text(".decision")
+
+
+@drawing
+@pytest.mark.parametrize("name", sorted({*RULES} - {"mask_predict"}))
 def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(name: str, drawn: Drawn) -> None:
     trace = run(name)
     open_run(drawn, told(trace))

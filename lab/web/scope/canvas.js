@@ -10,7 +10,8 @@ const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table a
 
 /** Why a place was settled: its sign, and a word. */
 export const RULES = { scheduled: ["•", "by schedule"], best: ["▴", "the first in rank"],
-  sure: ["●", "reaches its bar"], near: ["◐", "reaches a bar that an anchor lowered"], factor: ["ƒ", "factor rule"] };
+  sure: ["●", "reaches its bar"], near: ["◐", "reaches a bar that an anchor lowered"], factor: ["ƒ", "factor rule"],
+  written: ["•", "written"] };
 
 const said = ({ text }) => `“${spoken(text)}”`;
 /** A token where it stands among others; a mask where there is none. */
@@ -24,13 +25,14 @@ function around([start, length], most, at) {
 
 /** The cell of a place in a pass: {kind, shade, word, title}; nothing for what came later. */
 function cellOf(step) {
-  const { at: [start], among: [first, behind], anchors } = step.fill, all = offered(step.fill);
+  const { at: [start], among: [first, behind], anchors, again } = step.fill, all = offered(step.fill);
   const now = new Map(step.fill.now.map(([place, rule, , text]) => [place, { rule, text }]));
   return (place) => {
     const one = all?.get(place), taken = now.get(place), where = `place ${place - start + 1}: `;
     if (!one && !taken) return place >= behind || (!all && place >= first) ? null : { kind: "done" };
     const { c: shade, text } = one ?? taken, sure = shade === undefined ? "" : `, ${two(shade)}`;
-    return { kind: `${taken ? "now" : "open"}${anchors?.includes(place) ? " anchor" : ""}`, shade,
+    const more = `${anchors?.includes(place) ? " anchor" : ""}${again?.includes(place) ? " again" : ""}`;
+    return { kind: `${taken ? "now" : "open"}${more}`, shade,
       word: taken && (RULES[taken.rule]?.[0] ?? "•"),
       title: `${where}${said({ text })}${sure}${taken ? `, settled, ${taken.rule}` : ""}` };
   };

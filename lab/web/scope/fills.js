@@ -4,9 +4,11 @@ import { plural } from "./numbers.js";
 /** What is settled after step i: place -> {step, rule, token, text}. */
 export function settled(store, i) {
   const at = new Map();
-  for (let k = 0; k <= i; k++)
+  for (let k = 0; k <= i; k++) {
     for (const [place, rule, token, text] of store.steps[k]?.fill?.now ?? [])
       at.set(place, { step: k, rule, token, text });
+    for (const place of store.steps[k]?.fill?.again ?? []) at.delete(place);
+  }
   return at;
 }
 
@@ -42,8 +44,9 @@ export const history = (store, i, place) =>
 
 /** What a step settled, in one clause. */
 export const filledSays = (step) => {
-  const { now, open } = step.fill, all = open ? plural(open.length, "open place") : "the open places";
-  return `${now.length} of ${all} settled, text up to place ${emitted(step)}`;
+  const { now, open, again } = step.fill, all = open ? plural(open.length, "open place") : "the open places";
+  return `${now.length} of ${all} settled${again ? `, ${again.length} masked again` : ""}, text up to place `
+    + emitted(step);
 };
 
 /** Places that are emitted after a step, counted from the canvas's first. */

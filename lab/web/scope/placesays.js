@@ -34,15 +34,16 @@ export function placeSays(store, i, number) {
   const said = { where: `place ${number} of ${length}`, agrees: follows(fill), rows: [], lines: [], text: null,
     mark: stands ? "accept" : "unreached" };
   if (one) {
-    said.title = now ? "Settled in this pass" : "Stays open";
+    const again = fill.again?.includes(place);
+    said.title = now ? "Settled in this pass" : again ? "Masked again" : "Stays open";
     said.text = one.text;
     said.rows = [["its confidence", "c", one.c], ["bar", "", one.bar], ["rank", "", String(one.rank)]]
       .filter(([, , x]) => x !== null);
-    said.lines.push(why(one, fill));
+    said.lines.push(again ? "It is among the least sure of its block, and is masked again." : why(one, fill));
   } else {
     said.title = stands ? `Settled in pass ${stands.step}` : "Masked";
     said.text = stands?.text ?? null;
-    said.lines.push(stands ? `By rule: ${stands.rule}. What is settled stays.`
+    said.lines.push(stands ? `By rule: ${stands.rule}. It stands.`
       : fill.open ? "Its block comes later: this pass decided nothing here."
       : "What this pass proposed was left out here.");
   }
