@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.trace.events import EndReason
-from decodescope.engine.trace.threads import Begun, Ended, InOrder, Strand, Threads, Why
+from decodescope.engine.trace.threads import Begun, Ended, ThreadTree, Strand, Threads, Why
 
 from .branches import Branch, Branches
 from .chance import Chance
@@ -47,7 +47,7 @@ class Writing:
     """
 
     branches: Branches
-    order: InOrder
+    order: ThreadTree
     budget: int
     alive: list[Thread] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Writing:
     @classmethod
     def of(cls, s: State) -> Writing:
         """No thread yet, behind what the target has read of the prompt."""
-        return cls(Branches(s.target, s.tokens), InOrder(s.stop.tokens), s.left)
+        return cls(Branches(s.target, s.tokens), ThreadTree(s.stop.tokens), s.left)
 
     def begin(
         self, s: State, branch: Branch, *, parent: int = -1, at: int = 0, given: int = 0, most: int | None = None

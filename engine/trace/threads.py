@@ -78,7 +78,7 @@ class _Way:
     passed: int = 0
 
 
-class InOrder:
+class ThreadTree:
     """The text of threads that are written side by side, token by token as far as all before stands.
 
     stops: tokens that end a thread;  strands: all threads, by number
@@ -140,9 +140,9 @@ class Schedule:
     tokens: int
 
 
-def strands(records: Iterable[Threads | None], stops: Collection[int] = ()) -> InOrder:
+def strands(records: Iterable[Threads | None], stops: Collection[int] = ()) -> ThreadTree:
     """The threads of a run from its steps' records. Raises IndexError where these contradict each other."""
-    order = InOrder(stops)
+    order = ThreadTree(stops)
     for round_, record in enumerate(x for x in records if x is not None):
         _enter(order, record, round_)
     return order
@@ -159,7 +159,7 @@ def schedule(records: Iterable[Threads | None]) -> Schedule:
     return Schedule(len(kept), max(ways, default=0), sum(len(x.tokens) for x in every))
 
 
-def _enter(order: InOrder, record: Threads, round_: int) -> None:
+def _enter(order: ThreadTree, record: Threads, round_: int) -> None:
     """Take a record into the books: threads that no parent had begin before it is written, the others behind it."""
     roots = [x for x in record.begun if x.parent < 0]
     for root in roots:
@@ -178,7 +178,7 @@ class ThreadBooks:
     """Follows the threads of a run, to hold its records against each other. stops: tokens that end a thread."""
 
     def __init__(self, stops: Collection[int]):
-        self._order = InOrder(stops)
+        self._order = ThreadTree(stops)
         self._rounds = 0
         self._known = True
         self.checked = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.trace.threads import Begun, Ended, InOrder, ThreadBooks, Threads, schedule, strands
+from decodescope.engine.trace.threads import Begun, Ended, ThreadTree, ThreadBooks, Threads, schedule, strands
 
 # thread 0 writes 1 2 3 (stop), thread 1 begins behind its first token and thread 2, thread 1's child, behind 1's first
 STOP = 9
@@ -36,7 +36,7 @@ def test_what_is_settled_out_of_order_is_emitted_once_all_before_it_stands() -> 
 
 
 def test_a_stop_token_stands_at_the_end_of_the_text_alone() -> None:
-    order = InOrder([STOP])
+    order = ThreadTree([STOP])
     for number in range(2):
         order.begin(-1, 0, [])
         order.strands[number].tokens += [number, STOP]
