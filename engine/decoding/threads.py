@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.trace.events import EndReason
-from decodescope.engine.trace.threads import Begun, Ended, ThreadTree, Strand, Threads, Why
+from decodescope.engine.trace.threads import Begun, Ended, Strand, Threads, ThreadTree, Why
 
 from .branches import Branch, Branches
 from .chance import Chance
