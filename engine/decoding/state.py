@@ -107,14 +107,16 @@ class State:
         of how many. What it raises ends the reading."""
         return lambda read, of: None
 
+    def filled(self, written: int) -> EndReason | None:
+        """Why a text ends that has `written` tokens more than the present one; None: it may go on."""
+        if written < self.left:
+            return None
+        return "max_new_tokens" if len(self.tokens) - self.prompt + written >= self.max_new else "context_full"
+
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
         """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
-        count = len(emitted)
-        reason: EndReason | None = None
-        if count >= self.left:
-            count = self.left
-            full = self.limit - len(self.tokens) < self.max_new - (len(self.tokens) - self.prompt)
-            reason = "context_full" if full else "max_new_tokens"
+        count = min(len(emitted), self.left)
+        reason = self.filled(count)
         stop = self.stop.at(self.tokens[self.prompt :], emitted[:count])
         return (stop, "stop_token") if stop is not None else (count, reason)
 

@@ -15,6 +15,7 @@ from .branches import Branch, Branches
 from .chance import Chance
 from .plain import drawn
 from .state import Move, State
+from .strategy import Strategy
 
 
 @dataclass(eq=False)
@@ -137,3 +138,19 @@ class Writing:
         """Why the text ends: what ended the thread that stands last in it."""
         last = max(self.order.strands, key=lambda x: x.place).why
         return "max_new_tokens" if last is None or last == "outline" else last
+
+
+class Threaded(Strategy):
+    """Base of strategies that put text of their own behind the prompt before their threads begin; that is read with it."""
+
+    def prefill(self, s: State) -> None:
+        super().prefill(s)
+        self.open(s)
+
+    def begin(self, s: State) -> None:
+        if s.scratch is None:  # a run that had another strategy before goes on with this one
+            self.open(s)
+
+    def open(self, s: State) -> None:
+        """Read that text behind what the target has read, and begin the first threads; the strategy's scratch holds them."""
+        raise NotImplementedError

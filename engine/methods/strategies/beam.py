@@ -81,7 +81,6 @@ class Beam(Strategy):
         count = min(2 * self.width, scores.numel())
         best = scores.flatten().topk(count)
         vocab = logits.shape[-1]
-        last = written + 1 >= s.left
         alive: list[tuple[int, int, float]] = []  # parent, token, score
         ended: list[tuple[list[int], float]] = []
         for flat, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
@@ -103,8 +102,7 @@ class Beam(Strategy):
             [{"tokens": text, "score": score} for text, score in ended],
         )
         end: EndReason | None = "stop_token" if self.settled(beams, s.left) else None
-        if end is None and last:
-            end = "max_new_tokens" if len(s.tokens) - s.prompt + written + 1 >= s.max_new else "context_full"
+        end = end or s.filled(written + 1)
         emitted: list[int] = []
         if end is not None:
             emitted = min(beams.finished + beams.alive, key=self.rank)[0]

@@ -7,8 +7,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.decoding.threads import Writing
+from decodescope.engine.decoding.threads import Threaded, Writing
 
 from .shared.written import fitting
 
@@ -17,7 +16,7 @@ LONGEST = 20_000  # characters of all questions
 
 
 @component
-class EncodeOnce(Strategy):
+class EncodeOnce(Threaded):
     """The prompt is a document, and each line of `questions` is put behind it, as `form` says. Answer i is the text of a run of
     its own whose prompt is the document and that question, of as many tokens, with the seed s + i. The run's text is all
     answers, one behind the other; each gets an even part of the tokens that may be written. Without questions it is
@@ -54,15 +53,7 @@ class EncodeOnce(Strategy):
             return f"encode_once.form does not say where a question stands, so all would be the same: put {ASKED} into it."
         return None
 
-    def prefill(self, s: State) -> None:
-        super().prefill(s)
-        self._open(s)
-
-    def begin(self, s: State) -> None:
-        if s.scratch is None:  # a run that had another strategy before goes on with this one
-            self._open(s)
-
-    def _open(self, s: State) -> None:
+    def open(self, s: State) -> None:
         """Read the questions, and begin their answers."""
         s.target.ask(Needs())
         writing = s.scratch = Writing.of(s)

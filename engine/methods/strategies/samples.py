@@ -94,7 +94,6 @@ class Samples(Strategy):
             if stops and sample is every.first:
                 every.why = "stop_token"
             (ended.append(sample) if stops else going.append(i))
-        last = written + 1 >= s.left
         record = Beams(
             [every.alive[i].tokens[-1] for i in going],
             going,
@@ -104,10 +103,9 @@ class Samples(Strategy):
         if ended and going:
             s.target.cache.rows(torch.tensor(going, device=device))
         every.alive = [every.alive[i] for i in going]
-        end: EndReason | None = None
-        if last or not going:
-            enough = len(s.tokens) - s.prompt + written + 1 >= s.max_new
-            end = every.why or ("max_new_tokens" if enough else "context_full")
+        end: EndReason | None = s.filled(written + 1)
+        if end is not None or not going:
+            end = every.why or end
         emitted = every.first.tokens if end is not None else []
         s.tokens += emitted
         return Move(

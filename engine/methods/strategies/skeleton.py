@@ -12,8 +12,7 @@ from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.decoding.threads import Thread, Writing
+from decodescope.engine.decoding.threads import Thread, Threaded, Writing
 
 from .shared.written import fitting, ids_of
 
@@ -40,7 +39,7 @@ def points_of(outline: str, most: int) -> list[tuple[str, str]]:
 
 
 @component
-class Skeleton(Strategy):
+class Skeleton(Threaded):
     """`ask` is put behind the prompt, and the model writes an outline, up to its end, to a blank line or to `outline` tokens.
     Its numbered points are read from it, and each goes on by itself behind prompt, outline and `expand`, a request for that
     point alone. Prompt and outline are held once, what the requests begin with alike is read once, and a pass writes a token
@@ -78,15 +77,7 @@ class Skeleton(Strategy):
             return f"skeleton.expand is the same for all points: put {NUMBER} or {POINT} into it."
         return None
 
-    def prefill(self, s: State) -> None:
-        super().prefill(s)
-        self._open(s)
-
-    def begin(self, s: State) -> None:
-        if s.scratch is None:  # a run that had another strategy before goes on with this one
-            self._open(s)
-
-    def _open(self, s: State) -> None:
+    def open(self, s: State) -> None:
         """Read the request for an outline, and begin that."""
         s.target.ask(Needs())
         writing = Writing.of(s)

@@ -91,8 +91,7 @@ class Superposed(Strategy):
         s.target.commit([0])
         record = self.grow(s, drafts, logits)
         end: EndReason | None = "stop_token" if len(drafts.finished) >= self.drafts or not drafts.alive else None
-        if end is None and written + 1 >= s.left:
-            end = "max_new_tokens" if len(s.tokens) - s.prompt + written + 1 >= s.max_new else "context_full"
+        end = end or s.filled(written + 1)
         emitted: list[int] = []
         if end is not None:
             emitted = max(drafts.finished + drafts.alive, key=lambda x: x[1] / len(x[0]))[0]
