@@ -92,7 +92,7 @@ def bound(policy: CachePolicy) -> int | None:
         assert policy.budget is None
         return len(READ) - 1
     if knobs is None or policy.does == {"select"}:  # which one of its knobs may say
-        assert policy.budget is None and not policy.zones
+        assert policy.budget is None and (knobs is None or not policy.zones)
         return None
     found = sum(getattr(policy, knob) for knob in knobs)
     said = sum(zone.entries for zone in policy.zones) if policy.zones else None

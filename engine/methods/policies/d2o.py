@@ -134,7 +134,9 @@ class D2O(Scored):
         keys = F.normalize(widened(store.k), dim=-1)
         leaving = torch.zeros_like(at, dtype=torch.bool).scatter(2, slots, True)
         likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT  # [B, H_kv, e, n]
-        u, target = likeness.masked_fill(leaving[:, :, None], -torch.inf).max(-1)  # [B, H_kv, e]
+        stays = likeness.masked_fill(leaving[:, :, None], -torch.inf)
+        target = stays.float().argmax(-1)  # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
+        u = stays.gather(3, target[..., None])[..., 0]
         threshold = self._raised(store.layer, u.mean((1, 2)))[:, None, None]
         judged = u if self.merge_norm == "paper" else u.mean(1, keepdim=True)
         merged = (judged >= threshold) & (u >= self.floor)
