@@ -103,6 +103,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "canvas": {
+        "title": "Ends first, names last",
+        "about": "Masked diffusion: a canvas is filled where the model is sure, and of five names to shuffle one a pass.",
+        "model": "lab-mdm",
+        "names": {"strategy": "masked", "selector": "threshold"},
+        "settings": {},
+        "prompts": ["shuffle: Ada Ben Clara Finn Hugo ->"],
+        "new": 16,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 6,
+    },
     "adaptive": {
         "title": "As long as it dares",
         "about": "The draft goes on while it is sure: one guess in some steps, eighteen in another. The bar tunes itself.",
@@ -213,10 +225,11 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
     """Run it into the file."""
     chat = what.get("chat", False)
     method = Method.named(what["names"], what["settings"])
+    target = models[what.get("model", "lab")]
     session = Session(
-        models["lab"],
+        target,
         method,
-        encode(models["lab"], prompt, chat),
+        encode(target, prompt, chat),
         models={role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.lanes},
         max_new_tokens=what["new"],
         seed=what["seed"],
@@ -234,7 +247,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
 def main() -> None:
     """Record the examples that are named, or all."""
     wanted = sys.argv[1:] or list(EXAMPLES)
-    models = {name: load(name, "float32", "cpu") for name in ("lab", *DRAFTS.values())}
+    models = {name: load(name, "float32", "cpu") for name in ("lab", "lab-mdm", *DRAFTS.values())}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     kept |= {name: make(name, models) for name in wanted}

@@ -53,7 +53,13 @@ def steps_of(name: str) -> list[Step]:
 
 
 def rows(step: dict[str, Any]) -> list[list[Any]]:
-    """The nodes of a step; those of a block that settles are its tokens, of which the final ones count as accepted."""
+    """The nodes of a step; those of a block that settles are its tokens, of which the final ones count as accepted, and those
+    of a canvas its places, which count so once they are settled."""
+    if "fill" in step:
+        fill = step["fill"]
+        waiting, (first, length) = {*fill["open"]} - {x[0] for x in fill["now"]}, fill["at"]
+        places = range(first, first + length)
+        return [*step["nodes"], *([x, *[None] * 5, "unreached" if x in waiting else "accept"] for x in places)]
     if "iteration" not in step:
         return list(step["nodes"])
     block = step["iteration"]
@@ -216,6 +222,31 @@ def test_what_is_said_of_the_guesses_that_ride_along() -> None:
     with opened("lookahead") as trace, opened("recycling") as other:
         assert trace.header.prompt.tolist() == other.header.prompt.tolist() and trace.header.lossless
         assert trace.header.method["drafter"]["guesses"] == 5 and trace.emitted == other.emitted, "the text is the plain one"
+
+
+def test_what_is_said_of_the_canvas() -> None:
+    tour, steps = TOURS["canvas"], told("canvas")
+    fills = [x["fill"] for x in steps]
+    wants = [[fill["tokens"][k][1] for k in fill["which"]] for fill in fills]
+    assert [(len(x["open"]), len(x["now"])) for x in fills] == [(16, 11), (5, 1), (4, 1), (3, 1), (2, 1), (1, 1)]
+    assert {tuple(x[1:]) for x in fills[0]["now"]} == {("sure", 0, "<|end|>")} and {x["bars"][0] for x in fills} == {0.9}
+    assert min(fills[0]["c"][5:]) > 0.9 > max(fills[0]["c"][:5])
+    assert [x["now"][0][1] for x in fills[1:]] == ["best"] * 4 + ["sure"]
+    assert wants[2] == [" Hugo"] * 4 and wants[4] == [" Finn"] * 2 and fills[2]["now"][0][0] != fills[2]["open"][0]
+    assert [x[fill["open"].index(11)] for x, fill in zip(wants[:4], fills, strict=False)] == [" Ada", " Ada", " Hugo", " Clara"]
+    assert fills[4]["now"][0][0] == 14 and fills[4]["open"] == [13, 14]
+    says(tour[1], max(fills[1]["c"]), digits=2)
+    says(tour[2], max(fills[2]["c"]), digits=2)
+    says(tour[3], max(fills[3]["c"]), digits=2)
+    says(tour[4], fills[4]["c"][0], digits=2)
+    says(tour[5], *fills[5]["c"], digits=3)
+    assert fills[3]["now"] == [[11, "best", fills[3]["now"][0][2], " Clara"]] and len(steps[3]["made"]) == 2
+    names = text_of(steps).removesuffix("<|end|>").split()
+    with opened("canvas") as trace:
+        asked = trace.text([int(x) for x in trace.header.prompt])
+        assert trace.header.method["selector"]["tau"] == 0.9 and not trace.header.lossless
+    assert sum(len(x["made"]) for x in steps) == len(steps) == 6 and sorted(names) == ["Ada", "Ben", "Clara", "Finn", "Hugo"]
+    assert " ".join(sorted(names)) in asked and names != sorted(names)
 
 
 def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
@@ -415,18 +446,25 @@ def test_a_tour_begins_in_the_library(lab: Lab) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-def test_on_a_small_screen_each_stop_and_its_node_are_in_view_together(lab: Lab) -> None:
-    example = next(x for x in examples() if x.name == "adaptive")
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("adaptive", ".ds .node[data-node='%d'][aria-selected=true]"),
+        ("canvas", ".ds .canvas [data-node='%d'][aria-pressed=true]"),
+    ],
+)
+def test_on_a_small_screen_each_stop_and_its_node_are_in_view_together(lab: Lab, name: str, mark: str) -> None:
+    example = next(x for x in examples() if x.name == name)
     stops = TOURS[example.name]
     page = lab.open(f"/#run={example.run}", width=390, height=844)
-    page.wait_for_selector(".ds .node:visible")
+    page.wait_for_selector(".ds .node:visible, .ds .canvas button:visible")
     for i, stop in enumerate(stops):
         page.click(".ds-tour .go" if i else ".ds-tour button:visible")
         page.wait_for_function(f"{SHOWN} == '{i + 1} of {len(stops)}'")
         page.wait_for_selector(f".ds h1:text-is('Step {stop.step}')")
         page.wait_for_function(
-            """node => ['.ds-tour .stop', `.ds .node[data-node="${node}"][aria-selected=true]`].every(x => {
+            """mark => ['.ds-tour .stop', mark].every(x => {
             const box = document.querySelector(x)?.getBoundingClientRect();
             return box && box.height && box.top >= -1 && box.bottom <= innerHeight + 1; })""",
-            arg=stop.node,
+            arg=mark % stop.node,
         )
