@@ -46,7 +46,7 @@ export function walk(stops, show) {
 }
 
 /** The chosen node, or place of a canvas, that is drawn; nothing before it is. */
-const chosen = () => [...document.querySelectorAll(".ds .node[aria-selected=true], .ds .canvas [aria-pressed=true]")]
+const pointed = () => [...document.querySelectorAll(".ds .node[aria-selected=true], .ds .canvas [aria-pressed=true]")]
   .find((x) => x.getBoundingClientRect().height);
 
 /** As soon as the chosen node is drawn: scroll until it is in view, below the tour's line, where it stands beyond the
@@ -54,13 +54,13 @@ const chosen = () => [...document.querySelectorAll(".ds .node[aria-selected=true
 function bring(line, wanted, left) {
   requestAnimationFrame(() => {
     if (!wanted() || !left) return;
-    const box = chosen()?.getBoundingClientRect();
+    const box = pointed()?.getBoundingClientRect();
     if (!box) return void setTimeout(() => bring(line, wanted, left - 1), 100);
     const stays = getComputedStyle(line).position === "sticky";
     if (!stays && box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0
       && box.bottom <= innerHeight) return;
     line.scrollIntoView({ block: "start" });
-    const over = chosen().getBoundingClientRect().bottom + 16 - innerHeight;
+    const over = pointed().getBoundingClientRect().bottom + 16 - innerHeight;
     if (over > 0) scrollBy(0, over);
   });
 }
