@@ -29,5 +29,5 @@ committed = Exercise(
         (0, "The surest place is committed in any case, or the text would never end."),
     ],
     because="(3 + 1) · (1 - 0.86) = 0.56 is below 1, and (4 + 1) · (1 - 0.7) = 1.5 is not.",
-    otherwise="For n = 1, 2, 3, 4 take the n-th confidence c, and see whether (n + 1) (1 - c) is below 1. The largest such n counts.",
+    otherwise="For each n take the n-th confidence c: is (n + 1) (1 - c) below 1? The largest such n counts.",
 )
