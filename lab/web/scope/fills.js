@@ -36,7 +36,7 @@ export function follows(fill) {
 }
 
 /** The candidates of a place in all passes up to step i: [{step, token, text, c}]. */
-export const history = (store, i, place) =>
+export const proposed = (store, i, place) =>
   store.steps.slice(0, i + 1).flatMap((step, k) => {
     const one = step?.fill && offered(step.fill)?.get(place);
     return one ? [{ step: k, ...one }] : [];

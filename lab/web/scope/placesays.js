@@ -1,6 +1,6 @@
 /* What the card says of a place of a canvas, from the record alone. */
 import { fedSays } from "./canvas.js";
-import { follows, history, offered, settled } from "./fills.js";
+import { follows, offered, proposed, settled } from "./fills.js";
 import { plural } from "./numbers.js";
 
 const BEFORE = 8; // passes that are listed
@@ -27,7 +27,7 @@ function why(one, { count, order, anchors, at: [start] }) {
 export function placeSays(store, i, number) {
   const { fill } = store.steps[i], [start, length] = fill.at, place = start + number - 1;
   const one = offered(fill)?.get(place), stands = settled(store, i).get(place), now = stands?.step === i;
-  const later = settled(store, store.count - 1).get(place), line = history(store, i, place);
+  const later = settled(store, store.count - 1).get(place), line = proposed(store, i, place);
   // since when it was always what was committed in the end
   let right = line.length;
   while (right && later && line[right - 1].token === later.token) right--;
