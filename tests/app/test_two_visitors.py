@@ -23,7 +23,7 @@ MODELS = "[...document.querySelectorAll('#ds-models b')].map((x) => x.textConten
 def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab over the shipped models, one of them again in a folder, without heads."""
     more = tmp_path_factory.mktemp("models")
-    shutil.copytree(SHIPPED / "lab", more / "bare", ignore=shutil.ignore_patterns("heads"))
+    shutil.copytree(SHIPPED / "lab", more / "bare", ignore=shutil.ignore_patterns("heads", "adapters"))
     play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
     with served(lambda port: Guard(app(play), port)) as address:
         yield Lab(driver, address, play)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -44,7 +45,7 @@ def test_roofline_points_are_the_measured_passes() -> None:
 
 
 def test_the_header_gives_back_the_model_s_shape() -> None:
-    assert roofline.spec_of(known("chain").header.model) == SPEC
+    assert roofline.spec_of(known("chain").header.model) == replace(SPEC, pad_token=None), "no record keeps what pads"
 
 
 def test_verify_curve_is_in_passes_over_one_token() -> None:
