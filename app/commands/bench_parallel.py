@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from decodescope.engine.core.refusal import Refusal
-
-from .measuring import MET, figure, finished, named, share
+from .measuring import MET, figure, finished, named, place, share
 from .output import steps_told, table
 
 
 def parallel(args: argparse.Namespace) -> int:
     """Put the questions to every method, and print."""
     from decodescope.engine.bench.parallel import COUNT, FEWER, ParallelBench, parallel
-    from decodescope.engine.bench.result_file import check_place
     from decodescope.engine.load import load
 
-    if args.resume and args.out is None:
-        raise Refusal("--resume goes on with a file: give --out with the name that the measurement had.")
-    out = None if args.out is None else Path(args.out).expanduser()
-    if out is not None:
-        check_place(out, args.resume)
+    out = place(args)
     methods = None if args.method is None else named(args.method, {})
     model = load(args.model, args.dtype, args.device)
     bench = ParallelBench(model, methods, count=FEWER if args.short else COUNT, seed=args.seed)

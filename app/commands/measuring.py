@@ -32,20 +32,27 @@ def measured(args: argparse.Namespace, work: Callable[[argparse.Namespace], int]
         torch.set_num_threads(before)
 
 
+def place(args: argparse.Namespace) -> Path | None:
+    """Where the result goes, if anywhere. Raises Refusal if it cannot go there, or go on with nothing."""
+    from decodescope.engine.bench.result_file import check_place
+
+    if args.resume and args.out is None:
+        raise Refusal("--resume goes on with a file: give --out with the name that the measurement had.")
+    out = None if args.out is None else Path(args.out).expanduser()
+    if out is not None:
+        check_place(out, args.resume)
+    return out
+
+
 def asked(
     args: argparse.Namespace, choose: Callable[[list[Question]], list[Question]]
 ) -> tuple[list[Question], dict[str, Any], Path | None]:
     """The questions that `choose` takes of the file, what to remember of it, and where the result goes, if anywhere."""
     from decodescope.engine.bench.answers import QUESTIONS
     from decodescope.engine.bench.questions import read_questions
-    from decodescope.engine.bench.result_file import check_place
 
-    if args.resume and args.out is None:
-        raise Refusal("--resume goes on with a file: give --out with the name that the measurement had.")
+    out = place(args)
     questions, about = read_questions(args.questions or QUESTIONS)
-    out = None if args.out is None else Path(args.out).expanduser()
-    if out is not None:
-        check_place(out, args.resume)
     return choose(questions), {**about, "short": args.short}, out
 
 

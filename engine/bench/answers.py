@@ -128,8 +128,7 @@ class Bench:
         new_tokens: int | None = None,
         further: Mapping[str, Model] | None = None,
     ):
-        if model.tokenizer is None:
-            raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
+        must_read(model)
         self.model, self.draft, self.seed, self.new_tokens = model, draft, seed, new_tokens
         self.temperature, self.further = temperature, dict(further or {})
         self.methods = under(compositions(draft is not None) if methods is None else methods, temperature)
@@ -273,6 +272,12 @@ class Bench:
             return "equal"
         tied = method.lossless and all(greedy_up_to_ties(self.model, x.prompt, x.tokens) for x in talk)
         return "tied" if tied else "parted"
+
+
+def must_read(model: Model) -> None:
+    """Raise LabBenchError for a model without a tokenizer."""
+    if model.tokenizer is None:
+        raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
 
 
 def surroundings(model: Model) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from decodescope.engine.run import encode
 from decodescope.engine.session import Session
 from decodescope.engine.trace.phases import decides
 
-from .answers import about, answer_text, surroundings
+from .answers import about, answer_text, must_read, surroundings
 from .parallel_figures import ONE, ParallelResult, ParallelRow
 from .parallel_tasks import LISTS, TASKS, Oracle, answers, at_once, questions, score
 from .parallel_tasks import Question as Task
@@ -67,8 +67,7 @@ class ParallelBench:
     def __init__(self, model: Model, methods: Mapping[str, Method] | None = None, *, count: int = COUNT, seed: int = 0):
         self.model, self.seed = model, seed
         self.methods = usual() if methods is None else dict(methods)
-        if model.tokenizer is None:
-            raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
+        must_read(model)
         for method in self.methods.values():
             method.check(model.spec)
             if method.lanes:

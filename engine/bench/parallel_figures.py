@@ -88,7 +88,7 @@ def _share(rows: Sequence[ParallelRow]) -> float | None:
     return mean([float(row.right) for row in rows])
 
 
-SETTLED = ("copy", "reverse", "sort")
+JUDGED = ("copy", "reverse", "sort")
 CLOSE = 0.01  # of a share
 
 
@@ -97,7 +97,7 @@ def goals(methods: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     that gets none of them right has nothing to lose, and reaches nothing."""
     rows: list[dict[str, Any]] = []
     one, several = methods.get(ONE), methods.get("threshold")
-    for kind in SETTLED:
+    for kind in JUDGED:
         if one is None or several is None or not one["by_kind"].get(kind):
             right = None if one is None else one["by_kind"].get(kind)
             rows += [] if right is None else [{"what": kind, "right": right, "saved": None, "lost": None, "met": None}]
