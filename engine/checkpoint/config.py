@@ -10,6 +10,7 @@ from typing import Any
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from .folder import LoadError
+from .picture import picture
 
 ROPE_KINDS = ("default", "linear", "llama3", "yarn")
 LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
@@ -103,6 +104,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         causal=causal,
         mask_token=None if causal else _mask_token(config, name),
         pad_token=_pad_token(config, name),
+        picture=picture(config, name, _size(config, name, "vocab_size")),
         no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma(config, name, family, d) if family.gemma else {}),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+MOST_CELLS = 256  # of a picture's side
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -33,6 +35,42 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """The grey pictures that a model writes, in ids of its vocabulary.
+
+    height, width: in cells
+    levels:   of grey, from the background on; neighbours in this list look alike
+    cells:    the instructions, one for each cell in raster order, of a model that writes in any order: the level behind an
+              instruction is that cell's. None where the model writes levels alone, in raster order
+    """
+
+    height: int
+    width: int
+    levels: tuple[int, ...]
+    cells: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Cells in all."""
+        return self.height * self.width
+
+    def wrong(self, vocab: int) -> str | None:
+        """What makes this no picture of a model of so many ids, as the end of a sentence; None where nothing does."""
+        ids = self.levels + self.cells
+        if min(self.height, self.width) < 1 or max(self.height, self.width) > MOST_CELLS:
+            return f"{self.height} x {self.width} cells; each side must be from 1 to {MOST_CELLS}"
+        if len(self.levels) < 2:
+            return f"{len(self.levels)} grey levels; there must be 2 or more"
+        if len(self.cells) not in (0, self.size):
+            return f"{len(self.cells)} instructions for {self.size} cells; there must be one for each, or none"
+        if len(set(ids)) < len(ids):
+            return "one id for two levels or cells; each needs its own"
+        if not all(0 <= x < vocab for x in ids):
+            return f"the id {next(x for x in ids if not 0 <= x < vocab)}; it must be below {vocab}"
+        return None
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """Everything about a model that a cost, a cache or a view needs to know.
 
@@ -50,6 +88,7 @@ class ModelSpec:
     mask_token: the id that stands for a token not yet written, where the model has learnt one
     adapter:  the adapter that is merged into the weights, by its name in the checkpoint's folder; empty: none
     pad_token: the id that fills up shorter texts, where the model names one; no record keeps it
+    picture:  the grey pictures that the model writes; None: it writes text
     """
 
     name: str
@@ -83,6 +122,7 @@ class ModelSpec:
     mask_token: int | None = None
     adapter: str = ""
     pad_token: int | None = None
+    picture: Picture | None = None
 
     @property
     def group(self) -> int:
@@ -126,4 +166,8 @@ class ModelSpec:
             del record["mask_token"]
         if not self.adapter:
             del record["adapter"]
+        if self.picture is None:
+            del record["picture"]
+        else:
+            record["picture"] |= {"levels": list(self.picture.levels), "cells": list(self.picture.cells)}
         return record
