@@ -55,5 +55,5 @@ def test_what_is_no_picture_is_refused_in_a_sentence(said: Any, match: str) -> N
 
 def test_a_record_whose_picture_is_none_is_no_models_shape() -> None:
     record = spec_from_config({**CONFIG, "picture": ANY}, "m").record()
-    with pytest.raises(TraceError, match="2 instructions for 6 cells; .* open an intact copy"):
+    with pytest.raises(TraceError, match=r"2 instructions for 6 cells; .* open an intact copy"):
         spec_of({**record, "picture": {**record["picture"], "cells": [10, 11]}})
