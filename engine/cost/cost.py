@@ -201,7 +201,19 @@ def ops_of(
     if draft is not None and record.phase in DECIDES and record.tokens > len(draft.parents):
         each = _each_layer("held", entries, spec)
         options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]
-    return pass_ops(spec, record.tokens, entries, **options)
+    ops = pass_ops(spec, record.tokens, entries, **options)
+    return [*ops, *_tests(spec, record, bits, options["weight_bits"])]
+
+
+def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
+    """What it cost to ask whether to leave. The logits of the test that a pass left by are those that it answers with."""
+    asked = record.tests or []
+    if record.asks == "head" and record.propagated:
+        asked = asked[:-1]
+    if not asked or not record.asks:
+        return []
+    rows = record.tokens * record.batch
+    return [exit_test(spec, record.asks, layer=i, rows=rows, weight_bits=weight_bits, act_bits=bits) for i in asked]
 
 
 def _more(held: Held, count: int) -> Held:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import NOTHING, Skip
 from decodescope.engine.trace.events import Exit
 
 
 class Depth(Component):
-    """Base of every depth rule. `exact`: all layers run for every token."""
+    """Base of every depth rule, which has three hooks: `plan` before a pass, `gate` and `leave` inside it.
+
+    exact: all layers run for every token
+    """
 
     kind = "depth"
     exact: ClassVar[bool] = False
@@ -24,8 +29,15 @@ class Depth(Component):
     def begin(self, spec: ModelSpec) -> None:
         """Called once before the run."""
 
-    def start_pass(self, position: int) -> None:
-        """Called before each decoding pass; position: of the first token it decides, counted from the end of the prompt."""
+    def plan(self, position: int, feed: Feed) -> Skip:
+        """What the decoding pass over `feed` leaves out, asked before it; position: of the first token that it decides, counted
+        from the end of the prompt."""
+        return NOTHING
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
+        """The feed-forward blocks above `layer` that the pass leaves out, asked behind that of `layer`, which made `after` of
+        `before`, float [B, T, d_model] each."""
+        return ()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         """Whether to stop before `layer`; x float [B, T, d_model] enters it, read() gives the logits [B, T, V] from x."""

@@ -12,9 +12,10 @@ from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.beside import Vectors
 from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder, Skip
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import Executor, guarded, not_finite
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Ran, Skip
 from decodescope.engine.model.reading import Board
 from decodescope.engine.trace.events import Pass
 
@@ -100,7 +101,8 @@ class Lane:
         self._sighted(feed)
         held = self.cache.lengths()
         start = self.executor.mark()
-        logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth)
+        ran = Ran() if skip is not None or depth is not None or feed.enter else None
+        logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth, ran)
         peak, best = logits.max(-1)
         end = self.executor.mark()
         fault = not_finite(peak, f"a {phase} pass of {self.name} ({self.decoder.spec.name})")
@@ -112,15 +114,11 @@ class Lane:
         if self.shadow is not None:
             self.shadow.logits = logits
         record = Pass(self.name, phase, feed.length, held, self.executor.elapsed_us(start, end), batch=len(feed.tokens))
-        layers = self.decoder.spec.n_layers
-        if skip is not None:
-            record.attn, record.ffn = layers - len(skip.attn), layers - len(skip.ffn)
-        if feed.enter:
-            record.attn = record.ffn = layers - feed.enter
+        if ran is not None:
+            record.ran(ran.attn, ran.ffn, ran.filled, self.decoder.spec.n_layers)
         left = None if depth is None else depth.took()
-        if left is not None and left.depth < layers:
-            record.attn = record.ffn = left.depth
-            record.propagated = layers - left.depth
+        if left is not None and left.asks:
+            record.asked(left)
         record.instrumented = True if self.probe is not None else None
         record.slots, record.shared, record.distinct = feed.slots or None, self.cache.shared or None, self.cache.distinct
         record.aside = feed.shift or None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +19,7 @@ from .cache import KVCache, LayerStore
 from .feed import Feed
 from .matrix import linear, pack, unpack
 from .norm import doubled, rms_norm, single
+from .partial import NOTHING, Answer, Ran, Rule, Skip
 from .rope import RopeTable, rotate_
 from .segments import RopeMode, Segment, attended
 from .sight import Sight
@@ -58,22 +58,6 @@ class Layer:
         tensors = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
         tensors |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
         return replace(self, **tensors)
-
-
-@dataclass(frozen=True)
-class Skip:
-    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number."""
-
-    attn: frozenset[int] = frozenset()
-    ffn: frozenset[int] = frozenset()
-
-
-class Exit(Protocol):
-    """What decides, inside a pass, whether it may stop early."""
-
-    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
-        """Asked before `layer` runs, x float [B, T, d_model] entering it; read() gives logits [B, T, V] from x."""
-        ...
 
 
 class Decoder:
@@ -161,34 +145,49 @@ class Decoder:
         cache: KVCache | None,
         probe: Probe | None = None,
         skip: Skip | None = None,
-        depth: Exit | None = None,
+        depth: Rule | None = None,
+        ran: Ran | None = None,
     ) -> Tensor:
         """Logits float32 (float64 if the model is) [B, T, V], or [B, 1, V] of the last row if the feed says so.
 
         Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not
-        run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap.
+        run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap. What the pass
+        did is entered in `ran`.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
-        job = _Pass(self, feed, cache, probe)
-        skip = skip or _NOTHING
+        job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
+        closed, answer = set(skip.ffn), None
         for i in range(feed.enter, self.spec.n_layers):
             if probe is not None and i in probe.needs.hidden:
                 probe.hidden[i] = x
-            if depth is not None and depth.leave(i, x, lambda: self.unembed(self.normed(x))):  # noqa: B023 # called at once
-                for j in range(i, self.spec.n_layers):
-                    job.store_kv(j, job.project(j, x))
+            if depth is not None and depth.leave(i, x, asked := self._answer(x)):
+                answer = asked
+                self._propagate(job, i, x, ran)
                 break
             if i not in skip.attn:
                 x = job.attend(i, x)
-            if i not in skip.ffn:
-                x = self._ffn(i, x)
-        if feed.logits == "last" and (probe is None or "final" not in probe.needs.hidden):
-            x = x[:, -1:]
-        x = self.normed(x)
+                ran.attn.append(i)
+            if i not in closed:
+                before, x = x, self._ffn(i, x)
+                ran.ffn.append(i)
+                if depth is not None:
+                    closed.update(depth.gate(i, before, x))
+        last = feed.logits == "last"
+        if answer is None:
+            final = probe is not None and "final" in probe.needs.hidden
+            answer = self._answer(x if final or not last else x[:, -1:])
         if probe is not None and "final" in probe.needs.hidden:
-            probe.hidden["final"] = x
-            x = x[:, -1:] if feed.logits == "last" else x
-        return self.unembed(x)
+            probe.hidden["final"] = answer.feature
+        return answer.logits(slice(-1, None) if last else slice(None))
+
+    def _answer(self, x: Tensor) -> Answer:
+        return Answer(x, self.normed, self.unembed)
+
+    def _propagate(self, job: _Pass, first: int, x: Tensor, ran: Ran) -> None:
+        """Keys and values of the layers from `first` on, which do not run, from the state x [B, T, d_model] that left."""
+        for i in range(first, self.spec.n_layers):
+            job.store_kv(i, job.project(i, x))
+            ran.filled.append(i)
 
     def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`; the layers below it run and append T pending rows each."""
@@ -236,9 +235,6 @@ class Decoder:
     def added(self, x: Tensor, y: Tensor, norm: Tensor | None) -> Tensor:
         """x + y, the output of a block, normed before if its layer has a `norm` for it. y may be overwritten."""
         return (y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
-
-
-_NOTHING = Skip()
 
 
 class _Pass:

@@ -14,8 +14,9 @@ from decodescope.engine.core.probe import Probe
 from decodescope.engine.trace.events import EndReason
 
 from .cache import KVCache
-from .decoder import Decoder, Exit, Skip
+from .decoder import Decoder
 from .feed import Feed
+from .partial import Ran, Rule, Skip
 
 T = TypeVar("T")
 
@@ -56,10 +57,11 @@ class Executor:
         cache: KVCache | None,
         probe: Probe | None = None,
         skip: Skip | None = None,
-        depth: Exit | None = None,
+        depth: Rule | None = None,
+        ran: Ran | None = None,
     ) -> Tensor:
         """Logits of the pass, float [B, T or 1, V]; raises EngineFault when memory or device fail."""
-        return guarded(lambda: decoder.forward(feed, cache, probe, skip, depth), self.device)
+        return guarded(lambda: decoder.forward(feed, cache, probe, skip, depth, ran), self.device)
 
     def mark(self) -> float | torch.cuda.Event:
         """A moment on the device's clock."""

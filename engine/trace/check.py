@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .decided import decided, rule_at
 from .entries import CacheBooks
 from .events import End, Header, Step
+from .exited import check_exit
 from .file import sum_up
 from .fills import FillBooks
 from .forks import read_anew
@@ -172,6 +173,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_iteration(step):
             report.add(where, problem)
         report.counts["passes over a block"] += 1
+    for left in step.exits or ():
+        for problem in check_exit(left, int(header.model.get("n_layers", left.depth))):
+            report.add(where, problem)
+        report.counts["exits"] += 1
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)

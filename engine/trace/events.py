@@ -17,6 +17,7 @@ from decodescope.engine.core.note import Note
 
 from .exited import Exit as Exit
 from .filled import Fill as Fill
+from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores
 from .shadowed import Shadowed
@@ -102,49 +103,6 @@ class Header:
     def where(self) -> str:
         """Type, device and threads, in words."""
         return f"{self.dtype} on {self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
-
-
-@dataclass
-class Pass:
-    """One forward call.
-
-    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored), "score"
-             (a context or a policy looks at the prompt), "canvas" (places among the text are filled)
-    tokens:  rows fed per sequence; batch: sequences
-    held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
-    attn, ffn: sub-layers that ran; None: all;  propagated: layers whose K/V were filled from an exit state without running
-    slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
-             text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
-    shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
-    read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
-    """
-
-    lane: str
-    phase: str
-    tokens: int
-    held: int | list[int] | list[list[int]]
-    wall_us: float
-    batch: int = 1
-    attn: int | None = None
-    ffn: int | None = None
-    propagated: int | None = None
-    instrumented: bool | None = None
-    slots: int | None = None
-    shared: int | None = None
-    read: list[list[int]] | None = None
-    bounds: list[int] | None = None
-    distinct: int | None = None
-    aside: int | None = None
-
-    @property
-    def entries(self) -> float:
-        """Entries per KV head that were held, on average over layers and heads."""
-        return float(np.mean([np.mean(layer) for layer in self.held])) if isinstance(self.held, list) else self.held
-
-    @property
-    def fullest(self) -> int:
-        """Entries of the KV head that held most."""
-        return int(max(np.max(layer) for layer in self.held)) if isinstance(self.held, list) else self.held
 
 
 @dataclass

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
+
+Price = Literal["", "head", "classifier", "cosine"]
 
 
 @dataclass
 class Exit:
     """Early exits of one pass: the depth at which it left, and the tests made on the way.
 
-    depth: layers that ran; tests: [[layer, confidence, threshold], ...] in order
+    depth: layers that ran, or that a pass which goes on higher up has below it;  criterion: what was asked
+    tests: [[layer, score, bound], ...] in order: the pass leaves in front of the first layer whose score reaches its bound
+    below: a small score means sure: it leaves where the score is under the bound
+    asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, or "": nothing
     """
 
     depth: int
     criterion: str
     tests: list[list[float]] = field(default_factory=list)
+    below: bool = False
+    asks: Price = ""
+
+    def passed(self, score: float, bound: float) -> bool:
+        """Whether a test with this score leaves."""
+        return score < bound if self.below else score >= bound
+
+
+def check_exit(left: Exit, layers: int) -> Iterator[str]:
+    """What is wrong with an exit of a model with so many layers: sentences without their full stop."""
+    if any(len(test) != 3 for test in left.tests):
+        yield "exits has a test that is not layer, score and bound"
+        return
+    asked = [test[0] for test in left.tests]
+    if asked != sorted(set(asked)) or any(not 0 <= layer < layers for layer in asked):
+        yield f"exits asks in front of the layers {[f'{x:g}' for x in asked]}, which do not rise below {layers}"
+    if not asked and not left.asks:
+        return  # what decides without asking, by position or token, leaves no test behind
+    leaves = [int(layer) for layer, score, bound in left.tests if left.passed(score, bound)]
+    due = leaves[0] if leaves else layers
+    if left.depth != due or (leaves and asked[-1] != due):
+        yield f"exits says that {left.depth} layers ran, but by its tests it is {due}"

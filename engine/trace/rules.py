@@ -268,8 +268,10 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    optional = (one.attn, one.ffn, one.propagated, one.slots, one.shared, one.distinct, one.aside)
+    optional = (one.slots, one.shared, one.distinct, one.aside)
     _counts([one.tokens, one.batch, *(x or 0 for x in optional)], where)
+    for layers in (one.attn, one.ffn, one.propagated, one.tests):
+        _counts(layers if isinstance(layers, list) else [layers or 0], where)
     for layer in one.held if isinstance(one.held, list) else [one.held]:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
     if one.read is not None:

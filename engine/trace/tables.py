@@ -65,7 +65,7 @@ def _passes(trace: Trace) -> Iterator[tuple[Any, ...]]:
     begun = [] if trace.prefill is None else [(-1, trace.prefill.passes)]
     for step, passes in (*begun, *((s.step, s.passes) for s in trace.steps)):
         for p in passes:
-            yield step, p.lane, p.phase, p.tokens, p.batch, p.fullest, p.wall_us, p.attn, p.ffn, p.propagated
+            yield step, p.lane, p.phase, p.tokens, p.batch, p.fullest, p.wall_us, *p.layers
 
 
 def _notes(trace: Trace) -> Iterator[tuple[Any, ...]]:

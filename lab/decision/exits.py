@@ -21,14 +21,14 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left))
     tests = [x for x in left.tests if len(x) == 3]
     words = "In front of a layer the pass asks how sure the target already is, and leaves at the first bound that is reached."
-    why.lines.append(Line(words, tuple(_test(*one) for one in tests)))
+    why.lines.append(Line(words, tuple(_test(left, *one) for one in tests)))
     if not tests:
         why.lines.append(Line("No layer of this pass was asked: it had nothing to compare with, or no layer was due."))
     else:
         layer, sure, bound = tests[-1]
         why.numbers = [("how sure", "c", sure), ("bound", "b", bound)]
         why.test = f"c {'≥' if sure >= bound else '<'} b:  {f(sure)} and {f(bound)}"
-        stops = [int(at) for at, c, b in tests if c >= b]
+        stops = [int(at) for at, c, b in tests if left.passed(c, b)]
         why.agrees = stops == ([] if whole else [left.depth]) and int(layer) <= left.depth
     if whole:
         why.lines.append(Line("No test was passed, so the token is the one that the whole model chooses."))
@@ -43,6 +43,6 @@ def _rule(trace: Trace, left: Exit) -> str:
     return " ".join(x.replace("_", " ") for x in (str(name), left.criterion) if x)
 
 
-def _test(layer: float, sure: float, bound: float) -> str:
-    sign, end = ("≥", "it leaves") if sure >= bound else ("<", "it goes on")
+def _test(left: Exit, layer: float, sure: float, bound: float) -> str:
+    sign, end = "≥" if sure >= bound else "<", "it leaves" if left.passed(sure, bound) else "it goes on"
     return f"before layer {int(layer)}:  c = {f(sure)} {sign} {f(bound)} = b   {end}"

@@ -16,8 +16,9 @@ from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.model import attention
 from decodescope.engine.model import decoder as decoding
 from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder, Skip
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed, Sinks
+from decodescope.engine.model.partial import Skip
 from tests import toys
 from tests.brute import brute
 
@@ -273,6 +274,10 @@ class LeaveAt:
         self.asked.append(layer)
         self.read = read() if layer == self.at else self.read
         return layer == self.at
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> tuple[int, ...]:
+        """No feed-forward block is left out."""
+        return ()
 
 
 def test_an_exit_that_never_leaves_changes_nothing() -> None:

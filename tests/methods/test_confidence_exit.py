@@ -44,7 +44,8 @@ def test_lower_threshold_never_leaves_later(criterion: str) -> None:
         for threshold in [x / 20 for x in range(21)]:
             rule = build("depth", "confidence_exit", {"criterion": criterion, "threshold": threshold, "first": 1})
             rule.begin(DEEP.spec)
-            lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)
+            feed = Feed.causal([token], len(lane.tokens))
+            lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
             lane.rollback()
             depths.append(rule.took().depth)
         assert depths == sorted(depths)
@@ -76,7 +77,8 @@ def test_exit_is_a_truncated_model_with_the_same_head_and_propagated_entries() -
     lane.read(toys.PROMPT)
     rule = build("depth", "confidence_exit", {"threshold": 0.0, "first": 3})
     rule.begin(DEEP.spec)
-    logits = lane.forward(Feed.causal([5], len(lane.tokens)), depth=rule)
+    feed = Feed.causal([5], len(lane.tokens))
+    logits = lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
     short = toys.decoder(toys.shaped(n_layers=6), 3, torch.float64)
     short.layers, short.spec = short.layers[:3], toys.shaped(n_layers=3)
     assert torch.allclose(logits[0], short.forward(Feed.causal([*toys.PROMPT, 5], 0), None)[0, -1:], atol=1e-10)
@@ -86,7 +88,8 @@ def test_exit_is_a_truncated_model_with_the_same_head_and_propagated_entries() -
 def test_threshold_relaxes_with_the_position() -> None:
     rule = build("depth", "confidence_exit", dict(threshold=0.8, decay=4.0, horizon=100))
     rule.begin(DEEP.spec)
-    bounds = [(rule.start_pass(at), rule._bound)[1] for at in (0, 10, 100, 10_000)]
+    feed = Feed.causal([5], 0)
+    bounds = [(rule.plan(at, feed), rule.bound(2))[1] for at in (0, 10, 100, 10_000)]
     assert bounds[0] == 0.8 and bounds == sorted(bounds, reverse=True) and abs(bounds[-1] - 0.72) < 1e-9
 
 

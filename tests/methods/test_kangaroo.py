@@ -39,7 +39,8 @@ def test_kangaroo_runs_the_first_layers_once_per_token() -> None:
     for step in trace.steps[:-1]:
         passes = [(p.phase, p.tokens, p.attn, p.ffn) for p in step.passes if p.phase != "catch_up"]
         n = step.drafted
-        assert passes == [("draft", 1, 1, 1)] * (n + 1) + [("verify", n + 1, 2, 2)], "every row: layer 0, then layers 1 and 2"
+        due = [("draft", 1, 1, 1)] * (n + 1) + [("verify", n + 1, [1, 2], [1, 2])]
+        assert passes == due, "every row: layer 0, then layers 1 and 2"
     assert [p.phase for p in trace.steps[0].passes if p.phase == "catch_up"] == ["catch_up"], "the prompt, for the adapter"
     assert all(p.phase != "catch_up" for step in trace.steps[1:] for p in step.passes)
 

@@ -16,8 +16,9 @@ from decodescope.engine.core.component import build
 from decodescope.engine.method import Method
 from decodescope.engine.methods.drafters.shared.subsets import most_promising
 from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder, Skip
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Skip
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=5), 7, torch.float64))
@@ -123,7 +124,8 @@ def test_swift_searches_one_pass_a_step_and_ends_for_each_reason() -> None:
         session = searching(**settings)
         passes = [[p for p in step.passes if p.phase == "search"] for step in session.sink.steps]
         assert all(len(found) <= 1 for found in passes)
-        assert all((p.tokens, p.attn + p.ffn) == (8, 10 - 3) for found in passes for p in found)
+        ran = [(p.tokens, sum(5 if x is None else x for x in p.layers[:2])) for found in passes for p in found]
+        assert set(ran) <= {(8, 10 - 3)}
         last = told(session)[-1][1]
         assert last["rounds"] == sum(map(len, passes)) and not last["searching"]
         assert rounds is None or last["rounds"] == rounds

@@ -35,9 +35,9 @@ class DraftVerify(Strategy):
         started = clock.mark()
         draft = s.drafter.propose(s.context)
         drafted = clock.mark()
-        s.depth.start_pass(position - s.prompt)
-        depth = None if s.depth.exact else s.depth
-        rows = s.target.forward(draft.feed(root, position - 1, s.target.decoder.device), depth=depth)[0]
+        feed, depth = draft.feed(root, position - 1, s.target.decoder.device), None if s.depth.exact else s.depth
+        skip = None if depth is None else depth.plan(position - s.prompt, feed)
+        rows = s.target.forward(feed, skip=skip, depth=depth)[0]
         logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]
         hidden = {} if s.target.probe is None else s.target.probe.hidden
         final = hidden["final"][0] if "final" in hidden else None

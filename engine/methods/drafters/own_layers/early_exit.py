@@ -130,6 +130,6 @@ class EarlyExit(Drafter):
         if self._exits is None:
             x = lane.shallow(feed, self.layers)
             return lane.decoder.unembed(lane.decoder.normed(x))[0, 0], {self.layers: x}, self.layers
-        self._exits.start_pass(len(ctx.tokens) - ctx.prompt + depth)
-        logits = lane.forward(feed, "draft", depth=self._exits)[0, 0]
+        skip = self._exits.plan(len(ctx.tokens) - ctx.prompt + depth, feed)
+        logits = lane.forward(feed, "draft", skip=skip, depth=self._exits)[0, 0]
         return logits, self._exits.entered, self._exits.left(lane.decoder.spec.n_layers)

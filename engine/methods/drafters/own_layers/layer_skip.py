@@ -11,7 +11,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.context import Context, Lengths
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.model.decoder import Skip
+from decodescope.engine.model.partial import Skip
 
 from ..shared.skipping import SKIPPED, SubLayer, inner, skip_of, skipping_draft, spread
 

@@ -12,8 +12,8 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.model.decoder import Skip
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Skip
 
 from ..shared.skipping import SKIPPED, inner, skip_of, skipping_draft, spread
 from ..shared.subsets import most_promising

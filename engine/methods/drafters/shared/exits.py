@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 from torch import Tensor
 
 from decodescope.engine.core.component import written
 from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Skip
 from decodescope.engine.trace.events import Exit
 
 
@@ -24,10 +26,13 @@ class Watched(Depth):
     def __init__(self, rule: Depth):
         self.rule = rule
 
-    def start_pass(self, position: int) -> None:
+    def plan(self, position: int, feed: Feed) -> Skip:
         self.entered: dict[int, Tensor] = {}
         self._left: int | None = None
-        self.rule.start_pass(position)
+        return self.rule.plan(position, feed)
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
+        return self.rule.gate(layer, before, after)
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         self.entered[layer] = x

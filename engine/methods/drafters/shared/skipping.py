@@ -12,8 +12,8 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.context import Context, Drafted, Lengths
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import top_tokens
-from decodescope.engine.model.decoder import Skip
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Skip
 
 SubLayer = tuple[str, int]  # "a" (attention) or "f" (feed-forward), and the layer
 SKIPPED = {

@@ -1,0 +1,94 @@
+"""Exits: the base of every rule that leaves a pass early once the target seems sure enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import NOTHING, Skip
+from decodescope.engine.trace.events import Exit
+from decodescope.engine.trace.exited import Price
+
+from .depth import Depth
+
+CAUTION = "Leaving early changes the text; how much depends on how well the layers below were trained to answer."
+
+
+@component
+class ExitRule(Depth):
+    """A rule that asks in front of layer `first` and of every `interval`-th above it how sure the target is, and leaves at the
+    first layer whose score reaches the bound. Layers that did not run get keys and values from the exit state (CALM's state
+    propagation), so later tokens find no gap, only an approximation. With several rows in one pass (a draft being verified)
+    the least sure one decides for all. A model with no more layers than `first` is refused: nothing could be left out.
+
+    A subclass says `score`; `below` says that a small score means sure, and then the pass leaves under the bound.
+    """
+
+    below: ClassVar[bool] = False
+    caution = CAUTION
+    tells: ClassVar[dict[str, Note]] = {
+        "depth": Note("series", "left after", "layers", "that ran for this pass"),
+        "sure": Note("series", "sure", what="score at the last test", line="threshold"),
+        "threshold": Note("series", "bar", what="score at which the pass leaves"),
+        "tests": Note("grid", "tests by layer", what="score in front of each layer that was asked"),
+    }
+
+    first: int = param(2, low=1, high=512, unit="layers", help="layers that always run")
+    interval: int = param(1, low=1, high=64, unit="layers", help="layers between two tests")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.first < spec.n_layers:
+            return None
+        way = f"choose at most {spec.n_layers - 1}" if spec.n_layers > 1 else "choose the depth all_layers"
+        return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers, so none could be left out; {way}."
+
+    def begin(self, spec: ModelSpec) -> None:
+        self._layers = spec.n_layers
+        self._left: int | None = None
+        self._tests: list[list[float]] = []
+
+    def plan(self, position: int, feed: Feed) -> Skip:
+        self._tests, self._left = [], None
+        return NOTHING
+
+    def bound(self, layer: int) -> float:
+        """The score at which a pass leaves in front of `layer`."""
+        raise NotImplementedError
+
+    def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
+        """How sure each row of x [B, T, d_model] is in front of `layer`, float [B, T]; None: there is nothing to compare."""
+        raise NotImplementedError
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        if layer < self.first or (layer - self.first) % self.interval:
+            return False
+        rows = self.score(layer, x, read)
+        if rows is None:
+            return False
+        score, bound = float(rows.max() if self.below else rows.min()), self.bound(layer)
+        self._tests.append([layer, score, bound])
+        if score < bound if self.below else score >= bound:
+            self._left = layer
+            return True
+        return False
+
+    def took(self) -> Exit | None:
+        depth = self._layers if self._left is None else self._left
+        return Exit(depth, self.measure, self._tests, below=self.below, asks=self.asks)
+
+    @property
+    def measure(self) -> str:
+        """What is asked, as a trace calls it."""
+        return self.name
+
+    @property
+    def asks(self) -> Price:
+        """What a test costs."""
+        return "head"

@@ -1,0 +1,67 @@
+"""Partial: which sub-layers a pass leaves out, what decides so inside it, and which it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number."""
+
+    attn: frozenset[int] = frozenset()
+    ffn: frozenset[int] = frozenset()
+
+
+NOTHING = Skip()
+
+
+class Rule(Protocol):
+    """What decides, inside a pass, how much of it runs."""
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        """Asked before `layer` runs, x float [B, T, d_model] entering it; read() gives logits [B, T, V] from x."""
+        ...
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
+        """Asked behind the feed-forward block of `layer`, which made `after` of `before`, both float [B, T, d_model]: the
+        feed-forward blocks further up that this pass leaves out."""
+        ...
+
+
+@dataclass
+class Ran:
+    """The sub-layers that a pass ran, entered where they run. filled: layers that got keys and values without attention."""
+
+    attn: list[int] = field(default_factory=list)
+    ffn: list[int] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)
+
+
+class Answer:
+    """The logits [B, T, V] of the states x [B, T, d_model], worked out once, however often they are asked for."""
+
+    def __init__(self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor]):
+        self._x, self._normed, self._unembed = x, normed, unembed
+        self._feature: Tensor | None = None
+        self._logits: Tensor | None = None
+
+    @property
+    def feature(self) -> Tensor:
+        """What the unembedding reads, float [B, T, d_model]."""
+        if self._feature is None:
+            self._feature = self._normed(self._x)
+        return self._feature
+
+    def __call__(self) -> Tensor:
+        if self._logits is None:
+            self._logits = self._unembed(self.feature)
+        return self._logits
+
+    def logits(self, rows: slice) -> Tensor:
+        """Those of `rows`; the rest is not worked out for them."""
+        return self._unembed(self.feature[:, rows]) if self._logits is None else self._logits[:, rows]

@@ -1,0 +1,89 @@
+"""Pass: one forward call, and how much of the model it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .exited import Exit, Price
+
+Layers = int | list[int] | None  # a number: so many, from the first on
+
+
+@dataclass
+class Pass:
+    """One forward call.
+
+    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored), "score"
+             (a context or a policy looks at the prompt), "canvas" (places among the text are filled)
+    tokens:  rows fed per sequence; batch: sequences
+    held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
+    attn, ffn: layers whose attention and whose feed-forward block ran: a number, so many from the first on; a list, these;
+             None: all
+    propagated: layers that got keys and values from the state at an exit, without running: a number, so many of the first of
+             those without attention; a list, these
+    tests:   layers in front of which it was asked whether to leave;  asks: what each cost, as in `Exit`
+    slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
+             text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
+    shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
+    read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
+    """
+
+    lane: str
+    phase: str
+    tokens: int
+    held: int | list[int] | list[list[int]]
+    wall_us: float
+    batch: int = 1
+    attn: int | list[int] | None = None
+    ffn: int | list[int] | None = None
+    propagated: int | list[int] | None = None
+    instrumented: bool | None = None
+    slots: int | None = None
+    shared: int | None = None
+    read: list[list[int]] | None = None
+    bounds: list[int] | None = None
+    distinct: int | None = None
+    aside: int | None = None
+    tests: list[int] | None = None
+    asks: Price = ""
+
+    @property
+    def entries(self) -> float:
+        """Entries per KV head that were held, on average over layers and heads."""
+        return float(np.mean([np.mean(layer) for layer in self.held])) if isinstance(self.held, list) else self.held
+
+    @property
+    def fullest(self) -> int:
+        """Entries of the KV head that held most."""
+        return int(max(np.max(layer) for layer in self.held)) if isinstance(self.held, list) else self.held
+
+    def ran(self, attn: list[int], ffn: list[int], filled: list[int], layers: int) -> None:
+        """Enter what ran, of a model with so many layers."""
+        everything = range(layers)
+        self.attn, self.ffn = _said(attn, everything), _said(ffn, everything)
+        self.propagated = _said(filled, [i for i in everything if i not in attn]) if filled else None
+        if filled and self.propagated is None:
+            self.propagated = len(filled)
+
+    def asked(self, left: Exit) -> None:
+        """Enter the tests by which the pass was to leave."""
+        self.tests, self.asks = [int(test[0]) for test in left.tests], left.asks
+
+    @property
+    def layers(self) -> tuple[int | None, int | None, int | None]:
+        """How many layers ran their attention and their feed-forward block, None: all, and how many were filled."""
+        return _count(self.attn), _count(self.ffn), _count(self.propagated)
+
+
+def _said(which: list[int], among: Sequence[int]) -> Layers:
+    """`which` of `among` as a pass says it: None for all, a number where they are the first."""
+    if len(which) == len(among):
+        return None
+    return len(which) if which == list(among[: len(which)]) else which
+
+
+def _count(layers: Layers) -> int | None:
+    return len(layers) if isinstance(layers, list) else layers
