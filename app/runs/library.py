@@ -296,7 +296,7 @@ def _characters(wire: Wire, step: Step) -> int:
     if step.tops is not None:
         tokens.update(step.tops.ids.ravel().tolist())
     if step.fill is not None:
-        tokens.update(step.fill.candidate.tolist())
+        tokens.update(step.fill.ids)
     for part in (step.iteration, step.beams, step.threads):
         if part is not None:
             tokens.update(part.tokens)

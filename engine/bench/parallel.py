@@ -51,6 +51,7 @@ def usual() -> dict[str, Method]:
         "threshold 0.7": _canvas("threshold", tau=0.7),
         "threshold (factor 1)": _canvas("threshold", factor=1.0),
         "local_leap": _canvas("local_leap"),
+        "explore": _canvas("explore"),
         "threshold (blocks of 4)": _canvas("threshold", block=4),
         "threshold (prefix cache)": _canvas("threshold", cache="prefix", block=4),
         "threshold (dual cache)": _canvas("threshold", cache="dual", block=4),

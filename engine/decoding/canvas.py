@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.explored import entropies
 
 from .inorder import OPEN, InOrder
 from .sampler import softmax
 from .selector import Choice, Open
 from .state import State
+from .tries import Tries
 
 
 @dataclass
@@ -23,18 +25,23 @@ class Canvas:
     cache:   "none": each pass feeds prompt and canvas. "prefix": the first pass of a block does, and leaves the entries of all
              left of the block, beside which those behind it feed the block and what stands right of it. "dual": it leaves
              those of both sides, beside which they feed the block alone
-    first, behind: positions of the block that is being filled and of the place behind it
+    blocks:  so many are filled side by side, the first that is not full and those behind it
+    first, edge, behind: positions of that first block, of the place behind it, and of the one behind all that are being filled
     passes:  made in this block
     written: position -> token and confidence in it, of the block's places whose tokens may be masked again
+    tries:   what the next pass tries at a place, if it does
     """
 
     text: InOrder
     size: int
     cache: str
+    blocks: int = 1
     first: int = 0
+    edge: int = 0
     behind: int = 0
     passes: int = 0
     written: dict[int, tuple[int, float]] = field(default_factory=dict)
+    tries: Tries | None = None
 
     @classmethod
     def opened(cls, s: State, size: int, cache: str) -> Canvas:
@@ -42,7 +49,7 @@ class Canvas:
         s.target.truncate(0)
         if cache == "dual":
             s.target.cache.unordered()
-        canvas = cls(InOrder.behind(s), size, cache, behind=len(s.tokens))
+        canvas = cls(InOrder.behind(s), size, cache, s.selector.blocks, edge=len(s.tokens))
         canvas.turn()
         return canvas
 
@@ -52,9 +59,12 @@ class Canvas:
         return self.first == self.text.end
 
     def turn(self) -> None:
-        """Begin the next block."""
-        self.first, self.behind, self.passes = self.behind, min(self.behind + self.size, self.text.end), 0
-        self.written = {}
+        """Begin the next block that is not full."""
+        self.first = self.edge
+        while self.first < self.text.end and not self.text.open(self.first, min(self.first + self.size, self.text.end)):
+            self.first = min(self.first + self.size, self.text.end)
+        self.edge, self.behind = (min(self.first + x * self.size, self.text.end) for x in (1, self.blocks))
+        self.written, self.passes = {}, 0
 
     @property
     def stale(self) -> int:
@@ -69,8 +79,9 @@ class Canvas:
         return range(self.first, self.text.end if self.cache == "prefix" else self.behind)
 
     def read(self, s: State) -> tuple[list[int], Tensor]:
-        """One pass: the open positions of the block, ascending, and logits float [O, V] of the token at each, minus infinity
-        for the mask token. Of the rows fed those stay that the next passes of the block read."""
+        """One pass: the open positions among those that are being filled, ascending, and logits float [K, O, V] of the token at
+        each, minus infinity for the mask token; K: of each canvas that is tried, without the place where they differ, else 1.
+        Of the rows fed those stay that the next passes of the block read."""
         mask, device, fed = s.target.decoder.spec.mask_token, s.target.decoder.device, self.fed
         assert mask is not None, "a model without a mask token was refused"
         if self.stale == 0:
@@ -78,12 +89,17 @@ class Canvas:
         text = s.tokens[: self.text.start] + [mask if token == OPEN else token for token in self.text.tokens]
         for place, (token, _) in self.written.items():
             text[place] = token
-        rows, positions = (torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed))
-        logits = s.target.forward(Feed(rows, positions, highest=fed.stop - 1), "canvas")[0]
-        places = [place for place in self.text.open(self.first, self.behind) if place not in self.written]
-        logits = logits[torch.tensor(places, device=device) - fed.start]
+        tried, tries = (-1, 1) if self.tries is None else (self.tries.place, len(self.tries.tokens))
+        if self.tries is not None:
+            feed = self.tries.feed(text, fed, device)
+        else:
+            rows, positions = (torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed))
+            feed = Feed(rows, positions, highest=fed.stop - 1)
+        logits = s.target.forward(feed, "canvas")[0].unflatten(0, (tries, -1))
+        places = [x for x in self.text.open(self.first, self.behind) if x not in self.written and x != tried]
+        logits = logits[:, torch.tensor(places, dtype=torch.long, device=device) - fed.start]
         if mask < logits.shape[-1]:
-            logits[:, mask] = -torch.inf
+            logits[:, :, mask] = -torch.inf
         if self.cache == "none" or self.passes:
             s.target.rollback()
         else:
@@ -93,16 +109,30 @@ class Canvas:
 
     def offered(self, s: State, places: list[int], logits: Tensor) -> Open:
         """What a selector chooses from: the sampler's candidate for each of the open `places`, and the model's probability of
-        it. logits: float [O, V]."""
+        it. logits: float [K, O, V], of each canvas that was tried; the best one is what it chooses from, with its token there.
+        """
+        explored = None
+        if self.tries is not None:
+            explored, self.tries = self.tries.judged(s.selector, logits, places, self.edge, s.stop.tokens), None
+        logits = logits[0 if explored is None else explored.won]
         if s.sampler.greedy:
             candidate = s.sampler.warp(logits, s.sampler_state).argmax(-1)
         else:
-            laws = softmax(s.sampler.warp(logits, s.sampler_state))
-            candidate = torch.tensor([x.token for x in s.chance.draws(laws, places)], device=logits.device)
-        confidence = softmax(logits).gather(-1, candidate[:, None])[:, 0]
-        numbers = np.array(places, np.int32), candidate.to(torch.int32).cpu().numpy(), confidence.float().cpu().numpy()
+            chosen = softmax(s.sampler.warp(logits, s.sampler_state))
+            candidate = torch.tensor([x.token for x in s.chance.draws(chosen, places)], device=logits.device)
+        laws = softmax(logits)
+        confidence = laws.gather(-1, candidate[:, None])[:, 0]
+        numbers = [np.array(places, np.int32), candidate.to(torch.int32).cpu().numpy(), confidence.float().cpu().numpy()]
+        if s.selector.explores:
+            numbers.append(entropies(laws.double().cpu().numpy()))
+        if explored is not None:
+            at, won = int(np.searchsorted(numbers[0], explored.place)), explored.won
+            new = explored.place, explored.tokens[won], explored.chance[won], 0
+            numbers = [np.insert(column, at, x) for column, x in zip(numbers, new, strict=True)]
         written = {place: confidence for place, (_, confidence) in self.written.items()}
-        return Open((self.first, self.behind), self.passes, *numbers, written)
+        at_places = numbers[0], numbers[1], numbers[2]
+        entropy = numbers[3] if s.selector.explores else None
+        return Open((self.first, self.behind), self.passes, *at_places, written, self.edge, entropy, explored)
 
     def commit(self, view: Open, choice: Choice) -> list[int]:
         """Settle the candidates that were chosen, or write them for now where some places are masked again; a block that is
@@ -117,8 +147,20 @@ class Canvas:
                 self.written[int(view.places[i])] = int(view.candidate[i]), float(view.confidence[i])
             for place in choice.reopened:
                 del self.written[place]
-        if len(taken) == len(view.places) and not choice.reopened:
+        if choice.reopened == []:
             for place, (token, _) in self.written.items():
                 self.text.settle(place, token)
+        if not self.text.open(self.first, self.edge):
             self.turn()
         return taken
+
+    def explore(self, s: State, view: Open, choice: Choice, logits: Tensor) -> None:
+        """Let the next pass try tokens at a place, if the selector asks for it. logits: float [K, O, V] of the present pass."""
+        asked = s.selector.explore(view, choice) if s.selector.explores else None
+        if asked is None:
+            return
+        place, count = asked
+        won, at = 0, [*view.places.tolist()].index(place)
+        if view.explored is not None:
+            won, at = view.explored.won, at - (view.explored.place < place)
+        self.tries = Tries.likeliest(place, softmax(logits[won, at]), count)

@@ -169,7 +169,7 @@ class Recorder:
                 step.iteration.p = share(move.logits, step.iteration.tokens)
         if move.fill is not None:
             step.fill = move.fill
-            shown += move.fill.candidate.tolist()
+            shown += move.fill.ids
         if not s.depth.exact:
             took = s.depth.took()
             step.exits = None if took is None else [took]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from decodescope.engine.core.component import Component
+from decodescope.engine.trace.explored import Explored
 from decodescope.engine.trace.filled import chosen
 
 from .chance import Chance
@@ -18,11 +19,14 @@ from .chance import Chance
 class Open:
     """What a selector chooses from.
 
-    block:   (first position, the one behind the last) of the block that is being filled
+    block:   (first position, the one behind the last) of the block that is being filled, or of several from that on
     passes:  made in this block before this one
     places:  int32 [O], its open positions, ascending, at least one
     candidate: int32 [O], the token that each would get;  confidence: float32 [O], the model's probability of it
     written: position -> confidence of the block's other places whose tokens may be masked again
+    edge:    position behind the block that is to be full first
+    entropy: float32 [O], of the law at each open place, in bits, where the selector explores
+    explored: what the pass tried, if it read several canvases; the rest tells of the one that won
     """
 
     block: tuple[int, int]
@@ -31,6 +35,9 @@ class Open:
     candidate: np.ndarray
     confidence: np.ndarray
     written: Mapping[int, float] = field(default_factory=dict)
+    edge: int = 0
+    entropy: np.ndarray | None = None
+    explored: Explored | None = None
 
 
 @dataclass
@@ -54,16 +61,41 @@ class Choice:
 class Selector(Component):
     """Base of every selector. Its knobs and what the pass showed decide, so that a trace's check derives the choice again.
 
-    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap" or "revise"
+    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise" or "explore"
              (engine/trace/fills.py)
+    explores: whether it asks for passes over several canvases
     """
 
     kind = "selector"
     commits: ClassVar[str] = ""
+    explores: ClassVar[bool] = False
 
     def says(self) -> dict[str, Any]:
         return {"commits": self.commits}
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks it fills side by side: the first that is not full, and those behind it."""
+        return 1
+
     def select(self, view: Open, chance: Chance) -> Choice:
         """What is committed: at least one place in every pass."""
+        raise NotImplementedError
+
+    def explore(self, view: Open, choice: Choice) -> tuple[int, int] | None:
+        """Behind `choice`: an open place before the edge, and how many tokens are tried there in the next pass, which reads a
+        canvas for each; None: it reads the canvas as it stands."""
+        return None
+
+    def judge(
+        self,
+        open: np.ndarray,
+        edge: int,
+        chance: np.ndarray,
+        candidate: np.ndarray,
+        confidence: np.ndarray,
+        ends: Collection[int],
+    ) -> tuple[list[int], np.ndarray]:
+        """Of each canvas that was tried, how many places are sure, and its score. Arguments and result as in `Explored`; ends:
+        tokens that end a text."""
         raise NotImplementedError

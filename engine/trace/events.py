@@ -16,6 +16,7 @@ import numpy as np
 from decodescope.engine.core.note import Note
 
 from .exited import Exit as Exit
+from .explored import Explored as Explored
 from .filled import Fill as Fill
 from .passed import Pass as Pass
 from .planned import Plan as Plan

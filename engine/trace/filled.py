@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .explored import Explored
+
 
 @dataclass
 class Fill:
@@ -19,7 +21,7 @@ class Fill:
              before the sampler, the mask token left out
     places:  those that were committed in this pass, ascending;  tokens: their tokens;  rules: why each was, in the selector's
              words: "scheduled", "best" (of all, whatever its confidence), "sure" (it reaches its bar), "near" (one that an
-             anchor has lowered), "factor", "written" (as all are, by a selector that masks some again)
+             anchor has lowered), "factor", "written" (as all are, by a selector that masks some again), "explored"
     count:   so many that rank first were committed whatever their confidence
     bars:    float32 [O], the confidence from which on a place was committed too; None: there was none
     order:   int32 [O], the rank of each open place, drawn by chance; None: they rank by confidence, of equal ones the first
@@ -28,6 +30,10 @@ class Fill:
              leaves none; None: what is committed stays
     cache:   what the pass read of others: "none" (it fed all rows), "prefix" (entries left of the block) or "dual" (those on
              both sides of it);  stale: passes that were made since these entries were, 0: this pass fed all rows
+    edge:    position behind the block that is to be full first, where others are filled beside it; None: there are none
+    entropy: float32 [O], of the model's law at each open place, in bits, 0 at one that was explored; None: nobody asked for it
+    explored: what the pass tried, where it read several canvases; the candidate at that place is the token that won, its
+             confidence that of the pass before
     """
 
     start: int
@@ -46,6 +52,14 @@ class Fill:
     cache: str = "none"
     stale: int = 0
     reopened: list[int] | None = None
+    edge: int | None = None
+    entropy: np.ndarray | None = None
+    explored: Explored | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens that it names."""
+        return [*self.candidate.tolist(), *(self.explored.ids if self.explored is not None else ())]
 
 
 def scheduled(places: int, steps: int, passes: int) -> int:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from .events import Header, Step
+from .explorations import consistent_explored, explorations
+from .explored import barred
 from .filled import Fill, chosen, factored, leapt, lowest, remasked, scheduled
 from .forks import method_at
-from .limits import TraceError
+from .limits import TEXTS, TraceError
 from .parts import said
 from .phases import decides
 
@@ -24,14 +26,20 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
     (first, behind), n = fill.block if len(fill.block) == 2 else (0, -1), len(fill.open)
     if not 0 <= fill.start <= first < behind <= fill.start + fill.length:
         raise TraceError(f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on")
-    columns = (fill.open, "iu"), (fill.candidate, "iu"), (fill.order, "iu"), (fill.confidence, "f"), (fill.bars, "f")
+    columns = (
+        *((fill.open, "iu"), (fill.candidate, "iu"), (fill.order, "iu")),
+        *((fill.confidence, "f"), (fill.bars, "f"), (fill.entropy, "f")),
+    )
     for column, kinds in columns:
         if column is not None and (column.ndim != 1 or column.dtype.kind not in kinds or len(column) != n):
             raise TraceError(f"fill has a column without one entry of kind '{kinds}' for each of the {n} open places")
     opened = fill.open.astype(np.int64)
     if not n or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
         raise TraceError(f"fill.open does not rise within the block from {first} to {behind - 1}")
-    ids = [*fill.candidate.tolist(), *fill.tokens]
+    if fill.edge is not None and not first < fill.edge < behind:
+        raise TraceError(f"fill.edge is {fill.edge}, which is no place within those from {first} to {behind - 1}")
+    consistent_explored(fill)
+    ids = [*fill.ids, *fill.tokens]
     if min(ids) < 0 or max(ids) >= vocab:
         raise TraceError(f"fill holds an id outside the vocabulary of {vocab:,}")
     if not (fill.confidence >= 0).all() or not (fill.confidence <= 1 + 1e-6).all():
@@ -45,7 +53,7 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
 @dataclass
 class _Canvas:
     """A canvas as its fills have left it so far. tokens: position -> token;  passes: made in the block that is being filled
-    written: position -> token and confidence, of those that may be masked again"""
+    written: position -> token and confidence, of those that may be masked again;  last: the fill before this one"""
 
     start: int
     length: int
@@ -53,6 +61,7 @@ class _Canvas:
     emitted: int = 0
     passes: int = 0
     written: dict[int, tuple[int, float]] = field(default_factory=dict)
+    last: Fill | None = None
 
 
 class FillBooks:
@@ -96,6 +105,12 @@ class FillBooks:
         same = _part(self._header, kind, step.step) == _part(self._header, kind, _LAST)
         return said(self._header, kind).get(word) if same else None
 
+    def _blocks(self, step: Step) -> int:
+        """How many blocks the selector of a step fills side by side."""
+        window = _part(self._header, "selector", step.step).get("window")
+        exploring = self._says("selector", "commits", step) == "explore"
+        return window if exploring and type(window) is int and 0 < window <= TEXTS else 1
+
     def _block(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
         """The block is the first that is not full, and its open places are those that nothing was committed at."""
         size = self._says("strategy", "places", step)
@@ -103,8 +118,11 @@ class FillBooks:
         first_open = next((p for p in range(canvas.start, end) if p not in canvas.tokens), end)
         if type(size) is int and size > 0:
             first = canvas.start + (first_open - canvas.start) // size * size
-            if fill.block != [first, min(first + size, end)]:
-                yield f"it fills the block {fill.block}, and [{first}, {min(first + size, end)}] is due"
+            edge, behind = min(first + size, end), min(first + size * self._blocks(step), end)
+            if fill.block != [first, behind]:
+                yield f"it fills the block {fill.block}, and [{first}, {behind}] is due"
+            if fill.edge != (edge if edge < behind else None):
+                yield f"its first block ends before {fill.edge}, and {edge} is due"
         due = [p for p in range(*fill.block) if p not in canvas.tokens and p not in canvas.written]
         if fill.open.tolist() != due:
             yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
@@ -126,7 +144,8 @@ class FillBooks:
             return
         derive, takes = due
         numbers = {x: knobs[x] for x in takes if type(knobs.get(x)) in (int, float)}
-        counted = {type(numbers[x]) is int and numbers[x] >= (x == "steps") for x in ("steps", "radius") if x in numbers}
+        whole = {x: numbers[x] for x in ("steps", "radius", "window", "tries", "least") if x in numbers}
+        counted = {type(x) is int and x >= (name in ("steps", "window", "tries")) for name, x in whole.items()}
         if len(numbers) < len(takes) or False in counted:
             yield "the header's selector lacks the knobs from which its choice follows"
             return
@@ -140,6 +159,8 @@ class FillBooks:
             yield f"its anchors are {fill.anchors}, and the confidences give {anchors}"
         if again != fill.reopened:
             yield f"it masks {fill.reopened} again, and by its selector {again} are due"
+        if derive is _explored or fill.explored is not None:
+            yield from explorations(numbers, fill, canvas.last, self._header.stop_tokens)
 
 
 def _part(header: Header, kind: str, step: int) -> Mapping[str, Any]:
@@ -155,6 +176,7 @@ def _passes(step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
     if fill.stale != stale:
         yield f"it says that {fill.stale} passes were made since what it reads was, and there were {stale}"
     due = end if stale == 0 else end - first if fill.cache == "prefix" else behind - first
+    due *= 1 if fill.explored is None else len(fill.explored.tokens)
     fed = [one.tokens for one in step.passes if decides(one)]
     if fed and fed != [due]:
         yield f"its passes fed {fed} rows, and with the cache {fill.cache[:20]!r} {due} are due"
@@ -172,9 +194,11 @@ def _commit(fill: Fill, canvas: _Canvas) -> Iterator[str]:
         if canvas.written.pop(place, None) is None:
             yield f"it masks {place} again, where nothing was written that may change"
     canvas.passes += 1
-    if len(fill.places) == len(fill.open) and not fill.reopened:
+    canvas.last = fill
+    if fill.reopened == []:
         canvas.tokens |= {place: token for place, (token, _) in canvas.written.items()}
-        canvas.written, canvas.passes = {}, 0
+    if all(place in canvas.tokens for place in range(fill.block[0], fill.edge or fill.block[1])):
+        canvas.written, canvas.passes, canvas.last = {}, 0, None
 
 
 def _emission(step: Step, canvas: _Canvas) -> Iterator[str]:
@@ -203,6 +227,13 @@ def _leapt(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
     return 1, bars, anchors.tolist()
 
 
+def _explored(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+    bars = barred(fill.open, fill.edge or fill.block[1], knobs["tau"], knobs["beyond"])
+    if fill.explored is None:
+        return 1, bars, None
+    return 0, np.where(fill.open == fill.explored.place, np.float32(0), bars), None
+
+
 def _all(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
     return len(fill.open), None, None
 
@@ -221,4 +252,5 @@ _DUE: dict[str, tuple[Callable[[Mapping[str, Any], Fill, int], Due], set[str]]] 
     "bar": (_flat, {"tau", "factor"}),
     "leap": (_leapt, {"tau", "relaxed", "radius"}),
     "revise": (_all, {"steps"}),
+    "explore": (_explored, {"tau", "beyond", "window", "tries", "least", "gain"}),
 }

@@ -18,6 +18,7 @@ from decodescope.engine.trace.events import (
     DraftTree,
     Ended,
     Exit,
+    Explored,
     Extra,
     Fields,
     Fill,
@@ -97,6 +98,11 @@ def everything_step(k: int, n: int) -> Step:
     step.fill = Fill(
         *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),
         *([9], [3], ["sure"], 1, np.array([0.5, 0.5], "<f4"), np.array([0, 1], "<i4"), [9], "dual", 2),
+        entropy=np.array([0.5, 1.5], "<f4"),
+        explored=Explored(
+            *(9, [3, 5], np.array([0.5, 0.25], "<f4"), np.array([10], "<i4"), np.array([[4], [6]], "<i4")),
+            *(np.array([[0.25], [0.5]], "<f4"), [0, 1], np.array([-0.7, -0.4], "<f8"), 1),
+        ),
     )
     step.fields = Fields(
         [0, 1],

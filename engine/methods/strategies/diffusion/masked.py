@@ -77,6 +77,7 @@ class Masked(Strategy):
         verified = clock.mark()
         choice = s.selector.select(view, s.chance)
         taken = canvas.commit(view, choice)
+        canvas.explore(s, view, choice, logits)
         fill = Fill(
             canvas.text.start,
             len(canvas.text.tokens),
@@ -94,6 +95,9 @@ class Masked(Strategy):
             self.cache,
             stale,
             choice.reopened,
+            view.edge if view.edge < view.block[1] else None,
+            view.entropy,
+            view.explored,
         )
         emitted, end = canvas.text.emit(s)
         return Move(

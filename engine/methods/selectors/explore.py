@@ -1,0 +1,73 @@
+"""Explore-Then-Exploit: where passes settle little, try tokens at the most uncertain place, and keep what makes others sure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.selector import Choice, Open, Selector
+from decodescope.engine.trace.explored import barred, open_question, surest, weighed
+from decodescope.engine.trace.filled import chosen
+
+
+@component
+class Explore(Selector):
+    """As `threshold`, with the paper's two ideas. A token whose probability reaches tau settles at most log2(1 / tau) bits, so
+    passes that commit nothing else are many where a text has much to say.
+
+    Across blocks: the first `window` blocks that are not full are filled side by side; behind the first the bar is tau +
+    `beyond`. Targeted exploration: after a pass that committed fewer than `least` sure places, the next one commits the most
+    uncertain place of the first block (highest entropy) in any case, instead of the surest one, so that others may follow.
+
+    Of the paper abstract and theory are public, its code is not; so the following is our own form. The next pass reads `tries`
+    canvases side by side, each with another of the place's likeliest tokens, and the one with the highest score stands: log of
+    the token's probability plus `gain` for every place that then reaches its bar with a token that does not end the text. Its
+    pass also decides about the other places, so exploring takes no pass of its own, but `tries` times the rows. Those tokens
+    come from the pass before, that knows nothing of what it committed itself. One try, one block and least = 0 are `threshold`.
+    """
+
+    title = "Explore, then exploit"
+    source = "Fu, Huang et al. 2025, arXiv:2511.21103 (abstract and theory; rules and numbers are ours)"
+    commits = "explore"
+    explores = True
+
+    tau: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough in the first block")
+    beyond: float = param(0.05, low=0.0, high=1.0, step=0.01, help="how much more is asked for behind that block")
+    window: int = param(2, low=1, high=64, unit="blocks", help="w, blocks that are filled side by side")
+    tries: int = param(2, low=1, high=8, unit="canvases", help="K, tokens that are tried at the place that is explored")
+    least: int = param(2, low=0, high=256, unit="places", help="r, sure places of a pass that are enough; 0: never explore")
+    gain: float = param(0.5, low=0.0, high=10.0, step=0.1, help="worth of a place that gets sure, in nats")
+
+    @property
+    def blocks(self) -> int:
+        return self.window
+
+    def select(self, view: Open, chance: Chance) -> Choice:
+        bars = barred(view.places, view.edge, self.tau, self.beyond)
+        rules = np.where(view.confidence >= bars, "sure", "best")
+        if view.explored is not None:
+            at = view.places == view.explored.place
+            bars, rules = np.where(at, np.float32(0), bars), np.where(at, "explored", rules)
+        return Choice(int(view.explored is None), rules.tolist(), bars)
+
+    def explore(self, view: Open, choice: Choice) -> tuple[int, int] | None:
+        assert view.entropy is not None and choice.bars is not None
+        taken = chosen(choice.count, view.confidence, choice.bars, None)
+        sure = np.array(choice.rules) == "sure"
+        place = open_question(view.places, view.entropy, taken, sure, view.edge, self.least)
+        return None if place is None else (place, self.tries)
+
+    def judge(
+        self,
+        open: np.ndarray,
+        edge: int,
+        chance: np.ndarray,
+        candidate: np.ndarray,
+        confidence: np.ndarray,
+        ends: Collection[int],
+    ) -> tuple[list[int], np.ndarray]:
+        sure = surest(candidate, confidence, barred(open, edge, self.tau, self.beyond), ends)
+        return sure, weighed(chance, sure, self.gain)
