@@ -258,7 +258,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "random": [dict(steps=3)],
     "mask_predict": [dict(steps=3)],
     "threshold": [dict(tau=0.5), dict(factor=1.0)],
-    "explore": [dict(tau=0.6, beyond=0.0), dict(tau=0.6, window=3, tries=3, least=4)],
+    "explore": [dict(tau=0.6, beyond=0.0), dict(tau=0.6, span=3, tries=3, least=4)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],

@@ -61,7 +61,7 @@ class Choice:
 class Selector(Component):
     """Base of every selector. Its knobs and what the pass showed decide, so that a trace's check derives the choice again.
 
-    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise" or "explore"
+    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise" or "tries"
              (engine/trace/fills.py)
     explores: whether it asks for passes over several canvases
     """

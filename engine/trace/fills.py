@@ -107,9 +107,9 @@ class FillBooks:
 
     def _blocks(self, step: Step) -> int:
         """How many blocks the selector of a step fills side by side."""
-        window = _part(self._header, "selector", step.step).get("window")
-        exploring = self._says("selector", "commits", step) == "explore"
-        return window if exploring and type(window) is int and 0 < window <= TEXTS else 1
+        span = _part(self._header, "selector", step.step).get("span")
+        trying = self._says("selector", "commits", step) == "tries"
+        return span if trying and type(span) is int and 0 < span <= TEXTS else 1
 
     def _block(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
         """The block is the first that is not full, and its open places are those that nothing was committed at."""
@@ -144,8 +144,8 @@ class FillBooks:
             return
         derive, takes = due
         numbers = {x: knobs[x] for x in takes if type(knobs.get(x)) in (int, float)}
-        whole = {x: numbers[x] for x in ("steps", "radius", "window", "tries", "least") if x in numbers}
-        counted = {type(x) is int and x >= (name in ("steps", "window", "tries")) for name, x in whole.items()}
+        whole = {x: numbers[x] for x in ("steps", "radius", "span", "tries", "least") if x in numbers}
+        counted = {type(x) is int and x >= (name in ("steps", "span", "tries")) for name, x in whole.items()}
         if len(numbers) < len(takes) or False in counted:
             yield "the header's selector lacks the knobs from which its choice follows"
             return
@@ -252,5 +252,5 @@ _DUE: dict[str, tuple[Callable[[Mapping[str, Any], Fill, int], Due], set[str]]] 
     "bar": (_flat, {"tau", "factor"}),
     "leap": (_leapt, {"tau", "relaxed", "radius"}),
     "revise": (_all, {"steps"}),
-    "explore": (_explored, {"tau", "beyond", "window", "tries", "least", "gain"}),
+    "tries": (_explored, {"tau", "beyond", "span", "tries", "least", "gain"}),
 }

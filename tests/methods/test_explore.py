@@ -43,7 +43,7 @@ def fills(session: Session) -> list[Fill]:
 @pytest.mark.parametrize("sampler", ["greedy", ("temperature", {"temperature": 0.9})])
 def test_one_try_one_block_and_no_exploring_are_the_threshold(cache: str, sampler: Any) -> None:
     for tau in (0.4, 0.8):
-        knobs = {"tau": tau, "tries": 1, "window": 1, "least": 0}
+        knobs = {"tau": tau, "tries": 1, "span": 1, "least": 0}
         both = ("explore", knobs), ("threshold", {"tau": tau})
         one, other = (decoded(masked(*x, sampler, block=8, cache=cache), seed=3) for x in both)
         assert one.end.tokens == other.end.tokens
@@ -123,7 +123,7 @@ def test_a_place_that_would_end_the_text_is_no_gain() -> None:
 
 
 def test_places_behind_the_block_are_filled_beside_it_by_a_higher_bar() -> None:
-    session = decoded(masked("explore", {"tau": 0.5, "beyond": 0.2, "window": 2, "least": 0}, block=5))
+    session = decoded(masked("explore", {"tau": 0.5, "beyond": 0.2, "span": 2, "least": 0}, block=5))
     beyond = 0
     for fill in fills(session):
         edge = fill.edge or fill.block[1]
@@ -133,7 +133,7 @@ def test_places_behind_the_block_are_filled_beside_it_by_a_higher_bar() -> None:
             assert rule == "best" or c >= np.float32(0.5 if place < edge else 0.7)
             beyond += place >= edge and rule == "sure"
     assert beyond > 0, "the test needs a commit behind the block"
-    wide = decoded(masked("explore", {"tau": 0.5, "beyond": 0.0, "window": 9, "least": 0}, block=5))
+    wide = decoded(masked("explore", {"tau": 0.5, "beyond": 0.0, "span": 9, "least": 0}, block=5))
     whole = decoded(masked("threshold", {"tau": 0.5}, block=22))
     assert wide.end.tokens == whole.end.tokens, "all blocks at once under one bar are one block"
 

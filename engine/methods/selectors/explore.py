@@ -18,7 +18,7 @@ class Explore(Selector):
     """As `threshold`, with the paper's two ideas. A token whose probability reaches tau settles at most log2(1 / tau) bits, so
     passes that commit nothing else are many where a text has much to say.
 
-    Across blocks: the first `window` blocks that are not full are filled side by side; behind the first the bar is tau +
+    Across blocks: the first `span` blocks that are not full are filled side by side; behind the first the bar is tau +
     `beyond`. Targeted exploration: after a pass that committed fewer than `least` sure places, the next one commits the most
     uncertain place of the first block (highest entropy) in any case, instead of the surest one, so that others may follow.
 
@@ -31,19 +31,19 @@ class Explore(Selector):
 
     title = "Explore, then exploit"
     source = "Fu, Huang et al. 2025, arXiv:2511.21103 (abstract and theory; rules and numbers are ours)"
-    commits = "explore"
+    commits = "tries"
     explores = True
 
     tau: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough in the first block")
     beyond: float = param(0.05, low=0.0, high=1.0, step=0.01, help="how much more is asked for behind that block")
-    window: int = param(2, low=1, high=64, unit="blocks", help="w, blocks that are filled side by side")
+    span: int = param(2, low=1, high=64, unit="blocks", help="w, blocks that are filled side by side")
     tries: int = param(2, low=1, high=8, unit="canvases", help="K, tokens that are tried at the place that is explored")
     least: int = param(2, low=0, high=256, unit="places", help="r, sure places of a pass that are enough; 0: never explore")
     gain: float = param(0.5, low=0.0, high=10.0, step=0.1, help="worth of a place that gets sure, in nats")
 
     @property
     def blocks(self) -> int:
-        return self.window
+        return self.span
 
     def select(self, view: Open, chance: Chance) -> Choice:
         bars = barred(view.places, view.edge, self.tau, self.beyond)
