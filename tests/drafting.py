@@ -14,14 +14,18 @@ from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.heads.eagle3 import fused_layers
 from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 
 
-def feature_of(text: list[int], places: tuple[int | str, ...] = ("final",)) -> torch.Tensor:
-    """float64 [n, d]: the lively target's final features over a text; or its states at other places, side by side."""
+def feature_of(
+    text: list[int], places: tuple[int | str, ...] = ("final",), decoder: Decoder | None = None
+) -> torch.Tensor:
+    """float64 [n, d]: a target's final features over a text, the lively one's if none is given; or its states at other places,
+    side by side."""
     probe = Probe(Needs(hidden=frozenset(places)))
     with torch.inference_mode():
-        toys.pair()[0].decoder.forward(Feed.causal(text, 0), None, probe)
+        (decoder or toys.pair()[0].decoder).forward(Feed.causal(text, 0), None, probe)
     return torch.cat([probe.hidden[place][0] for place in places], -1)
 
 

@@ -170,6 +170,9 @@ class Recorder:
         if move.fill is not None:
             step.fill = move.fill
             shown += move.fill.ids
+        if move.joint is not None:
+            step.joint = move.joint
+            shown += [token for text in move.joint.texts for token in text]
         if not s.depth.exact:
             took = s.depth.took()
             step.exits = None if took is None else [took]

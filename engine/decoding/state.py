@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration
+from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint
 from decodescope.engine.trace.threads import Threads
 
 from .acceptance import AcceptanceRule
@@ -143,5 +143,6 @@ class Move:
     threads: Threads | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
+    joint: Joint | None = None
     text: list[int] | None = None
     sampler_state: Any = field(default=None)

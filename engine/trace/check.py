@@ -14,6 +14,7 @@ from .file import sum_up
 from .fills import FillBooks
 from .forks import read_anew
 from .frame import encode
+from .joined import joint_problems
 from .limits import TraceError
 from .passengers import drafted
 from .prompt import prompt_read
@@ -177,6 +178,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_exit(left, int(header.model.get("n_layers", left.depth))):
             report.add(where, problem)
         report.counts["exits"] += 1
+    if step.joint is not None:
+        for problem in joint_problems(step.joint, step.emitted):
+            report.add(where, problem)
+        report.counts["joint choices"] += 1
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)

@@ -18,6 +18,7 @@ from decodescope.engine.core.note import Note
 from .exited import Exit as Exit
 from .explored import Explored as Explored
 from .filled import Fill as Fill
+from .joined import Joint as Joint
 from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores
@@ -370,6 +371,7 @@ class Step:
     threads: Threads | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
+    joint: Joint | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None

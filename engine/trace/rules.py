@@ -27,6 +27,7 @@ from .events import (
 )
 from .fills import consistent_fill
 from .formula import FormulaError, formula, relation, sentence
+from .joined import consistent_joint
 from .limits import TEXTS, TraceError
 from .shadowed import Shadowed
 from .telling import Telling
@@ -121,9 +122,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     _ids(step.emitted, vocab, "emitted")
     _piece_ids(step.pieces or {}, vocab)
     _passes_and_cache(step)
-    nodes = 0
-    if step.draft is not None:
-        nodes = _tree(step.draft, vocab)
+    nodes = 0 if step.draft is None else _tree(step.draft, vocab)
     if step.path is not None:
         # without the tree a node's number is bounded by the rows of a pass alone: passengers may stand before it
         rode = max((x.tokens - 1 for x in step.passes), default=0)
@@ -149,6 +148,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         _threads(step.threads, vocab)
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
+    consistent_joint(step.joint, vocab)
     if step.iteration is not None:
         _ids(step.iteration.tokens, vocab, "iteration.tokens")
         _counts([step.iteration.start, step.iteration.fixed], "iteration")

@@ -13,7 +13,7 @@ from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
 from .residual import laws, left_over
-from .undrafted import beams, canvas, iteration, threads
+from .undrafted import undrafted
 
 ROOT = -1
 FORMS = {"": f, "g": "{:g}".format, "of": of_100}  # how a number is written in a sentence
@@ -287,14 +287,8 @@ class Case:
     def extra(self) -> Explanation:
         """Where the target's own token of the step came from."""
         step, x = self.step, self.step.extra
-        if step.iteration is not None:
-            return iteration(self.trace, step)
-        if step.beams is not None:
-            return beams(self.trace, step)
-        if step.threads is not None:
-            return threads(self.trace, step)
-        if step.fill is not None:
-            return canvas(self.trace, step)
+        if (own := undrafted(self.trace, step)) is not None:
+            return own
         if x is None:
             raise TraceError(f"Step {step.step} has no token of the target's own" + self._why_not())
         place = step.path[-1] if step.path else ROOT

@@ -12,7 +12,7 @@ from decodescope.lab.words.numbers import f, said
 from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
-from .undrafted import beams, canvas, iteration, threads
+from .undrafted import undrafted
 
 FATES = {  # whether a tested node is in the path, and whether its own test was passed
     (True, True): "accepted",
@@ -26,14 +26,8 @@ MOST = 12  # tokens, or values of a note, that are written out
 def block(trace: Trace, step: Step) -> Explanation:
     """What the block of a step did: that of a fixed-point method, the hypotheses of a search, or the draft as a whole. Raises
     TraceError where the step holds none of them."""
-    if step.iteration is not None:
-        return iteration(trace, step)
-    if step.beams is not None:
-        return beams(trace, step)
-    if step.threads is not None:
-        return threads(trace, step)
-    if step.fill is not None:
-        return canvas(trace, step)
+    if (itself := undrafted(trace, step)) is not None:
+        return itself
     draft = step.draft
     if draft is None or not draft.tokens:
         raise TraceError(f"Step {step.step} holds no block: nothing was drafted in it, or its draft was not recorded.")

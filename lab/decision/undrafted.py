@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.filled import chosen
+from decodescope.engine.trace.joined import joint_problems
 from decodescope.engine.trace.threads import schedule
 from decodescope.lab.words.numbers import said
 from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
+
+
+def undrafted(trace: Trace, step: Step) -> Explanation | None:
+    """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
+    for made, told in ((step.iteration, iteration), (step.beams, beams), (step.threads, threads), (step.fill, canvas)):
+        if made is not None:
+            return told(trace, step)
+    return joint(trace, step) if step.joint is not None else None
 
 
 def iteration(trace: Trace, step: Step) -> Explanation:
@@ -92,4 +101,26 @@ def canvas(trace: Trace, step: Step) -> Explanation:
         explained.lines.append(Line(f"It read entries beside its rows that were made {fill.stale} passes before."))
     explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now with all before them that did not before."))
     explained.agrees = fill.open[chosen(fill.count, fill.confidence, fill.bars, fill.order)].tolist() == fill.places
+    return explained
+
+
+def joint(trace: Trace, step: Step) -> Explanation:
+    """What the texts of several tokens were worth that one pass offered, and what was written of them."""
+    j = step.joint
+    assert j is not None
+    texts = ["".join(shown_id(token, trace.pieces) for token in text) for text in j.texts]
+    wrote = shown_id(step.emitted[0], trace.pieces) if j.chosen is None else texts[j.chosen]
+    where = f"{j.level} tokens, one of {len(texts)} texts" if texts else "one token"
+    explained = Explanation("target", "Tokens taken together", wrote, where, "joint probability")
+    words = "One pass says what each of the next tokens may be; what stands together in other texts corrects their product."
+    best = [f"{n} token{'s' if n > 1 else ''}: the best text has {x:.3f}" for n, x in enumerate(j.best, 1)]
+    explained.lines.append(Line(words, tuple(best)))
+    if j.chosen is None:
+        explained.lines.append(Line(f"No text of several tokens has {j.threshold:g}, so the target's next token stands alone."))
+    else:
+        rows = [f"{said(x)}: {both:.3f}, apart {alone:.3f}" for x, both, alone in zip(texts, j.joint, j.alone, strict=True)]
+        explained.lines.append(Line(f"The longest that have {j.threshold:g} were offered:", tuple(rows)))
+        chosen = "the best was taken" if j.u is None else f"u = {j.u:.3f} fell on text {j.chosen + 1}"
+        explained.lines.append(Line("No token of it but the first was the target's own choice.", (chosen,)))
+    explained.agrees = not [*joint_problems(j, step.emitted)]
     return explained

@@ -19,6 +19,7 @@ PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 PLAIN = {
     "apar": dict(fork=""),
     "beam": dict(width=1),
+    "joint_tokens": dict(threshold=1.01),
     "masked": dict(block=1),
     "skeleton": dict(ask=""),
     "superposed": dict(drafts=1, alpha=0.0),

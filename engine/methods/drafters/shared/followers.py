@@ -30,3 +30,20 @@ def interpolated(store: SuffixArray, text: Sequence[int], tokens: np.ndarray, we
             break  # nor does a longer context stand there
         q += weight * share
     return q
+
+
+def unigrams(store: SuffixArray, vocab: int) -> np.ndarray:
+    """float64 [vocab]: the share of each id of all tokens of the store; all 0 where it holds none."""
+    counts = np.bincount(store.ids[store.ids >= 0], minlength=vocab)[:vocab]
+    return counts / max(1, counts.sum())
+
+
+def lift(store: SuffixArray, context: Sequence[int], alone: np.ndarray) -> np.ndarray | None:
+    """float64 [V]: how much more often each id stands behind `context` than its share `alone` [V] of all tokens, 0 where it
+    never does; None where the context stands nowhere, or only at the ends of documents."""
+    low, high = store.find(context)
+    behind = store.windows(store.order[low:high], len(context), 1)[:, 0]
+    counts = np.bincount(behind[behind >= 0], minlength=len(alone))[: len(alone)]
+    if not counts.any():
+        return None
+    return np.divide(counts / counts.sum(), alone, out=np.zeros(len(alone)), where=alone > 0)

@@ -1,0 +1,160 @@
+"""DynaMo: several tokens drawn together from one pass, as many as their joint probability backs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.plain import drawn
+from decodescope.engine.decoding.sampler import softmax
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.heads.base import Head
+from decodescope.engine.heads.files import missing
+from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
+from decodescope.engine.methods.drafters.shared.followers import lift, unigrams
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.joined import Joint, offered
+
+Ratio = Callable[[Sequence[int]], np.ndarray | None]
+
+
+@dataclass
+class _Level:
+    """Texts of n tokens that reach the threshold: tokens int64 [T, n], joint probability and that of its tokens apart [T]"""
+
+    tokens: np.ndarray
+    joint: np.ndarray
+    alone: np.ndarray
+
+
+def joined(laws: np.ndarray, ratio: Ratio, weight: float, threshold: float) -> tuple[list[_Level], list[float]]:
+    """The texts of 1, 2, ... tokens whose joint probability reaches the threshold, for as many levels as have one, and of each
+    level the largest joint probability of those whose beginning reaches it.
+
+    laws: float64 [L, V], what the pass says of the tokens 1 to L;  ratio: text -> float64 [V], how much more often each token
+    stands behind it than elsewhere, or None where nobody knows. A text's joint probability is that of its beginning times
+    laws[n] * ratio^weight, normalised: it never exceeds its beginning's, so that no other text need be looked at.
+    """
+    first = np.flatnonzero(laws[0] >= threshold)
+    levels, best = [_Level(first[:, None], laws[0, first], laws[0, first])], [float(laws[0].max())]
+    for law in laws[1:]:
+        before, grown, most = levels[-1], list[tuple[np.ndarray, np.ndarray, np.ndarray]](), 0.0
+        for text, joint, alone in zip(before.tokens, before.joint, before.alone, strict=True):
+            factor = ratio(text.tolist()) if weight else None
+            q = law if factor is None else law * factor**weight
+            q = q / q.sum() if q.sum() > 0 else law
+            most = max(most, joint * float(q.max()))
+            fits = np.flatnonzero(joint * q >= threshold)
+            grown.append((np.column_stack([np.tile(text, (len(fits), 1)), fits]), joint * q[fits], alone * law[fits]))
+        if not grown:
+            break
+        best.append(most)
+        if most < threshold:
+            break
+        levels.append(_Level(*(np.concatenate(column) for column in zip(*grown, strict=True))))
+    return levels, best
+
+
+@component
+class JointTokens(Strategy):
+    """One pass gives the distribution of the next token, p1, and by the Medusa heads on the same state those of the tokens
+    behind it, p2 to pn. What these say apart is put together: J(a, b) = p1(a) p2(b) c(a, b), normalised over b, with the
+    co-occurrence c(a, b) = (P(b | a) / P(b))^weight counted in a datastore; a context that it lacks changes nothing, a pair
+    that it lacks is masked out. The longest texts of which one has a joint probability of `threshold` are looked at; those
+    below it, or below `share` of the best one's, fall away; one of the others is drawn (greedy: the best is taken), unverified.
+    Where no text of two tokens reaches the threshold the next token is the target's own, as plain decoding has it. So a
+    threshold above 1 is plain decoding. What was written is read by the next pass, together.
+
+    The tokens are never checked, so the text changes. Greedy compares what the model says before the sampler, else the laws
+    are those that the sampler leaves.
+
+    Beside the paper: the heads are Medusa's, trained on a frozen target (the authors' have a decoder layer each); their
+    formulas of the mask and of the adaptive threshold are in no public code, so normalised n-gram ratios and the bar at a
+    share of the best are our forms of them. The order of an n-gram is the whole drafted text: c(a, b, c) is P(c | a, b) / P(c).
+    """
+
+    title = "Joint tokens (DynaMo)"
+    source = "Tuli et al. 2024, arXiv:2405.00888; the authors' page stuli.me/dynamo (loss, mask, threshold, back-off in words)"
+    caution = "No token but the first of a pass is checked by the target."
+    needs = Needs(hidden=frozenset({"final"}))
+    uses = frozenset({"context", "sampler"})
+    lossless = False
+    changes = "several tokens of a pass are taken from its heads, unverified"
+
+    tokens: int = param(3, low=1, high=17, unit="tokens", help="written in a pass at most; the heads may be fewer")
+    threshold: float = param(0.5, low=0.01, high=1.01, step=0.01, help="joint probability that is enough; above 1 none is")
+    share: float = param(0.3, low=0.0, high=1.0, step=0.05, help="of the best text's, below which others fall away")
+    weight: float = param(1.0, low=0.0, high=2.0, step=0.1, help="exponent of the co-occurrence; 0: tokens are independent")
+    datastore: str = param("", file=True, most=LARGEST, help=HELP)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if method.sampler.stateful:
+            remembers = f"{method.sampler.name} remembers what was written before a token"
+            return f"joint_tokens draws tokens together, and {remembers}: choose the sampler temperature."
+        return missing("medusa", spec, "the strategy draft_verify")
+
+    def begin(self, s: State) -> None:
+        s.scratch = datastore(self.datastore, s.encode, s.target.decoder.vocab)
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        read = len(s.target.tokens)  # the last token, or all that the pass before wrote
+        fresh, position = s.tokens[read:], len(s.tokens)
+        logits = s.target.forward(Feed.causal(fresh, read, s.target.decoder.device, logits="last"))[0]  # [1, V]
+        best = s.target.best[-1]
+        guesses = self.guesses(s, logits)
+        verified = clock.mark()
+        s.target.commit(list(range(len(fresh))))
+        emitted, record = self.choose(s, guesses, position)
+        if not emitted:
+            token, _ = drawn(logits, best, s.sampler, s.sampler_state, s.chance, position)
+            emitted = [token]
+        count, end = s.cut(emitted)
+        s.tokens += emitted[:count]
+        s.chance.forget(len(s.tokens))
+        return Move(
+            emitted[:count],
+            ["target"] * count,
+            end,
+            logits=logits,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            joint=record,
+        )
+
+    def guesses(self, s: State, logits: torch.Tensor) -> np.ndarray:
+        """float64 [L, V]: the laws of the next L tokens, the first by `logits` [1, V], the others by the heads."""
+        heads = cast(Head, s.target.decoder.heads["medusa"])
+        count = min(self.tokens - 1, heads.shape["heads"], s.room)
+        if count:
+            assert s.target.probe is not None
+            features = heads(s.target.probe.hidden["final"][0, -1])[:count]
+            logits = torch.cat([logits, heads.logits(features, s.target.decoder)])
+        laws = softmax((logits if s.sampler.greedy else s.sampler.warp(logits, s.sampler_state)).double())
+        return laws.cpu().numpy()
+
+    def choose(self, s: State, laws: np.ndarray, position: int) -> tuple[list[int], Joint]:
+        """The text of several tokens that is written at `position`, empty where none is, and what is told of the choice."""
+        known = unigrams(s.scratch, laws.shape[1])
+        levels, best = joined(laws, lambda text: lift(s.scratch, text, known), self.weight, self.threshold)
+        record = Joint(self.threshold, self.share, best, len(levels))
+        if len(levels) == 1:
+            return [], record
+        last = levels[-1]
+        order = offered(last.joint, self.threshold, self.share)
+        record.texts, record.joint = last.tokens[order].tolist(), last.joint[order].tolist()
+        record.alone, record.chosen = last.alone[order].tolist(), 0
+        if not s.sampler.greedy:
+            draw = s.chance.draw(torch.tensor(record.joint, dtype=torch.float64), position)
+            record.chosen, record.u = draw.token, draw.u
+        return record.texts[record.chosen], record

@@ -1,0 +1,188 @@
+"""Joint tokens: which texts of several tokens a pass offers, the law of what is written, and that each token is fed once."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+from drafting import feature_of
+
+from decodescope.engine import MethodError
+from decodescope.engine.methods.strategies.joint_tokens import joined
+from decodescope.engine.replay.exact_law import law
+from decodescope.engine.trace import check
+from decodescope.lab.decision.explain import explain
+
+V = 5
+SMALL = toys.model(toys.decoder(toys.shaped(vocab=V, heads=("medusa",)), 6, torch.float64, sharp=1.5))
+PROMPT = [1, 3, 2, 0]
+CORPUS = [1, 2, 3, 4, 1, 2, 0, 4, 3, 2, 4, 1, 1, 2, 3, 0, 4, 4, 1, 3, 2, 3, 0, 2, 1, 4, 2, 2, 0, 1, 3]
+WARM = ("temperature", {"temperature": 0.9})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("corpus") / "ids.txt"
+    file.write_text(" ".join(map(str, CORPUS)))
+    return file
+
+
+def decoded(corpus: Path, sampler: Any = "greedy", count: int = 30, **knobs: Any):
+    made = toys.method(strategy=("joint_tokens", {"datastore": str(corpus), **knobs}), sampler=sampler)
+    session = toys.decode(made, PROMPT, count, pair=(SMALL, SMALL))
+    report = check(session.sink)
+    assert report.ok and report.counts["joint choices"] == len(session.sink.steps), str(report)
+    return session
+
+
+def lift(context: tuple[int, ...]) -> np.ndarray | None:
+    """P(b | context) / P(b) by looking at every place of the corpus."""
+    n = len(context)
+    behind = [CORPUS[i + n] for i in range(len(CORPUS) - n) if tuple(CORPUS[i : i + n]) == context]
+    alone = np.bincount(CORPUS, minlength=V) / len(CORPUS)
+    return np.bincount(behind, minlength=V) / len(behind) / alone if behind else None
+
+
+def by_hand(laws: np.ndarray, weight: float) -> list[dict[tuple[int, ...], float]]:
+    """Per length the joint probability of every text, none left out."""
+    levels = [{(a,): float(laws[0, a]) for a in range(V)}]
+    for row in laws[1:]:
+        grown = {}
+        for text, p in levels[-1].items():
+            factor = lift(text)
+            q = row if factor is None else row * factor**weight
+            q = q / q.sum() if q.sum() > 0 else row
+            grown |= {(*text, b): p * float(q[b]) for b in range(V)}
+        levels.append(grown)
+    return levels
+
+
+@torch.inference_mode()
+def laws_after(text: list[int], temperature: float = 1.0, tokens: int = 3) -> np.ndarray:
+    """float64 [tokens, V]: the target's law and its heads', by reading the text anew."""
+    decoder = SMALL.decoder
+    feature = feature_of(text, decoder=decoder)[-1:]
+    logits = torch.cat([decoder.unembed(feature), decoder.unembed(decoder.heads["medusa"](feature)[:, 0])])
+    return (logits[:tokens] / temperature).softmax(-1).numpy()
+
+
+@pytest.mark.parametrize(("tokens", "weight", "threshold", "share"), [
+    (3, 1.0, 0.02, 0.3), (3, 0.5, 0.25, 0.0), (2, 1.0, 0.2, 1.0), (3, 0.0, 0.2, 0.3), (4, 2.0, 0.3, 0.1),
+])  # fmt: skip
+def test_texts_and_joint_probabilities_are_those_of_all_texts(
+    corpus: Path, tokens: int, weight: float, threshold: float, share: float
+) -> None:
+    session = decoded(corpus, tokens=tokens, weight=weight, threshold=threshold, share=share)
+    text, levels = list(PROMPT), set()
+    for step in session.sink.steps:
+        room = min(tokens, len(PROMPT) + 30 - len(text))
+        every = by_hand(laws_after(text, tokens=room), weight)
+        begun = [every[0], *({t: p for t, p in b.items() if a[t[:-1]] >= threshold} for a, b in pairwise(every))]
+        best = [max(level.values(), default=None) for level in begun]
+        best = best[: best.index(None)] if None in best else best
+        level = next((n for n, x in enumerate(best[1:], 1) if x < threshold), len(best))
+        assert step.joint.level == level
+        assert step.joint.best == pytest.approx(best[: min(level + 1, len(best))], abs=1e-9)
+        if level > 1:
+            due = {t: p for t, p in every[level - 1].items() if p >= max(threshold, share * best[level - 1])}
+            assert dict(zip(map(tuple, step.joint.texts), step.joint.joint, strict=True)) == pytest.approx(due, abs=1e-9)
+            laws = laws_after(text, tokens=level)
+            for one, alone in zip(step.joint.texts, step.joint.alone, strict=True):
+                assert alone == pytest.approx(np.prod([laws_of[t] for laws_of, t in zip(laws, one, strict=True)]), abs=1e-9)
+            assert step.emitted == list(max(due, key=due.__getitem__))
+        else:
+            assert step.emitted == [int(laws_after(text)[0].argmax())]
+        text += step.emitted
+        levels.add(level)
+    assert len(levels) > 1 or (levels == {3} and threshold < 0.05), "the test needs steps of several lengths"
+
+
+def test_a_threshold_above_one_is_the_models_own_law(corpus: Path) -> None:
+    joint = law(SMALL, toys.method(strategy=("joint_tokens", dict(threshold=1.01)), sampler=WARM), PROMPT, 3)
+    plain = law(SMALL, toys.method(sampler=WARM), PROMPT, 3)
+    assert joint.keys() == plain.keys() and len(plain) == V**3
+    assert joint == pytest.approx(plain, abs=1e-12)
+    lower = toys.method(strategy=("joint_tokens", dict(threshold=0.2, datastore=str(corpus))), sampler=WARM)
+    other = law(SMALL, lower, PROMPT, 3)
+    assert sum(abs(other.get(x, 0.0) - p) for x, p in plain.items()) > 0.2, "below it the law is another"
+
+
+def test_what_is_drawn_has_the_joint_law_of_the_texts_that_are_offered(corpus: Path) -> None:
+    knobs = dict(tokens=2, threshold=0.05, share=0.0, datastore=str(corpus))
+    found = law(SMALL, toys.method(strategy=("joint_tokens", knobs), sampler=WARM), PROMPT, 2)
+    pairs = {t: p for t, p in by_hand(laws_after(PROMPT, 0.9, 2), 1.0)[1].items() if p >= 0.05}
+    assert len(pairs) > 3 and found == pytest.approx({t: p / sum(pairs.values()) for t, p in pairs.items()}, abs=1e-9)
+
+
+def test_with_the_true_co_occurrence_the_joint_is_exact() -> None:
+    """p2 the true marginal of the second token and c the true P(b | a) / P(b): J is the model's joint, and so with three."""
+    first = laws_after(PROMPT)[0]
+    second = np.stack([laws_after([*PROMPT, a])[0] for a in range(V)])  # [a, b]
+    third = np.stack([[laws_after([*PROMPT, a, b])[0] for b in range(V)] for a in range(V)])  # [a, b, c]
+    apart = np.stack([first, first @ second, np.einsum("a,ab,abc->c", first, second, third)])
+
+    def ratio(text: list[int]) -> np.ndarray:
+        return second[text[0]] / apart[1] if len(text) == 1 else third[text[0], text[1]] / apart[2]
+
+    for n in (2, 3):
+        levels, best = joined(apart[:n], ratio, 1.0, 0.01)
+        due = {t: first[t[0]] * second[t[0], t[1]] * (third[t] if n == 3 else 1.0) for t in product(range(V), repeat=n)}
+        due = {t: p for t, p in due.items() if p >= 0.01}
+        assert len(levels) == len(best) == n and len(due) > 5
+        assert dict(zip(map(tuple, levels[-1].tokens.tolist()), levels[-1].joint, strict=True)) == pytest.approx(due, abs=1e-12)
+
+
+@pytest.mark.parametrize("sampler", ["greedy", WARM])
+def test_each_token_is_fed_once_by_the_pass_behind_the_one_that_wrote_it(corpus: Path, sampler: Any) -> None:
+    session = decoded(corpus, sampler, threshold=0.15)
+    steps = session.sink.steps
+    fed = [[(one.lane, one.tokens) for one in step.passes] for step in steps]
+    assert fed == [[("target", rows)] for rows in (1, *(len(step.emitted) for step in steps[:-1]))]
+    assert len(steps) < 30 and session.target.tokens == session.tokens[: -len(steps[-1].emitted)]
+    assert toys.same_as_fresh(session.target)
+    assert [step.joint.u is None for step in steps if step.joint.chosen is not None].count(sampler == "greedy") > 3
+
+
+def test_a_text_ends_in_the_midst_of_what_a_pass_wrote(corpus: Path) -> None:
+    whole = decoded(corpus, threshold=0.1)
+    wide = next(step for step in whole.sink.steps if len(step.emitted) == 3)
+    stop = next((x for x in wide.emitted[:2] if x not in whole.tokens[len(PROMPT) : wide.n]), None)
+    assert stop is not None, "the test needs a token that comes first within a step"
+    made = toys.method(strategy=("joint_tokens", dict(threshold=0.1, datastore=str(corpus))))
+    ended = toys.decode(made, PROMPT, 30, pair=(SMALL, SMALL), stop_tokens=[stop])
+    assert ended.end.reason == "stop_token" and check(ended.sink).ok
+    assert ended.end.tokens == whole.end.tokens[: whole.end.tokens.index(stop) + 1]
+
+
+def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
+    session = decoded(corpus, WARM, threshold=0.05, share=0.0, tokens=2)
+    step = next(x for x in session.sink.steps if x.joint.chosen is not None and len(x.joint.texts) > 2)
+    own = step.joint.chosen
+    for changes, said in (
+        (dict(u=(step.joint.u + 0.5) % 1), "which is another's"),
+        (dict(share=1.0), "its texts are not those that reach"),
+        (dict(best=[step.joint.best[0], 0.01]), "it wrote 2 tokens"),
+        (dict(texts=[*step.joint.texts[:own], [0, 7], *step.joint.texts[own + 1 :]]), "outside the vocabulary"),
+        (dict(chosen=99), "wrote text 99 of"),
+    ):
+        kept = {name: getattr(step.joint, name) for name in changes}
+        for name, value in changes.items():
+            setattr(step.joint, name, value)
+        assert any(said in x for x in check(session.sink).problems), said
+        for name, value in kept.items():
+            setattr(step.joint, name, value)
+    assert check(session.sink).ok
+    assert all(explain(session.sink, x.step, what="step").agrees for x in session.sink.steps)
+
+
+def test_a_sampler_that_remembers_and_a_model_without_heads_are_refused() -> None:
+    with pytest.raises(MethodError, match=r"^joint_tokens draws tokens together, and repetition_penalty remembers"):
+        toys.decode(toys.method(strategy="joint_tokens", sampler="repetition_penalty"))
+    bare = toys.model(toys.decoder(toys.shaped(heads=()), 0, torch.float64))
+    with pytest.raises(MethodError, match=r"has no heads/medusa: .* choose the strategy draft_verify"):
+        toys.decode(toys.method(strategy="joint_tokens"), pair=(bare, bare))
