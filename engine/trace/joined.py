@@ -60,8 +60,8 @@ def consistent_joint(joint: Joint | None, vocab: int) -> None:
         raise TraceError(f"joint holds an id outside the vocabulary of {vocab:,}")
     if not all(0 <= x <= 1 + 1e-6 for x in (*joint.best, *joint.alone, *joint.joint)):
         raise TraceError("joint has an entry that is no probability")
-    told = (joint.chosen is None) == (n == 0) and 0 <= (joint.chosen or 0) < max(n, 1)
-    if not told or not 1 <= joint.level <= len(joint.best):
+    fits = (joint.chosen is None) == (n == 0) and 0 <= (joint.chosen or 0) < max(n, 1)
+    if not fits or not 1 <= joint.level <= len(joint.best):
         raise TraceError(f"joint wrote text {joint.chosen} of {n}, of {joint.level} tokens")
 
 

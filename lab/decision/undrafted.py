@@ -14,10 +14,11 @@ from .explanation import Explanation, Line
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    for made, told in ((step.iteration, iteration), (step.beams, beams), (step.threads, threads), (step.fill, canvas)):
-        if made is not None:
-            return told(trace, step)
-    return joint(trace, step) if step.joint is not None else None
+    records = step.iteration, step.beams, step.threads, step.fill, step.joint
+    for record, explained in zip(records, (iteration, beams, threads, canvas, joint), strict=True):
+        if record is not None:
+            return explained(trace, step)
+    return None
 
 
 def iteration(trace: Trace, step: Step) -> Explanation:

@@ -17,8 +17,8 @@ from decodescope.engine.decoding.plain import drawn
 from decodescope.engine.decoding.sampler import softmax
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.files import missing
+from decodescope.engine.heads.medusa import MedusaHeads
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
 from decodescope.engine.methods.drafters.shared.followers import lift, unigrams
 from decodescope.engine.model.feed import Feed
@@ -100,7 +100,7 @@ class JointTokens(Strategy):
         if method.sampler.stateful:
             remembers = f"{method.sampler.name} remembers what was written before a token"
             return f"joint_tokens draws tokens together, and {remembers}: choose the sampler temperature."
-        return missing("medusa", spec, "the strategy draft_verify")
+        return missing(MedusaHeads.kind, spec, "the strategy draft_verify")
 
     def begin(self, s: State) -> None:
         s.scratch = datastore(self.datastore, s.encode, s.target.decoder.vocab)
@@ -134,7 +134,7 @@ class JointTokens(Strategy):
 
     def guesses(self, s: State, logits: torch.Tensor) -> np.ndarray:
         """float64 [L, V]: the laws of the next L tokens, the first by `logits` [1, V], the others by the heads."""
-        heads = cast(Head, s.target.decoder.heads["medusa"])
+        heads = cast(MedusaHeads, s.target.decoder.heads[MedusaHeads.kind])
         count = min(self.tokens - 1, heads.shape["heads"], s.room)
         if count:
             assert s.target.probe is not None
