@@ -220,6 +220,28 @@ class Method:
                 f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
                 f"model with a causal mask, or the strategy {_filling()}."
             )
+        self._check_picture(spec)
+
+    def _check_picture(self, spec: ModelSpec) -> None:
+        """Rows and cells are those of a picture, and a model that waits to be told which cell comes next is told."""
+        name, writes = self.strategy.name, self.strategy.writes
+        if spec.picture is None and writes != "text":
+            raise MethodError(
+                f"{name} writes pictures, and {spec.name} writes none: choose a model whose config.json has a picture, or the "
+                "strategy draft_verify."
+            )
+        if spec.picture is None:
+            return
+        if spec.picture.cells and writes != "cells":
+            raise MethodError(
+                f"{name} writes one token behind another, and {spec.name} waits to be told which cell comes next: choose the "
+                f"strategy {_telling()}, or a model that writes pictures in raster order."
+            )
+        if not spec.picture.cells and writes == "cells":
+            raise MethodError(
+                f"{name} tells a model which cell comes next, and {spec.name} writes all in raster order: choose a model whose "
+                "config.json gives picture.cells, or the strategy draft_verify."
+            )
 
     def check_models(self, specs: Mapping[str, ModelSpec]) -> None:
         """Raise MethodError if a further model, given by role, lacks what a part needs of it."""
@@ -280,6 +302,11 @@ def using(kind: str) -> str:
 def _filling() -> str:
     """The name of a strategy for models that read both sides of a text."""
     return next(name for name, cls in registry("strategy").items() if cls.sides == "both")  # type: ignore[attr-defined] # a Strategy's
+
+
+def _telling() -> str:
+    """The name of a strategy for models that are told which cell of a picture comes next."""
+    return next(name for name, cls in registry("strategy").items() if cls.writes == "cells")  # type: ignore[attr-defined] # a Strategy's
 
 
 def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

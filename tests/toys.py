@@ -12,7 +12,7 @@ from entries import entry
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import registry
-from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.core.spec import ModelSpec, Picture, Rope
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.files import GATES, NETS
@@ -21,6 +21,7 @@ from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder, Layer
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.pictured import begins
 
 torch.set_num_threads(1)  # a toy's products are too small to share
 
@@ -130,6 +131,30 @@ def both() -> Model:
     return model(decoder(spec, LIVELY, torch.float64))
 
 
+LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin behind it
+
+
+@cache
+def raster() -> Model:
+    """A lively target that writes pictures of 8 x 8 cells in raster order."""
+    return model(decoder(shaped(heads=(), picture=Picture(8, 8, LEVELS)), LIVELY, torch.float64))
+
+
+@cache
+def told() -> Model:
+    """A lively target that writes the cells of such pictures in any order, each behind an instruction."""
+    instructions = tuple(range(SPEC.vocab, SPEC.vocab + 64))
+    spec = shaped(heads=(), vocab=SPEC.vocab + 64, picture=Picture(8, 8, LEVELS, instructions))
+    return model(decoder(spec, LIVELY, torch.float64))
+
+
+def fitting(strategy: Any) -> Model:
+    """The lively target that a strategy writes with."""
+    if strategy.sides == "both":
+        return both()
+    return {"text": pair()[0], "rows": raster(), "cells": told()}[strategy.writes]
+
+
 @cache
 def helpers() -> dict[str, Model]:
     """A draft model in every role: the lively pair's, and two more that err elsewhere."""
@@ -154,13 +179,28 @@ def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab
 @torch.inference_mode()
 def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
     """The greedy text, by reading everything anew for every token: no cache, no session. A model that reads both sides fills
-    masked places from left to right."""
+    masked places from left to right, one that is told which cell comes next writes all in raster order."""
+    if made.spec.picture is not None and made.spec.picture.cells:
+        return in_raster(made, prompt, count)
     text, mask = list(prompt), made.spec.mask_token
     for left in range(count, 0, -1):
         behind = [] if mask is None else [mask] * left
         row = made.forward(Feed.causal(text + behind, 0), None)[0, len(text) - (mask is None)]
         text.append(int((row if mask is None else row.index_fill(0, torch.tensor(mask), -torch.inf)).argmax()))
     return text[len(prompt) :]
+
+
+@torch.inference_mode()
+def in_raster(made: Decoder, prompt: list[int], count: int) -> list[int]:
+    """The greedy levels of a picture's cells, asked for in raster order, behind those that the prompt ends with."""
+    picture = made.spec.picture
+    begin = begins(prompt, picture.levels)
+    levels = prompt[begin:]
+    while len(levels) < len(prompt) - begin + count:
+        told = [x for pair in zip(picture.cells, levels, strict=False) for x in pair]
+        asked = [*prompt[:begin], *told, picture.cells[len(levels)]]
+        levels.append(int(made.forward(Feed.causal(asked, 0), None)[0, -1].argmax()))
+    return levels[len(prompt) - begin :]
 
 
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")  # ids: what the lively target wrote, and noise
@@ -255,6 +295,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
     ],
     "masked": [dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")],
+    "zipar": [dict(window=2), dict(window=5)],
+    "randar": [dict(steps=9), dict(steps=12, order="raster")],
     "low_confidence": [dict(steps=3)],
     "random": [dict(steps=3)],
     "mask_predict": [dict(steps=3)],
@@ -294,7 +336,7 @@ def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
 def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:
     """A finished session of the lively pair, or of the model that reads both sides, its trace in `sink`."""
     big, small = more.pop("pair", None) or pair()
-    big = both() if made is not None and made.strategy.sides == "both" else big
+    big = big if made is None or fitting(made.strategy) is pair()[0] else fitting(made.strategy)
     models = {**helpers(), "draft": small}
     session = Session(big, made or Method(), prompt or PROMPT, models=models, max_new_tokens=count, **more)
     session.sink = Trace()

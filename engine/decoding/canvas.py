@@ -11,6 +11,7 @@ from torch import Tensor
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.explored import entropies
 
+from .candidates import candidates
 from .inorder import OPEN, InOrder
 from .sampler import softmax
 from .selector import Choice, Open
@@ -115,16 +116,10 @@ class Canvas:
         if self.tries is not None:
             explored, self.tries = self.tries.judged(s.selector, logits, places, self.edge, s.stop.tokens), None
         logits = logits[0 if explored is None else explored.won]
-        if s.sampler.greedy:
-            candidate = s.sampler.warp(logits, s.sampler_state).argmax(-1)
-        else:
-            chosen = softmax(s.sampler.warp(logits, s.sampler_state))
-            candidate = torch.tensor([x.token for x in s.chance.draws(chosen, places)], device=logits.device)
-        laws = softmax(logits)
-        confidence = laws.gather(-1, candidate[:, None])[:, 0]
+        candidate, confidence = candidates(s, places, logits)
         numbers = [np.array(places, np.int32), candidate.to(torch.int32).cpu().numpy(), confidence.float().cpu().numpy()]
         if s.selector.explores:
-            numbers.append(entropies(laws.double().cpu().numpy()))
+            numbers.append(entropies(softmax(logits).double().cpu().numpy()))
         if explored is not None:
             at, won = int(np.searchsorted(numbers[0], explored.place)), explored.won
             new = explored.place, explored.tokens[won], explored.chance[won], 0

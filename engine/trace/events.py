@@ -35,7 +35,7 @@ Level = Literal["counts", "decisions", "fields"]
 LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
 EndReason = Literal[
     "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
-    "storage_full", "bad_input", "internal_error", "interrupted",
+    "storage_full", "bad_input", "internal_error", "interrupted", "picture_full",
 ]  # fmt: skip
 Origin = Literal["accepted", "bonus", "residual", "correction", "target"]
 # A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.

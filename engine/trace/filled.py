@@ -26,6 +26,9 @@ class Fill:
     bars:    float32 [O], the confidence from which on a place was committed too; None: there was none
     order:   int32 [O], the rank of each open place, drawn by chance; None: they rank by confidence, of equal ones the first
     anchors: places whose confidence lowered the bars near them
+    standins: of a picture's rows that begin before the row above them is whole: [position, token] of what the pass fed in the
+             place of the cell before them, whose own token is fed once it is there;  cache is then "kept": what was settled was
+             fed once, and is read from there on. `open` holds the cells that the pass drew, the others wait
     reopened: places of the block that are masked again behind the pass, ascending: what is written in a block stays once a pass
              leaves none; None: what is committed stays
     cache:   what the pass read of others: "none" (it fed all rows), "prefix" (entries left of the block) or "dual" (those on
@@ -52,6 +55,7 @@ class Fill:
     cache: str = "none"
     stale: int = 0
     reopened: list[int] | None = None
+    standins: list[list[int]] | None = None
     edge: int | None = None
     entropy: np.ndarray | None = None
     explored: Explored | None = None

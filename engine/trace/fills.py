@@ -16,6 +16,7 @@ from .forks import method_at
 from .limits import TEXTS, TraceError
 from .parts import said
 from .phases import decides
+from .pictures import KEPT, PictureBooks, consistent_standins, standing
 
 _LAST = 1 << 53  # behind every step
 Due = tuple[int, np.ndarray | None, list[int] | None]  # count, bars and anchors, as a selector's knobs give them
@@ -46,6 +47,7 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
         raise TraceError("fill.confidence has an entry that is no probability")
     if not len(fill.places) == len(fill.tokens) == len(fill.rules):
         raise TraceError("fill has not one token and one rule for each place that it commits")
+    consistent_standins(fill, vocab)
     if fill.count < 0 or fill.stale < 0:
         raise TraceError("fill holds a negative count")
 
@@ -72,16 +74,23 @@ class FillBooks:
         self._header = header
         self._canvas: _Canvas | None = None
         self._whole = header.parent is None  # a branch begins in the midst of a canvas
+        self._pictures = PictureBooks(header)
         self.checked = self.underived = 0
 
     def lose(self) -> None:
         """Another strategy goes on from here: the canvas is another one."""
         self._canvas = None
+        self._pictures.lose()
 
     def problems(self, step: Step) -> Iterator[str]:
         """What is wrong with the fill of a step, a phrase each."""
         fill = step.fill
         if fill is None:
+            return
+        if fill.cache == KEPT:
+            yield from self._pictures.problems(step, fill)
+            self.checked += 1
+            self.underived += not self._pictures.derived
             return
         if self._canvas is None or len(self._canvas.tokens) == self._canvas.length:
             self._canvas = _Canvas(fill.start, fill.length, {})
@@ -203,9 +212,7 @@ def _commit(fill: Fill, canvas: _Canvas) -> Iterator[str]:
 
 def _emission(step: Step, canvas: _Canvas) -> Iterator[str]:
     """The text goes on with what stands in one piece behind it."""
-    due: list[int] = []
-    while (token := canvas.tokens.get(canvas.start + canvas.emitted + len(due))) is not None:
-        due.append(token)
+    due = standing(canvas.tokens, canvas.start + canvas.emitted)
     if step.emitted != due[: len(step.emitted)]:
         yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
     canvas.emitted += len(step.emitted)

@@ -34,7 +34,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
 
     usual:    it is the one that a method has where nothing is chosen
-    uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has
+    uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has;  settles: of one that writes a
+            picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/pictured.py)
     drafts, speaks, copies: of a drafter;  exact: of a depth rule
     commits: of a selector: how its choice follows from its knobs (engine/trace/fills.py)
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
@@ -108,7 +109,7 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("heat", "bits", "reads"), _is_heat),
     **dict.fromkeys(("whole", "places"), _is_count),
     **dict.fromkeys(("uses", "does"), _are_words),
-    **dict.fromkeys(("speaks", "column", "changes", "commits"), _is_word),
+    **dict.fromkeys(("speaks", "column", "changes", "commits", "settles"), _is_word),
     "goes": _is_sentence,
 }
 

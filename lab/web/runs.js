@@ -13,7 +13,7 @@ const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
 const ALONE = ["strip", "tree", "card", "text", "cache", "notes", "time", "roof"];
 const BESIDE = ["tree", "text"];
-const GOOD = ["stop_token", "max_new_tokens", "stopped_by_user"];
+const GOOD = ["stop_token", "max_new_tokens", "picture_full", "stopped_by_user"];
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
 const READ = 10000; // ms that the first decision of an example stands still
 /** What stands over a run whose server has been away for some seconds. */

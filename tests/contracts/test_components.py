@@ -34,7 +34,7 @@ def test_component_says_what_it_is_and_works_as_it_comes(kind: str, name: str) -
     made = cls()
     assert made.name == name and made.kind == kind
     assert build(kind, name, made.knobs()) == made, "what a trace's header records makes the same component again"
-    spec = toys.both().spec if getattr(made, "sides", "left") == "both" else toys.SPEC
+    spec = toys.fitting(made).spec if kind == "strategy" else toys.SPEC
     assert made.refuse(Method(), spec) is None or name == "jacobi"
 
 

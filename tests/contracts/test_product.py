@@ -38,7 +38,7 @@ def whole(parts: dict) -> dict:
 def refusal(parts: dict, count: int = 12) -> str:
     """The sentence with which the parts are refused before anything runs; empty if they fit."""
     method = toys.method(**whole(parts))
-    target = toys.both() if method.strategy.sides == "both" else toys.pair()[0]
+    target = toys.fitting(method.strategy)
     try:
         Session(target, method, toys.PROMPT, models=toys.helpers(), max_new_tokens=count)
     except MethodError as refusal:

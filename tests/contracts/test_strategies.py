@@ -21,8 +21,10 @@ PLAIN = {
     "beam": dict(width=1),
     "joint_tokens": dict(threshold=1.01),
     "masked": dict(block=1),
+    "randar": dict(steps=64, order="raster"),
     "skeleton": dict(ask=""),
     "superposed": dict(drafts=1, alpha=0.0),
+    "zipar": dict(window=8),
 }
 NEVER = {"all_layers": {}, "confidence_exit": dict(threshold=1.01)}
 
@@ -56,7 +58,7 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
     name: str, settings: dict
 ) -> None:
-    target = toys.both() if registry("strategy")[name].sides == "both" else toys.pair()[0]
+    target = toys.fitting(registry("strategy")[name])
     plain = toys.method(strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")))
     other = 0
     for prompt in PROMPTS:

@@ -6,6 +6,7 @@ const ENDS = {
   stop_token: "The model ended the text.",
   max_new_tokens: "The run has as many tokens as were asked for.",
   stopped_by_user: "Stopped. It was ended by hand.",
+  picture_full: "The picture is whole.",
   context_full: "The context of the model is full.",
   interrupted: "The run was interrupted; these are the steps that were kept.",
 };

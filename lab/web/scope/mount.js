@@ -19,7 +19,7 @@ import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
 
 const VIEWS = ["strip", "tree", "card", "text", "cache", "notes", "time", "roof"];
-const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user"]; // nothing went wrong
+const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
 
 /** Put the views that are named in `chosen` into `root`: all of them, tree and card also by name. `outcome` stands
  *  above the tree. */

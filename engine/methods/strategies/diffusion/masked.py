@@ -7,6 +7,7 @@ from typing import Any
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.candidates import remembers
 from decodescope.engine.decoding.canvas import Canvas
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
@@ -55,10 +56,7 @@ class Masked(Strategy):
             return (
                 f"masked fills mask tokens, and {spec.name} knows none: choose a model whose config.json gives mask_token_id."
             )
-        if method.sampler.stateful:
-            remembers = f"{method.sampler.name} remembers what was written before a token"
-            return f"masked fills places in any order, and {remembers}: choose the sampler temperature."
-        return None
+        return remembers(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
         """Nothing: what a prompt's entries hold depends on the canvas, and the first pass reads both."""

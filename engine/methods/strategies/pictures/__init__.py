@@ -1,0 +1,1 @@
+"""Strategies that write the cells of a picture, several in a pass."""

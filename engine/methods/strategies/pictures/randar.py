@@ -1,0 +1,139 @@
+"""RandAR: the cells of a picture in random order, each asked for by name, and more and more of them in a pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
+from decodescope.engine.decoding.candidates import remembers
+from decodescope.engine.decoding.cells import Cells
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.pictured import begins, group_sizes
+
+
+@dataclass
+class _Groups:
+    """groups: of cells, each to be drawn in one pass, those to come;  last: the cells whose levels are to be read, in order;
+    asked: whether the instruction of the first of them has been read"""
+
+    cells: Cells
+    groups: list[list[int]]
+    last: list[int] = field(default_factory=list)
+    asked: bool = False
+
+
+@component
+class Randar(Strategy):
+    """A model that was trained on cells in any order is told by an instruction, a token of its own for each cell, which one
+    comes next, and its output there is the law of that cell's level. So one pass can ask for several: it feeds the levels of
+    the last group, each behind its instruction, and then the instructions of the next group; all its cells are drawn at once.
+    Behind pass i of `steps` there stand floor((1 - cos(pi / 2 (i + 1) / steps)) N + 1) of N cells. With as many steps as cells
+    each cell sees all that were drawn before it, and the picture has exactly the law of the model in that order; with fewer the
+    cells of a group are drawn independently of each other. The text is the levels in raster order.
+
+    The instructions of a group all stand at the place behind the last level and do not see each other, so that each asks what
+    the model would be asked if its cell came next, and their order within the group changes no law. In the authors' code they
+    stand one behind another, each seeing those before it, for a model whose rotation is that of the cell. As there, all but
+    the first instruction are fed again in front of their levels. Their first group is one cell whatever the schedule says.
+    """
+
+    title = "RandAR"
+    source = "Pang et al. 2024, arXiv:2412.01827, section 3.3; ziqipang/RandAR, RandAR/model/randar_gpt.py and utils.py"
+    uses = frozenset({"sampler"})
+    writes = "cells"
+    lossless = False
+    changes = "cells of a group are drawn without seeing each other"
+
+    steps: int = param(24, low=1, high=MOST_CELLS**2, unit="passes", help="over a picture; as many as cells draw one at a time")
+    order: str = param("random", choices=("random", "raster"), help="in which cells are written: by chance, or row by row")
+
+    def says(self) -> dict[str, object]:
+        return {**super().says(), "settles": "cells"}
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return remembers(self.name, method.sampler)
+
+    def prefill(self, s: State) -> None:
+        """Read what stands before the picture, but for its last token: levels of the prompt are read with their
+        instructions."""
+        picture = s.target.decoder.spec.picture
+        assert picture is not None, "a model that writes no pictures was refused"
+        before = s.tokens[: max(begins(s.tokens[: s.prompt], picture.levels) - 1, 0)]
+        if len(before) > len(s.target.tokens):
+            s.target.read(before, "prefill", s.between(TARGET), compress=False)
+
+    def begin(self, s: State) -> None:
+        cells = Cells.opened(s)
+        if cells.begin == 0:
+            raise EngineFault("bad_input", "The prompt holds grey levels alone: put a token before the picture.")
+        most, due = s.target.decoder.spec.max_positions, cells.begin + 2 * cells.behind
+        if due > most:
+            raise EngineFault(
+                "bad_input",
+                f"With {cells.begin} tokens before it a picture takes {due} positions, an instruction and a level for each "
+                f"cell, and {s.target.decoder.spec.name} reads at most {most}: shorten the prompt.",
+            )
+        s.target.truncate(cells.begin - 1)
+        places = list(range(cells.first, cells.behind))
+        if self.order == "random":
+            places = [places[i] for i in s.chance.shuffle(len(places), cells.text.start)]
+        sizes = group_sizes(len(places), self.steps)
+        ends = list(accumulate(sizes))
+        groups = [places[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        s.scratch = _Groups(cells, groups, list(range(cells.first)))
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        if s.scratch.cells.full:  # a fork may write on
+            self.begin(s)
+        run: _Groups = s.scratch
+        group = run.groups.pop(0)
+        read = self._read(s, run)
+        logits = s.target.forward(_asking(s, read, [run.cells.picture.cells[cell] for cell in group]))[0, -len(group) :]
+        verified = clock.mark()
+        s.target.commit(list(range(len(read) + 1)))
+        run.last, run.asked = group, True
+        fill = run.cells.settle(s, group, logits)
+        fill.rules = ["group"] * len(group)
+        fill.order = np.array(group).argsort(kind="stable").astype(np.int32)
+        emitted, end = run.cells.emit(s)
+        return Move(
+            emitted,
+            ["target"] * len(emitted),
+            end,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            fill=fill,
+        )
+
+    def _read(self, s: State, run: _Groups) -> list[int]:
+        """What a pass reads before it asks: the last group's levels behind their instructions, the first of which has been
+        read; at the beginning what stands before the picture, and the cells that the prompt gives."""
+        told = [x for cell in run.last for x in (run.cells.picture.cells[cell], run.cells.level(s, cell))]
+        return told[1:] if run.asked else [s.tokens[run.cells.begin - 1], *told]
+
+
+def _asking(s: State, read: list[int], asked: list[int]) -> Feed:
+    """A chain behind what was read, and instructions that all stand behind it and do not see each other."""
+    start, device, chain = len(s.target.tokens), s.target.decoder.device, len(read)
+    if len(asked) == 1:
+        return Feed.causal(read + asked, start, device)
+    at = torch.arange(chain + len(asked), device=device)
+    visible = (at[:, None] >= at) & ((at < chain) | (at == at[:, None]))
+    return Feed(
+        torch.tensor([read + asked], device=device),
+        (start + at.clamp(max=chain))[None],
+        visible[None],
+        highest=start + chain,
+    )

@@ -1,0 +1,132 @@
+"""ZipAR: the rows of a picture are written side by side, each a few cells behind the one above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
+from decodescope.engine.decoding.candidates import remembers
+from decodescope.engine.decoding.cells import Cells
+from decodescope.engine.decoding.inorder import OPEN
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.pictured import waves
+
+
+@dataclass
+class _Rows:
+    """passes: the cells of each to come;  waiting: cells whose entry is another token's"""
+
+    cells: Cells
+    passes: list[list[int]]
+    waiting: list[int] = field(default_factory=list)
+
+
+@component
+class Zipar(Strategy):
+    """The first row of a picture is written cell by cell. Behind it each row begins once the one above has `window` cells, and
+    a pass writes one cell of every row that is alive: 2 W + (H - 2) window passes for H rows of W cells, where plain decoding
+    takes H W. A row of the pass stands at its place in the picture, and sees all entries and rows of the pass that stand before
+    it there; of cells that are still open there are none. The first cell of a row is read off the cell before it, the last of
+    the row above, which is not there yet: the latest token of that row is fed in its place as a stand-in. Once the real one is
+    known the stand-in's entry is dropped and the real token is fed beside the next cells. A window as wide as the picture is
+    plain decoding, and with the same seed it draws the same cells: the coins of a cell are those of its place.
+
+    Lossy: a cell of a later row does not see the right part of the rows above. As in the authors' code the second row waits for
+    the whole first one. Beside it: there the places that are still open hold zeros that attention reads; here no row sees them.
+    """
+
+    title = "ZipAR"
+    source = (
+        "He et al. 2024, arXiv:2412.04062, section 3.2; ThisisBillhe/ZipAR, "
+        "LlamaGen-ZipAR/autoregressive/models/generate_zipar.py"
+    )
+    uses = frozenset({"sampler"})
+    writes = "rows"
+    lossless = False
+    changes = "rows are written side by side"
+
+    window: int = param(3, low=1, high=MOST_CELLS, unit="cells", help="of a row, behind which the next one begins")
+
+    def says(self) -> dict[str, object]:
+        return {**super().says(), "settles": "rows"}
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return remembers(self.name, method.sampler)
+
+    def begin(self, s: State) -> None:
+        cells = Cells.opened(s)
+        width = cells.picture.width
+        if len(s.target.tokens) != len(s.tokens) - 1 or not s.target.cache.layers[0].in_order:  # a fork writes on
+            s.target.truncate(0)
+            if s.tokens[:-1]:
+                s.target.read(s.tokens[:-1], "catch_up")
+        passes = waves(cells.first, cells.behind, width, min(self.window, width))
+        s.scratch = _Rows(cells, passes)
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        if s.scratch.cells.full:  # a fork may write on
+            self.begin(s)
+        rows: _Rows = s.scratch
+        cells, due = rows.cells, rows.passes.pop(0)
+        ready = [cell for cell in rows.waiting if cells.level(s, cell) != OPEN]
+        for cell in ready:
+            _drop(s.target, cells.begin + cell)
+            rows.waiting.remove(cell)
+        fed = {cell: cells.level(s, cell) for cell in [*ready, *(cell - 1 for cell in due)]}
+        early = sorted(cell for cell, token in fed.items() if token == OPEN)
+        for cell in early:
+            fed[cell] = next(token for x in range(cell, -1, -1) if (token := cells.level(s, x)) != OPEN)
+        rows.waiting += early
+        order = sorted(fed)
+        logits = self._read(s, [fed[cell] for cell in order], [cells.begin + cell for cell in order])
+        asked = [order.index(cell - 1) for cell in due]
+        verified = clock.mark()
+        s.target.commit(list(range(len(order))))
+        fill = cells.settle(s, due, logits[asked])
+        fill.rules = ["row"] * len(due)
+        fill.standins = [[cells.begin + cell, fed[cell]] for cell in early] or None
+        emitted, end = cells.emit(s)
+        return Move(
+            emitted,
+            ["target"] * len(emitted),
+            end,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            fill=fill,
+        )
+
+    def _read(self, s: State, tokens: list[int], places: list[int]) -> Tensor:
+        """Logits float [T, V] of `tokens` at their `places`, ascending: each sees what stands before it. One row behind all
+        that was read is the pass of plain decoding."""
+        device = s.target.decoder.device
+        if len(places) == 1 and s.target.cache.layers[0].in_order:
+            return s.target.forward(Feed.causal(tokens, places[0], device))[0]
+        if s.target.cache.layers[0].in_order:
+            s.target.cache.unordered()
+        at = torch.tensor([places], device=device)
+        visible = at[0] <= at[0][:, None]
+        feed = Feed(torch.tensor([tokens], device=device), at, visible[None], seen="before", highest=places[-1])
+        return s.target.forward(feed)[0]
+
+
+def _drop(lane: Lane, place: int) -> None:
+    """Drop the entry of the token that was fed at `place` of the text for another one, as if it had never been read. The newest
+    entry moves into its slot."""
+    slot = int((lane.cache.layers[0].positions()[0, 0] == place).nonzero())
+    for store in lane.cache.layers:
+        log, store.evicted = store.evicted, None  # it is no entry of the text
+        store.evict_same([slot])
+        store.evicted = log
+    lane.cache.length -= 1
+    lane.tokens[slot] = lane.tokens[-1]
+    lane.tokens.pop()
