@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .sampler import Sampler, softmax
+from decodescope.engine.core.company import Chooses
+
+from .sampler import softmax
 from .state import State
 
 
@@ -22,7 +24,7 @@ def candidates(s: State, places: Sequence[int], logits: Tensor) -> tuple[Tensor,
     return candidate, softmax(logits).gather(-1, candidate[:, None])[:, 0]
 
 
-def remembers(name: str, sampler: Sampler) -> str | None:
+def remembers(name: str, sampler: Chooses) -> str | None:
     """Why the strategy `name` cannot draw places in any order from this sampler; None: it can."""
     if not sampler.stateful:
         return None

@@ -75,19 +75,25 @@ class PictureBooks:
 
     def _begun(self, step: Step, fill: Fill) -> _Picture:
         """The picture that begins with a fill, as the header tells of it."""
-        shape, settles = self._header.model.get("picture"), said(self._header, "strategy").get("settles")
-        knobs = method_at(self._header, step.step).get("strategy")
-        width, levels = (shape.get("width"), shape.get("levels")) if isinstance(shape, dict) else (0, [])
-        knobs = knobs if isinstance(knobs, dict) else {}
-        number = knobs.get("window" if settles == "rows" else "steps")
-        known = type(number) is int and number > 0 and type(width) is int and width > 0 and isinstance(levels, list)
-        first = fill.start - begins(self._header.prompt.tolist(), levels) if known and isinstance(levels, list) else -1
-        if not self._whole or settles not in ("rows", "cells") or not known or first < 0 or fill.length > 1 << 16:
+        settles, knobs = said(self._header, "strategy").get("settles"), method_at(self._header, step.step).get("strategy")
+        number = knobs.get("window" if settles == "rows" else "steps") if isinstance(knobs, dict) else None
+        width, first = self._shape(fill)
+        small = 0 < fill.length <= 1 << 16
+        if not (self._whole and settles in ("rows", "cells") and type(number) is int and number > 0 and first >= 0 and small):
             return _Picture(fill, 0, 0, None)
         if settles == "cells":
+            assert isinstance(knobs, dict)
             return _Picture(fill, first, width, group_sizes(fill.length, number), raster=knobs.get("order") == "raster")
         passes = waves(first, first + fill.length, width, min(number, width))
         return _Picture(fill, first, width, [len(cells) for cells in passes], passes)
+
+    def _shape(self, fill: Fill) -> tuple[int, int]:
+        """The width of the header's picture, and which of its cells is the first of a fill; -1: the header does not tell."""
+        shape = self._header.model.get("picture")
+        width, levels = (shape.get("width"), shape.get("levels")) if isinstance(shape, dict) else (None, None)
+        if not (type(width) is int and width > 0 and isinstance(levels, list) and all(type(x) is int for x in levels)):
+            return 1, -1
+        return width, fill.start - begins(self._header.prompt.tolist(), levels)
 
 
 class _Picture:
