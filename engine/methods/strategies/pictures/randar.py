@@ -120,8 +120,8 @@ class Randar(Strategy):
     def _read(self, s: State, run: _Groups) -> list[int]:
         """What a pass reads before it asks: the last group's levels behind their instructions, the first of which has been
         read; at the beginning what stands before the picture, and the cells that the prompt gives."""
-        told = [x for cell in run.last for x in (run.cells.picture.cells[cell], run.cells.level(s, cell))]
-        return told[1:] if run.asked else [s.tokens[run.cells.begin - 1], *told]
+        pairs = [x for cell in run.last for x in (run.cells.picture.cells[cell], run.cells.level(s, cell))]
+        return pairs[1:] if run.asked else [s.tokens[run.cells.begin - 1], *pairs]
 
 
 def _asking(s: State, read: list[int], asked: list[int]) -> Feed:
