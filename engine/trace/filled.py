@@ -55,10 +55,10 @@ class Fill:
     cache: str = "none"
     stale: int = 0
     reopened: list[int] | None = None
-    standins: list[list[int]] | None = None
     edge: int | None = None
     entropy: np.ndarray | None = None
     explored: Explored | None = None
+    standins: list[list[int]] | None = None
 
     @property
     def ids(self) -> list[int]:
