@@ -50,7 +50,7 @@ class Copier(Decoder):
         spec = ModelSpec("copier", 1, 1, 1, 1, 1, 1, tokenizer.vocab, max_positions=64, causal=False, mask_token=mask)
         super().__init__(spec, one.expand(spec.vocab, 1), [], one, one.expand(spec.vocab, 1))
 
-    def forward(self, feed: Feed, cache: Any, probe=None, skip=None, depth=None) -> torch.Tensor:
+    def forward(self, feed: Feed, cache: Any, probe=None, skip=None, depth=None, ran=None) -> torch.Tensor:
         text = feed.tokens[0].tolist()
         cache.layers[0].append(torch.zeros(2, 1, 1, feed.length, 1), feed.positions)
         canvas = text.index(self.arrow) + 1

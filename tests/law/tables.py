@@ -84,7 +84,7 @@ class TableDecoder(Decoder):
         self.logits, self.skipped = logits, skipped
         self._known: dict[tuple[object, ...], Tensor] = {}
 
-    def forward(self, feed: Feed, cache: KVCache, probe=None, skip=None, depth=None) -> Tensor:
+    def forward(self, feed: Feed, cache: KVCache, probe=None, skip=None, depth=None, ran=None) -> Tensor:
         """float64 [1, T, V], or [1, 1, V] of the last row."""
         look = self.logits if skip is None or self.skipped is None else self.skipped
         n, before, T = cache.layers[0].n, cache.layers[0].m, feed.length

@@ -227,7 +227,7 @@ class Exact(Decoder):
         spec = ModelSpec("exact", 1, 1, 1, 1, 1, 1, vocab + 1, max_positions=64, causal=False, mask_token=vocab)
         super().__init__(spec, one.expand(vocab + 1, 1), [], one, one.expand(vocab + 1, 1))
 
-    def forward(self, feed: Feed, cache: Any, probe=None, skip=None, depth=None) -> torch.Tensor:
+    def forward(self, feed: Feed, cache: Any, probe=None, skip=None, depth=None, ran=None) -> torch.Tensor:
         store = cache.layers[0]
         store.append(torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, feed.length, 1), feed.positions)
         tokens, places = store.kv[:, 0, 0, : store.n + store.m, 0].long().tolist()

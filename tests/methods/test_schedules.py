@@ -123,7 +123,7 @@ VOCAB, BEGINNING = 2, [1, 0, 1]  # so that whole runs of some length can be walk
 class Stated(TableDecoder):
     """A table whose state after a row is that row's law."""
 
-    def forward(self, feed, cache, probe=None, skip=None, depth=None):
+    def forward(self, feed, cache, probe=None, skip=None, depth=None, ran=None):
         logits = super().forward(feed, cache, probe, skip, depth)
         if probe is not None:
             probe.hidden["final"] = logits.softmax(-1)
