@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from adapted import ALPHA, Adapted
 from cacheparts import train
-from cllm import ALPHA, RANK, TEXTS, Consistency
+from cllm import Consistency
 from data import BUILD
 from heads import MODELS
+from lud import Units
 from net import Net
 
 # name of an adapter, which is that of its folder -> a fresh one for a model, with a seed and a number of texts
-ADAPTERS: dict[str, Callable[[Net, int, int], Consistency]] = {"cllm": Consistency}
+ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {"cllm": Consistency, "lud": Units}
+EMBEDDING = "model.embed_tokens.weight"
 KEPT = 100  # steps between two states that are kept
 
 
@@ -40,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=1_000_000, help="at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--texts", type=int, default=TEXTS, help="that the model writes to learn from")
+    parser.add_argument("--texts", type=int, default=320, help="that the model writes to learn from")
     parser.add_argument("--resume", action="store_true", help="go on from the state that was kept last")
     parser.add_argument("--into", type=Path, help="folder in which NAME/ is written; by default the model's adapters/")
     args = parser.parse_args(words)
@@ -54,8 +57,8 @@ def main(words: Sequence[str] | None = None) -> None:
     print(f"{sum(p.numel() for p in part.head.parameters()):,} parameters", flush=True)
     began = time.monotonic()
     with torch.autocast("cpu", torch.bfloat16):
-        part.gather()
-    print(f"the model wrote {len(part.known.texts)} texts in {time.monotonic() - began:.0f} s", flush=True)
+        made = part.learn()
+    print(f"{made} in {time.monotonic() - began:.0f} s", flush=True)
 
     def say(text: str) -> None:
         print(f"{text}, {part.said()}", flush=True)
@@ -72,10 +75,12 @@ def main(words: Sequence[str] | None = None) -> None:
     from decodescope.engine.load import fingerprint
 
     made_with: dict[str, Any] = {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
+    made_with |= {"texts": args.texts}
     made_with |= {"threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
     notes = {"measured": figures, "made_with": made_with}
     into = (args.into or folder / "adapters") / args.name
-    write(into, part.tensors(), rank=RANK, alpha=ALPHA, base=fingerprint(folder), notes=notes)
+    rows = {EMBEDDING: list(part.rows)} if part.rows else {}
+    write(into, part.tensors(), rank=part.rank, alpha=ALPHA, base=fingerprint(folder), rows=rows, notes=notes)
 
 
 if __name__ == "__main__":

@@ -17,46 +17,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from data import ASSISTANT, END, Text, held_out_windows, load, training_stream
-from lowrank import stored, switched, wrapped
-from net import Net, turned
-from torch import Tensor, nn
+from adapted import Adapted, beginnings, lengths, logits_of, states
+from data import load
+from lowrank import switched
+from net import Net
+from torch import Tensor
 
-RANK, ALPHA = 8, 16.0
 PROMPT, NEW, BLOCK = 96, 96, 16  # tokens: before the text that the model writes, of that text, of a block
 WINDOWS, ROWS = 8, 64  # texts a step, and texts that are written or iterated together
 TEXTS = 320  # written for training
-SAME = 10  # equal tokens in a row that end a text's use (the authors' cleaning)
-KEEP, CORPUS = 10.0, 6  # weight of staying the model, and windows of the training text a step that it is taken on as well
-CHATS = 0.6  # share of texts that answer
+KEEP = 10.0  # weight of staying the model
 HELD_OUT, MENDED = 48, 0.5  # texts for measuring; share of texts of a step in which wrong guesses are corrected
-
-KV = list[tuple[Tensor, Tensor]]
-
-
-def states(net: Net, ids: Tensor, places: Tensor, seen: Tensor, past: KV | None = None) -> tuple[Tensor, KV]:
-    """Final features [B, T, D] of ids int64 [B, T] at `places` int64 [T], and their keys and values by layer.
-
-    seen: bool [T, S + T], what each row sees of `past` (S entries a layer) and of these rows.
-    """
-    x, s, kv = net.model.embed_tokens(ids), net.shape, KV()
-    turn = net.cosine[places], net.sine[places]
-    for i, layer in enumerate(net.model.layers):
-        y, a = layer.input_layernorm(x), layer.self_attn
-        q, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
-                   for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
-        q, k = turned(q, turn), turned(k, turn)
-        kv.append((k, v))
-        if past is not None:
-            k, v = (torch.cat(both, 2) for both in zip(past[i], (k, v), strict=True))
-        y = F.scaled_dot_product_attention(q, k.to(q.dtype), v.to(q.dtype), attn_mask=seen, enable_gqa=True)
-        x = x + a.o_proj(y.transpose(1, 2).flatten(2))
-        x = x + layer.mlp(layer.post_attention_layernorm(x))
-    return net.model.norm(x), kv
-
 
 def mask(prompt: int, new: int, block: int) -> Tensor:
     """bool [L + G, L + G], L = prompt + new, G = new: the text is causal; a guess sees the text before its block, and the
@@ -69,36 +41,6 @@ def mask(prompt: int, new: int, block: int) -> Tensor:
     seen[length:, :length] = torch.arange(length) < (prompt + first)[:, None]
     seen[length:, length:] = (first[:, None] == first) & (place <= place[:, None])
     return seen
-
-
-def beginnings(texts: dict[str, Text], count: int, seed: int) -> Tensor:
-    """int64 [count, PROMPT]: what stands before an answer, for a share of CHATS, else before any place of a plain text; kinds
-    in turn."""
-    r, rows = np.random.default_rng(seed), []
-    kinds = {chat: sorted(k for k, t in texts.items() if t.chat == chat and len(t.ids) > 4 * PROMPT) for chat in (True, False)}
-    for i in range(count):
-        chat = i < count * CHATS
-        text = texts[kinds[chat][i % len(kinds[chat])]]
-        if chat:  # the line break after the mark belongs to the prompt
-            ends = np.flatnonzero(text.ids == ASSISTANT) + 2
-            ends = ends[(ends >= PROMPT) & (ends < len(text.ids))]
-            end = int(r.choice(ends))
-        else:
-            end = int(r.integers(PROMPT, len(text.ids)))
-        rows.append(text.ids[end - PROMPT : end].astype(np.int64))
-    return torch.from_numpy(np.stack(rows))
-
-
-def lengths(written: Tensor) -> Tensor:
-    """int64 [N]: how many tokens of each text [N, G] count: to the first <|end|>, and before a run of SAME equal ones."""
-    n, new = written.shape
-    place = torch.arange(new)
-    ends = torch.where(written == END, place + 1, new).amin(1)
-    same = torch.ones(n, new, dtype=torch.long)
-    for i in range(1, new):
-        same[:, i] = torch.where(written[:, i] == written[:, i - 1], same[:, i - 1] + 1, 1)
-    runs = torch.where(same >= SAME, place + 1 - SAME, new).amin(1)
-    return torch.minimum(ends, runs)
 
 
 @dataclass
@@ -145,11 +87,7 @@ def guesses(prompts: Tensor, new: int, draw: torch.Generator) -> Tensor:
 
 def choices(net: Net, features: Tensor) -> Tensor:
     """int64 [B, T]: the likeliest next token of each row."""
-    return _logits(net, features).argmax(2)
-
-
-def _logits(net: Net, features: Tensor) -> Tensor:
-    return F.linear(features, net.model.embed_tokens.weight).float()
+    return logits_of(net, features).argmax(2)
 
 
 def passes(t: Trajectories, block: int) -> tuple[float, int]:
@@ -163,28 +101,24 @@ def passes(t: Trajectories, block: int) -> tuple[float, int]:
     return float(needed[whole].float().mean()), int(whole.sum())
 
 
-class Consistency:
+class Consistency(Adapted):
     """The adapter as adapters.py trains it."""
 
-    lr = 2e-3
+    rank = 8
 
     def __init__(self, net: Net, seed: int, texts: int = TEXTS) -> None:
-        self.net, self.seed, self.texts = net, seed, texts
-        self.head: nn.ModuleDict = wrapped(net, RANK, ALPHA, seed)
-        self.draw = torch.Generator().manual_seed(seed)
+        super().__init__(net, seed, texts)
+        self.length = PROMPT + NEW
         self.seen = mask(PROMPT, NEW, BLOCK)
         self.places = torch.cat((torch.arange(PROMPT + NEW), torch.arange(PROMPT, PROMPT + NEW)))
         self.known: Trajectories | None = None
-        self.corpus: np.ndarray | None = None
-        self.read, self.steps = 0, 0  # tokens of text and guesses trained on; steps
-        self.recent: list[tuple[float, float]] = []  # the two losses of the last steps
 
-    def gather(self) -> None:
+    def gather(self) -> str:
         """Collect the trajectories of the frozen model."""
         switched(self.head, False)
-        self.known = collected(self.net, beginnings(load("train"), self.texts, self.seed), self.seed + 1)
+        self.known = collected(self.net, beginnings(load("train"), self.texts, PROMPT, self.seed), self.seed + 1)
         switched(self.head, True)
-        self.corpus = training_stream(self.seed)
+        return f"the model wrote {len(self.known.texts)} texts"
 
     def state(self, t: Trajectories, rows: Tensor) -> Tensor:
         """int64 [B, G]: for each block of these texts a state of its trajectory that is not the fixed point, any with equal
@@ -204,7 +138,7 @@ class Consistency:
         length = PROMPT + NEW
         base = self.base(texts)
         features, _ = states(self.net, torch.cat((texts, point), 1), self.places, self.seen)
-        text, guessed = _logits(self.net, features[:, :length]), _logits(self.net, features[:, length:])
+        text, guessed = logits_of(self.net, features[:, :length]), logits_of(self.net, features[:, length:])
         upto = torch.arange(length) < (PROMPT + counted)[:, None]  # [B, L]
         stay = -(base.softmax(2) * text.log_softmax(2)).sum(2)[upto].mean()
 
@@ -215,23 +149,6 @@ class Consistency:
         jump = -(goal * guessed.log_softmax(2)).sum(2)
         return (jump * rows).sum() / rows.sum().clamp(min=1), stay
 
-    def base(self, texts: Tensor) -> Tensor:
-        """Logits [B, T, V] of the frozen model on texts int64 [B, T], without gradient."""
-        switched(self.head, False)
-        with torch.no_grad():
-            logits = self.net(texts).float()
-        switched(self.head, True)
-        return logits
-
-    def kept(self) -> Tensor:
-        """Nats of the distributions on windows of the training text against the frozen model's."""
-        if self.corpus is None:
-            return torch.zeros(())
-        length = PROMPT + NEW
-        at = torch.randint(len(self.corpus) - length, (CORPUS,), generator=self.draw).tolist()
-        texts = torch.from_numpy(np.stack([self.corpus[i : i + length] for i in at]).astype(np.int64))
-        return -(self.base(texts).softmax(2) * self.net(texts).float().log_softmax(2)).sum(2).mean()
-
     def loss(self) -> Tensor:
         """Of a batch of its own."""
         if self.known is None:
@@ -239,30 +156,15 @@ class Consistency:
         assert self.known is not None
         rows = torch.randint(len(self.known.texts), (WINDOWS,), generator=self.draw)
         jump, stay = self.losses(self.known.texts[rows], self.known.counted[rows], self.state(self.known, rows))
-        self.read, self.steps = self.read + WINDOWS * (PROMPT + 2 * NEW), self.steps + 1
-        self.recent = [*self.recent[-24:], (float(jump.detach()), float(stay.detach()))]
+        self.count(WINDOWS * (PROMPT + 2 * NEW), consistency=jump, **{"own text": stay})
         return jump + KEEP * (stay + self.kept())
-
-    def said(self) -> str:
-        """The two losses, a mean over the last steps."""
-        jump, stay = (sum(x) / len(self.recent) for x in zip(*self.recent, strict=True))
-        return f"consistency {jump:.3f}, own text {stay:.4f}"
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on with these tensors."""
-        for name, mine in self.tensors().items():
-            mine.copy_(tensors[name])
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What the adapter's file holds."""
-        return stored(self.head)
 
     @torch.no_grad()
     def measured(self) -> dict[str, Any]:
         """Passes a block on prompts of unseen text, each model on its own greedy text, and nats of unseen text; with the
         adapter and without."""
-        prompts, windows = beginnings(load("valid"), HELD_OUT, self.seed + 2), held_out_windows(257, 64)
-        figures: dict[str, Any] = {"prompts": len(prompts), "windows": len(windows)}
+        prompts = beginnings(load("valid"), HELD_OUT, PROMPT, self.seed + 2)
+        figures: dict[str, Any] = {"prompts": len(prompts)}
         for name, on in (("base", False), ("adapted", True)):
             switched(self.head, on)
             made = collected(self.net, prompts, self.seed + 3)
@@ -270,9 +172,4 @@ class Consistency:
                 mean, blocks = passes(made, block)
                 figures.setdefault(f"passes of a block of {block}", {})[name] = round(mean, 3)
                 figures.setdefault(f"blocks of {block}", {})[name] = blocks
-            total = 0.0
-            for ids in windows.split(16):
-                logits = self.net(ids[:, :-1]).float()
-                total += float(F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())) * len(ids)
-            figures.setdefault("nats", {})[name] = round(total / len(windows), 4)
-        return figures
+        return figures | {"nats": self.nats()}

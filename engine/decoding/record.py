@@ -167,6 +167,9 @@ class Recorder:
             shown += step.iteration.tokens + (step.iteration.before or [])
             if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
                 step.iteration.p = share(move.logits, step.iteration.tokens)
+        if move.unit is not None:
+            step.unit = move.unit
+            shown += move.unit.tokens
         if move.fill is not None:
             step.fill = move.fill
             shown += move.fill.ids

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint
 from decodescope.engine.trace.threads import Threads
+from decodescope.engine.trace.units import Unit
 
 from .acceptance import AcceptanceRule
 from .chance import Chance
@@ -141,6 +142,7 @@ class Move:
     commit_us: float = 0.0
     beams: Beams | None = None
     threads: Threads | None = None
+    unit: Unit | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
     joint: Joint | None = None

@@ -12,7 +12,7 @@ from .events import End, Header, Step
 from .exited import check_exit
 from .file import sum_up
 from .fills import FillBooks
-from .forks import read_anew
+from .forks import method_at, read_anew
 from .frame import encode
 from .joined import joint_problems
 from .limits import TraceError
@@ -22,6 +22,7 @@ from .rules import consistent_end, consistent_header, consistent_prefill, consis
 from .sharing import Texts
 from .threads import ThreadBooks
 from .trace import Trace
+from .units import check_unit
 from .verdicts import check_extra, check_iteration, check_tops, check_verdicts
 
 _SHOWN = 100
@@ -182,6 +183,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in joint_problems(step.joint, step.emitted):
             report.add(where, problem)
         report.counts["joint choices"] += 1
+    if step.unit is not None:
+        for problem in check_unit(step.unit, step.emitted, method_at(header, step.step).get("strategy") or {}):
+            report.add(where, problem)
+        report.counts["lexical units"] += 1
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)

@@ -29,6 +29,7 @@ from .telling import Telling
 from .threads import Begun as Begun
 from .threads import Ended as Ended
 from .threads import Threads as Threads
+from .units import Unit as Unit
 
 SCHEMA = "1.1"
 Level = Literal["counts", "decisions", "fields"]
@@ -337,6 +338,7 @@ class Step:
     drafted: nodes proposed, without passengers; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
+    unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
@@ -370,6 +372,7 @@ class Step:
     beams: Beams | None = None
     threads: Threads | None = None
     iteration: Iteration | None = None
+    unit: Unit | None = None
     fill: Fill | None = None
     joint: Joint | None = None
     fields: Fields | None = None

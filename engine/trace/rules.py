@@ -134,7 +134,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.forced and not (min(step.forced) >= 0 and max(step.forced) < nodes):
         raise TraceError(f"forced names a node outside the tree of {nodes}")
     if step.tops is not None:
-        _tops(step.tops, nodes if step.iteration is None else len(step.emitted) - 1, vocab)
+        _tops(step.tops, nodes if step.iteration is None and step.unit is None else len(step.emitted) - 1, vocab)
     if step.fields is not None:
         _whole_laws(step.fields, [] if step.draft is None else step.draft.tokens)
     if step.extra is not None:

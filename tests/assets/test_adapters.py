@@ -13,7 +13,9 @@ from cyclic import sharp
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
+import adapted
 import cllm
+import lud
 from cacheparts import train
 from lowrank import stored, switched, wrapped
 from net import Net
@@ -41,7 +43,8 @@ def prompts(count: int = 5) -> Tensor:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short texts, in which nothing but their length ends one."""
     for name, value in dict(PROMPT=PROMPT, NEW=NEW, BLOCK=BLOCK, END=NEVER, SAME=NEVER, ROWS=4, WINDOWS=4).items():
-        monkeypatch.setattr(cllm, name, value)
+        for module in (adapted, cllm, lud):
+            monkeypatch.setattr(module, name, value, raising=False)
 
 
 @torch.no_grad()
@@ -134,7 +137,51 @@ def test_a_fresh_adapter_changes_nothing_and_a_written_one_is_the_net_that_was_t
 
 
 def test_texts_count_to_their_end_and_not_into_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cllm, "SAME", 4)
-    monkeypatch.setattr(cllm, "END", 0)
+    monkeypatch.setattr(adapted, "SAME", 4)
+    monkeypatch.setattr(adapted, "END", 0)
     rows = torch.tensor([[1, 2, 0, 3, 4, 5, 6, 7], [1, 2, 3, 3, 3, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7, 8]])
-    assert cllm.lengths(rows).tolist() == [3, 2, 8]
+    assert adapted.lengths(rows).tolist() == [3, 2, 8]
+
+
+@torch.no_grad()
+def test_a_group_of_placeholders_reads_the_text_before_it_and_itself() -> None:
+    model, text = net(), torch.randint(13, (2, PROMPT + NEW))
+    at = lud.groups(1)
+    whole, rows = lud.foreseen(model, text, at)
+    assert torch.allclose(whole, model(text), atol=1e-4)
+    for i, place in enumerate(at.tolist()):
+        alone = torch.cat((text[:, : place + 1], torch.full((2, lud.PADS), lud.PAD)), 1)
+        assert torch.allclose(rows[:, i * lud.PADS : (i + 1) * lud.PADS], model(alone)[:, -lud.PADS :], atol=1e-4)
+    assert lud.due(at)[: lud.PADS].tolist() == [int(at[0]) + 2 + j for j in range(lud.PADS)]
+
+
+def test_placeholders_learn_what_follows_and_the_units_that_are_measured_grow() -> None:
+    part = lud.Units(net(), 0, 4)
+    part.corpus = torch.randint(13, (200,)).numpy()
+    texts = part.net.write(prompts(4), NEW, 0.0)
+    part.known = texts, torch.full((4,), NEW)
+    before = {name: x.clone() for name, x in part.net.named_parameters() if not name.endswith((".A", ".B", ".rows"))}
+    short = lud.units(part.net, *part.known, 0.6)["tokens"]
+    part.lr = 2e-2
+    assert train(part, 60, 80, lambda said: None) == 80
+    long = lud.units(part.net, *part.known, 0.6)
+    assert long["tokens"] > short + 0.3 and long["right"] > 0.8
+    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), "the base stays"
+    rows = {name for name in part.tensors() if name.endswith(".rows")}
+    assert rows == {"model.embed_tokens.weight.rows"}
+
+
+@torch.no_grad()
+def test_learnt_rows_are_what_the_engine_reads_and_predicts(tmp_path: Path) -> None:
+    net().to_folder(tmp_path / "m")
+    model, ids = Net.from_folder(tmp_path / "m"), torch.tensor([[1, 4, 2, 5]])
+    base, made = model(ids), wrapped(model, 2, 4.0, 0, ("q_proj",), (2, 5))
+    assert model(ids).equal(base) and all(x.endswith("q_proj") or x.endswith("tokens") for x in made)
+    made["model/embed_tokens"].rows.copy_(torch.randn(2, model.shape.width).bfloat16())
+    rows = {"model.embed_tokens.weight": [2, 5]}
+    write(tmp_path / "m" / "adapters" / "x", stored(made), rank=2, alpha=4.0, base=fingerprint(tmp_path / "m"), rows=rows)
+    engine = load(f"{tmp_path / 'm'}+x", "float32", "cpu")
+    read = engine.decoder.forward(Feed.causal(ids[0].tolist(), 0), None)
+    assert torch.allclose(read[0], model(ids)[0], atol=1e-4) and not torch.allclose(read[0], base[0], atol=1e-2)
+    switched(made, False)
+    assert model(ids).equal(base)

@@ -20,6 +20,7 @@ PLAIN = {
     "apar": dict(fork=""),
     "beam": dict(width=1),
     "joint_tokens": dict(threshold=1.01),
+    "lexical_units": dict(beta=1.01),
     "masked": dict(block=1),
     "randar": dict(steps=64, order="raster"),
     "skeleton": dict(ask=""),

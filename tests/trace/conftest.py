@@ -27,6 +27,7 @@ from decodescope.engine.trace.events import (
     Threads,
     Tops,
     Trials,
+    Unit,
 )
 
 VOCAB = 50
@@ -94,6 +95,7 @@ def everything_step(k: int, n: int) -> Step:
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]])]
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
+    step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(
         *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),

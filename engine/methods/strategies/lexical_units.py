@@ -1,0 +1,90 @@
+"""Lexical unit decoding: placeholders behind the text foresee its next tokens, and those that are sure enough are taken."""
+
+from __future__ import annotations
+
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.plain import drawn
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.decoding.tops import share
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.units import Unit, taken
+
+from .shared.written import token_of
+
+
+@component
+class LexicalUnits(Strategy):
+    """A pass reads the text and `rows` placeholders behind it. The text's last row gives the next token, which is always taken;
+    each placeholder gives the token after that of the row before it. Behind the first the longest run is taken whose tokens
+    all have a probability of `beta` or more: the lexical unit. What is taken is read again, as text, by the next pass; entries
+    of placeholders never stay, so nothing that follows reads one.
+
+    Tokens behind the first are verified by nobody, so the text is another one, but for `beta` > 1: that is plain decoding. It
+    goes with any model, and makes sense with one that was trained on placeholders, as the adapter `lab+lud` was. A sampler that
+    draws draws the first token; of the others the likeliest is looked at, by rows that do not know what was drawn.
+
+    The authors' repository holds no code. That a token must not be the one before it (`repeats`), and the sizes of `beta` and
+    `rows`, are [recalled]. `p` is the model's probability, before the sampler.
+    """
+
+    title = "Lexical unit decoding"
+    source = "Sun et al. 2024, LREC-COLING, arXiv:2405.15208, section 3; tjunlp-lab/Lexical-Unit-Decoding-LUD- (readme alone)"
+    uses = frozenset({"context", "policy", "codec", "sampler"})
+    lossless = False
+    changes = "tokens that the model is sure of are taken unread"
+
+    rows: int = param(4, low=1, high=16, unit="tokens", help="placeholders behind the text")
+    beta: float = param(0.9, low=0.0, high=1.01, step=0.01, help="probability that each token behind the first has to reach")
+    repeats: bool = param(False, help="let a token behind the first be the same as the one before it")
+    placeholder: str = param("", help="a token, as its text or its id; empty: the model's padding token")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not self.placeholder and spec.pad_token is None:
+            return f"{spec.name} names no padding token: name another token as lexical_units.placeholder."
+        return None
+
+    def begin(self, s: State) -> None:
+        pad = s.target.decoder.spec.pad_token
+        s.scratch = token_of(s, self.placeholder, "lexical_units.placeholder") if self.placeholder else pad
+
+    def step(self, s: State) -> Move:
+        clock, read = s.target.executor, len(s.target.tokens)
+        started = clock.mark()
+        unread = s.tokens[read:]
+        held_back = [s.scratch] * min(self.rows, s.room)
+        feed = Feed.causal([*unread, *held_back], read, s.target.decoder.device)
+        first = len(unread) - 1
+        logits = s.target.forward(feed)[0][first:]  # [1 + placeholders, V]
+        verified = clock.mark()
+        unit, states = self.unit(s, logits, s.target.best[first:])
+        count, end = s.cut(unit.tokens[: unit.taken])
+        if count < unit.taken:
+            unit.taken, unit.cut = count, "end"
+        emitted, before = unit.tokens[:count], s.sampler_state
+        s.target.commit(list(range(len(unread))))
+        s.tokens += emitted
+        s.sampler_state = states[count - 1]
+        return Move(
+            emitted,
+            ["target"] * count,
+            end,
+            logits=logits,
+            verify_us=clock.elapsed_us(started, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            unit=unit,
+            sampler_state=before,
+        )
+
+    def unit(self, s: State, logits: torch.Tensor, best: list[int]) -> tuple[Unit, list[object]]:
+        """The token of each row of logits [R, V], and how many are taken; the sampler's state behind each token."""
+        first, state = drawn(logits[:1], best[0], s.sampler, s.sampler_state, s.chance, len(s.tokens))
+        tokens, states = [first, *best[1:]], [state]
+        for row, token in zip(logits[1:], best[1:], strict=True):
+            states.append(s.sampler.update(states[-1], token, row) if s.sampler.stateful else states[-1])
+        p = share(logits, tokens)
+        return Unit(tokens, p, *taken(tokens, p, self.beta, self.repeats)), states
