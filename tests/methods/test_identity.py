@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import zip_longest
@@ -20,6 +21,7 @@ from decodescope.engine.bench.answers import QUESTIONS, Bench
 from decodescope.engine.bench.questions import Question, even_of_each, kinds, read_questions
 from decodescope.engine.core.component import registry
 from decodescope.engine.load import Model, load
+from decodescope.engine.methods.strategies.encode_once import EncodeOnce
 from decodescope.engine.model.feed import Feed
 
 SETTINGS = {
@@ -33,6 +35,14 @@ SETTINGS = {
     "skip": dict(drafter=("layer_skip", {"length": 7, "stop": 0.0})),
     "skip-siblings": dict(drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
+    "jacobi-random": dict(strategy=("jacobi", {"guess": "random"})),
+    "jacobi-zero": dict(strategy=("jacobi", {"guess": "zero"})),
+    "jacobi-prompt": dict(strategy=("jacobi", {"guess": "prompt"})),
+    "jacobi-pad": dict(strategy=("jacobi", {"guess": "pad"})),
+    "jacobi-whole": dict(strategy=("jacobi", {"block": 0})),
+    "jacobi-hybrid": dict(strategy=("jacobi", {"length": 20})),
+    "lookahead": dict(drafter="lookahead"),
+    "sjd": dict(drafter="sjd"),
     "samples": dict(strategy=("samples", {"samples": 2})),
     "encode-once": dict(strategy="encode_once"),
     "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 4})),
@@ -164,7 +174,13 @@ def written(target: Model, method: Method, prompt: list[int], tokens: int, draft
     return session.end.tokens
 
 
-def compare(count: int, tokens: int, longest: int | None = None, told: Callable[[str], None] = lambda line: None) -> Tally:
+def compare(
+    count: int,
+    tokens: int,
+    longest: int | None = None,
+    told: Callable[[str], None] = lambda line: None,
+    methods: Mapping[str, dict[str, Any]] = METHODS,
+) -> Tally:
     """Every method's text of `tokens` tokens after `count` prompts of LabBench, those of at most `longest` tokens; `told` hears
     of each prompt."""
     target, draft = (load(name, "float32", "cpu") for name in ("lab", "lab-draft"))
@@ -173,7 +189,7 @@ def compare(count: int, tokens: int, longest: int | None = None, told: Callable[
     for number, prompt in enumerate(chosen, 1):
         plain = written(target, Method(), prompt, tokens, draft)
         scores: dict[tuple[int, ...], tuple[Tensor, int]] = {}  # most methods write the same text
-        for name, parts in METHODS.items():
+        for name, parts in methods.items():
             if name in tally.refused:
                 continue
             try:
@@ -188,18 +204,41 @@ def compare(count: int, tokens: int, longest: int | None = None, told: Callable[
     return tally
 
 
-def holds(tally: Tally) -> None:
+def holds(tally: Tally, methods: int = len(METHODS)) -> None:
     """No difference beyond the tie rule; and what was refused is what the shipped models have no heads for."""
     assert tally.failures == 0, tally
     assert tally.forgiven + tally.exact or not tally.differing, "a text may differ from the plain one only from a tie on"
-    assert tally.positions > 20 * len(METHODS)
+    assert tally.positions > 20 * methods
     assert all("has no heads/" in why for why in tally.refused.values()), tally.refused
-    assert len(tally.refused) < len(METHODS) / 2
+    assert len(tally.refused) < methods / 2
 
 
 @sizes("tokens, longest", usual=(12, 50), full=(16, None))
 def test_on_the_shipped_model_the_text_is_greedy_up_to_ties(tokens: int, longest: int | None) -> None:
     holds(compare(8, tokens, longest))
+
+
+def compare_answers(count: int, tokens: int, longest: int | None = None) -> Tally:
+    """As `compare`: what `encode_once` answers to two questions about each prompt, beside a run of its own for each."""
+    target, tally = load("lab", "float32", "cpu"), Tally()
+    method = toys.method(strategy=("encode_once", {"questions": "What is it about?\nWhat comes next?"}))
+    assert target.tokenizer is not None and isinstance(method.strategy, EncodeOnce)
+    asked = [target.tokenizer.plain(question) for question in method.strategy.asked]
+    for prompt in (x for x in prompts(target, count) if longest is None or len(x) <= longest):
+        text = written(target, method, prompt, tokens * len(asked), target)
+        for i, question in enumerate(asked):
+            answer, behind = text[i * tokens : (i + 1) * tokens], [*prompt, *question]
+            tally.score(*read(target, behind, answer), answer != written(target, Method(), behind, tokens, target), tau=1e-3)
+    return tally
+
+
+@sizes("tokens, longest", usual=(12, 40), full=(16, None))
+def test_answers_that_are_written_side_by_side_are_greedy_up_to_ties(tokens: int, longest: int | None) -> None:
+    tally = compare_answers(8, tokens, longest)
+    assert tally.failures == 0 and tally.positions > 20, tally
+
+
+NAMED = os.environ.get("DECODESCOPE_METHODS", "")  # of those above, with commas between; empty: all
 
 
 @pytest.mark.identity
@@ -208,10 +247,19 @@ def test_on_the_shipped_model_over_two_hundred_prompts(capsys: pytest.CaptureFix
         with capsys.disabled():
             print(line, flush=True)
 
-    tally = compare(200, 64, told=told)
+    methods = {name: METHODS[name] for name in NAMED.split(",")} if NAMED else METHODS
+    tally = compare(200, 64, told=told, methods=methods)
     without = ", ".join(tally.refused)
-    told(f"{len(METHODS)} methods, without heads for {without or 'none'}: {replace(tally, refused={})}")
-    holds(tally)
+    told(f"{len(methods)} methods, without heads for {without or 'none'}: {replace(tally, refused={})}")
+    holds(tally, len(methods))
+
+
+@pytest.mark.identity
+def test_answers_that_are_written_side_by_side_over_two_hundred_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = compare_answers(200, 64)
+    with capsys.disabled():
+        print(f"encode_once: {tally}", flush=True)
+    assert tally.failures == 0 and tally.positions == 200 * 2 * 64
 
 
 def test_plain_decoding_is_what_the_others_are_compared_with() -> None:
