@@ -183,7 +183,7 @@ def ops_of(
 
     draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
     held:   entries, as `pass_ops` takes them; None: the record's
-    logits: rows that reached the head; None: the last one where a prompt is read, all otherwise
+    logits: rows that reached the head; None: the record's, else the last one where a prompt is read, all otherwise
     bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ;
             read_bits: those of entries that are read, on average
     Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
@@ -192,6 +192,7 @@ def ops_of(
     options["weight_bits"] = bits if weight_bits is None else weight_bits
     if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
         logits = 0 if record.phase == "score" and record.attn is not None else 1 if record.phase in READS else record.tokens
+        logits = logits if record.logits is None else record.logits
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
     options["propagated"], options["again"] = record.propagated or 0, _again(record)

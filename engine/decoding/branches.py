@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -106,17 +107,17 @@ class Branches:
             rows = self._rows([len(x.tokens) - (x not in whole) for x in self.alive], CHUNK)
             if not rows.tokens:
                 break
-            self.lane.forward(self._feed(rows, last=True), "prefill")
+            self.lane.forward(self._feed(rows, "last"), "prefill")
             self._commit(rows, compress=False)
         self.lane.cache.shrink()
 
     def step(self) -> Tensor:
         """One pass in which every text reads what it has not read: logits float [B, V] behind each of them."""
         rows = self._rows([len(x.tokens) for x in self.alive])
-        logits = self.lane.forward(self._feed(rows))[0]
-        self._commit(rows)
         last = [own[-1] for own in rows.of]
-        return logits if last == list(range(len(logits))) else logits[last]
+        logits = self.lane.forward(self._feed(rows, "all" if last == list(range(len(rows.tokens))) else last))[0]
+        self._commit(rows)
+        return logits
 
     def _rows(self, stops: Sequence[int], most: int | None = None) -> _Rows:
         """Rows that read each text up to stops[b], at most `most` of them."""
@@ -138,17 +139,17 @@ class Branches:
             rows.of.append(own)
         return rows
 
-    def _feed(self, rows: _Rows, last: bool = False) -> Feed:
-        device, logits = self.lane.decoder.device, "last" if last else "all"
+    def _feed(self, rows: _Rows, logits: Literal["all", "last"] | list[int]) -> Feed:
+        device = self.lane.decoder.device
         if self._sees is None:
-            return Feed.causal(rows.tokens, rows.places[0], device, logits)  # type: ignore[arg-type] # one of the two words
+            return Feed.causal(rows.tokens, rows.places[0], device, logits)
         owners, places = torch.tensor(rows.owners, device=device), torch.tensor(rows.places, device=device)
         visible = self._mine(rows)[owners] & (places <= places[:, None])
         return Feed(
             torch.tensor([rows.tokens], device=device),
             places[None],
             visible[None],
-            logits=logits,  # type: ignore[arg-type] # as above
+            logits=logits,
             seen=self._sees[owners][None],
             highest=max(rows.places),
         )

@@ -91,14 +91,14 @@ class Canvas:
         for place, (token, _) in self.written.items():
             text[place] = token
         tried, tries = (-1, 1) if self.tries is None else (self.tries.place, len(self.tries.tokens))
+        places = [x for x in self.text.open(self.first, self.behind) if x not in self.written and x != tried]
         if self.tries is not None:
             feed = self.tries.feed(text, fed, device)
         else:
             rows, positions = (torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed))
             feed = Feed(rows, positions, highest=fed.stop - 1)
-        logits = s.target.forward(feed, "canvas")[0].unflatten(0, (tries, -1))
-        places = [x for x in self.text.open(self.first, self.behind) if x not in self.written and x != tried]
-        logits = logits[:, torch.tensor(places, dtype=torch.long, device=device) - fed.start]
+        feed.logits = [i * len(fed) + place - fed.start for i in range(tries) for place in places]
+        logits = s.target.forward(feed, "canvas")[0].view(tries, len(places), -1)
         if mask < logits.shape[-1]:
             logits[:, :, mask] = -torch.inf
         if self.cache == "none" or self.passes:

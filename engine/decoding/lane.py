@@ -93,7 +93,7 @@ class Lane:
             store.evicted, store.merged, store.ranked = [], [], [] if scores else None
 
     def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
-        """Run `feed`; its rows are pending. Logits float [B, T, V] ([B, 1, V] if the feed asks for the last).
+        """Run `feed`; its rows are pending. Logits float [B, T, V], or [B, R, V] of the rows that the feed asks for.
 
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
@@ -122,6 +122,7 @@ class Lane:
         record.instrumented = True if self.probe is not None else None
         record.slots, record.shared, record.distinct = feed.slots or None, self.cache.shared or None, self.cache.distinct
         record.aside = feed.shift or None
+        record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
         self._note_read(record, feed)
         self.passes.append(record)
         return logits

@@ -148,7 +148,7 @@ class Decoder:
         depth: Rule | None = None,
         ran: Ran | None = None,
     ) -> Tensor:
-        """Logits float32 (float64 if the model is) [B, T, V], or [B, 1, V] of the last row if the feed says so.
+        """Logits float32 (float64 if the model is) [B, T, V], or [B, R, V] of those R rows that the feed names.
 
         Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not
         run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap. What the pass
@@ -172,13 +172,14 @@ class Decoder:
                 ran.ffn.append(i)
                 if depth is not None:
                     closed.update(depth.gate(i, before, x))
-        last = feed.logits == "last"
+        rows = feed.rows
         if answer is None:
-            final = probe is not None and "final" in probe.needs.hidden
-            answer = self._answer(x if final or not last else x[:, -1:])
+            if probe is None or "final" not in probe.needs.hidden:
+                x, rows = x[:, rows], slice(None)
+            answer = self._answer(x)
         if probe is not None and "final" in probe.needs.hidden:
             probe.hidden["final"] = answer.feature
-        return answer.logits(slice(-1, None) if last else slice(None))
+        return answer.logits(rows)
 
     def _answer(self, x: Tensor) -> Answer:
         return Answer(x, self.normed, self.unembed)

@@ -57,7 +57,7 @@ class Feed:
                without a causal mask, all rows
     seen:      which of the committed entries a row may see: those that stand "before" it in the text, or by slot,
                bool [1, T, n]; None: all
-    logits:    which rows the unembedding is applied to: "all", or "last" (prefill)
+    logits:    which rows the unembedding is applied to: "all", "last" (prefill), or these by number
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
     slots:     the last rows that stand for no token
@@ -71,7 +71,7 @@ class Feed:
     tokens: Tensor
     positions: Tensor
     visible: Tensor | None = None
-    logits: Literal["all", "last"] = "all"
+    logits: Literal["all", "last"] | list[int] = "all"
     embeds: Tensor | None = None
     embed_rows: Tensor | None = None
     enter: int = 0
@@ -90,7 +90,11 @@ class Feed:
 
     @classmethod
     def causal(
-        cls, tokens: list[int], start: int, device: torch.device | str = "cpu", logits: Literal["all", "last"] = "all"
+        cls,
+        tokens: list[int],
+        start: int,
+        device: torch.device | str = "cpu",
+        logits: Literal["all", "last"] | list[int] = "all",
     ) -> Feed:
         """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
         rows = torch.tensor([tokens], device=device)
@@ -101,6 +105,13 @@ class Feed:
     def places(self) -> Tensor:
         """int64 [B, T]: where the rows stand, entries without tokens counted too."""
         return self.positions + self.shift if self.shift else self.positions
+
+    @property
+    def rows(self) -> slice | list[int]:
+        """The rows whose logits are asked for, as an index."""
+        if isinstance(self.logits, list):
+            return self.logits
+        return slice(-1, None) if self.logits == "last" else slice(None)
 
     @property
     def length(self) -> int:

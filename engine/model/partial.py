@@ -62,6 +62,6 @@ class Answer:
             self._logits = self._unembed(self.feature)
         return self._logits
 
-    def logits(self, rows: slice) -> Tensor:
+    def logits(self, rows: slice | list[int]) -> Tensor:
         """Those of `rows`; the rest is not worked out for them."""
         return self._unembed(self.feature[:, rows]) if self._logits is None else self._logits[:, rows]

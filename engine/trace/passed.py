@@ -29,6 +29,7 @@ class Pass:
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
     shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
     read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
+    logits:  of the rows so many that were unembedded; None: the last one where a prompt is read, all otherwise
     """
 
     lane: str
@@ -49,6 +50,7 @@ class Pass:
     aside: int | None = None
     tests: list[int] | None = None
     asks: Price = ""
+    logits: int | None = None
 
     @property
     def entries(self) -> float:

@@ -268,10 +268,12 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    optional = (one.slots, one.shared, one.distinct, one.aside)
+    optional = (one.slots, one.shared, one.distinct, one.aside, one.logits)
     _counts([one.tokens, one.batch, *(x or 0 for x in optional)], where)
     for layers in (one.attn, one.ffn, one.propagated, one.tests):
         _counts(layers if isinstance(layers, list) else [layers or 0], where)
+    if one.logits is not None and one.logits > one.tokens:
+        raise TraceError(f"{where}.logits is {one.logits}, more than the rows that were fed")
     for layer in one.held if isinstance(one.held, list) else [one.held]:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
     if one.read is not None:

@@ -30,7 +30,7 @@ class Forking(Decoder):
 
     def forward(self, feed: Any, *rest: Any) -> Tensor:
         logits = super().forward(feed, *rest)
-        places = feed.positions[:, -logits.shape[1] :] + 1
+        places = feed.positions[:, feed.rows] + 1
         logits[..., [FORK, CHILD, END]] = -30.0
         for wanted, token in ((self.forks, FORK), (self.ends, END)):
             logits[..., token][torch.isin(places, torch.tensor(wanted, dtype=torch.int64))] = 60.0

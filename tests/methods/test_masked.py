@@ -14,6 +14,7 @@ from brute import brute
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.inorder import InOrder
 from decodescope.engine.decoding.selector import Open
@@ -152,6 +153,27 @@ def test_rows_fed_and_entries_held_are_those_of_the_cache(cache: str, due: list[
     assert not [change for step in session.sink.steps for change in step.cache if change.evicted_count]
 
 
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("selector", ["low_confidence", "mask_predict"])
+def test_only_open_places_of_the_block_are_unembedded(cache: str, selector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as a selector chooses from, which are those that are priced; were all of them, nothing would change."""
+    method, rows = masked(selector, {"steps": 3}, block=8, cache=cache), list[int]()
+    unembed, asked, forward = Decoder.unembed, Feed.rows, Decoder.forward
+    monkeypatch.setattr(Decoder, "unembed", lambda self, x: (rows.append(x.shape[1]), unembed(self, x))[1])
+    session = decoded(method)
+    passes = [one for step in session.sink.steps for one in step.passes]
+    assert rows == [one.logits for one in passes] == [len(fill.confidence) for fill in fills(session)]
+    heads = [op for one in passes for op in ops_of(toys.both().spec, one) if op.name == "lm_head"]
+    assert [op.flops for op in heads] == [2 * toys.both().spec.d_model * toys.both().spec.vocab * n for n in rows]
+    monkeypatch.setattr(Feed, "rows", slice(None))
+    monkeypatch.setattr(Decoder, "forward", lambda self, feed, *rest: forward(self, feed, *rest)[:, asked.__get__(feed)])
+    every = decoded(method)
+    assert every.end.tokens == session.end.tokens and rows[len(passes) :] == [one.tokens for one in passes]
+    for one, other in zip(fills(session), fills(every), strict=True):
+        assert (one.candidate == other.candidate).all() and one.tokens == other.tokens and one.rules == other.rules
+        np.testing.assert_allclose(one.confidence, other.confidence, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 @torch.inference_mode()
 def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
@@ -164,7 +186,7 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
 
     def watched(feed: Feed, *rest: Any) -> torch.Tensor:
         logits = forward(feed, *rest)
-        seen.update(logits=logits[0].clone(), tokens=feed.tokens[0], positions=feed.positions[0])
+        seen.update(logits=logits[0].clone(), tokens=feed.tokens[0], positions=feed.positions[0], asked=torch.tensor(feed.logits))
         return logits
 
     session.target.forward = watched  # type: ignore[method-assign]
@@ -183,7 +205,7 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
             [*range(len(first)), *fed],
             lambda layer, head, t, s: (s < len(first) and (t < len(first) or s not in fed)) or (t >= len(first) <= s),  # noqa: B023
         )
-        torch.testing.assert_close(seen["logits"], wanted[len(first) :], atol=1e-9, rtol=0)
+        torch.testing.assert_close(seen["logits"], wanted[len(first) :][seen["asked"]], atol=1e-9, rtol=0)
         compared += 1
         if compared == 3:
             return
@@ -236,7 +258,7 @@ class Exact(Decoder):
             "each place is seen once"
         )
         rows = []
-        for place in feed.positions[0].tolist():
+        for place in feed.positions[0, feed.rows].tolist():
             row = torch.full((self.spec.vocab,), -torch.inf, dtype=torch.float64)
             row[:-1] = self.conditional(place - self.start, canvas).log() if place >= self.start else 0.0
             rows.append(row)

@@ -30,7 +30,7 @@ class Outlining(Decoder):
 
     def forward(self, feed: Any, *rest: Any) -> Tensor:
         logits = super().forward(feed, *rest)
-        for row, place in enumerate(feed.positions[0, -logits.shape[1] :].tolist()):
+        for row, place in enumerate(feed.positions[0, feed.rows].tolist()):
             if 0 <= place + 1 - self.at < len(self.text):
                 logits[0, row, self.text[place + 1 - self.at]] = 90.0
         return logits

@@ -241,6 +241,7 @@ CHOSEN = dict(read=[[4, 4], [4, 4]], bounds=[1, 1])
         (dict(read=np.zeros((2, 2, 8), "|u1")), dict(read=[]), "passes.0.read has no layers or KV heads"),
         ({}, dict(read=[[], []]), "passes.0.read has no layers or KV heads"),
         ({}, CHOSEN | dict(bounds=[1, 1, 1]), "passes.0.bounds has 3 layers, and read 2"),
+        ({}, dict(logits=2), "passes.0.logits is 2, more than the rows that were fed"),
     ],
 )
 def test_entries_that_no_cache_has_are_refused(forge, toy, cache, one, says):
