@@ -70,7 +70,9 @@ def test_canvases_side_by_side_are_read_as_each_alone(cache: str) -> None:
             for k, rows in enumerate(canvases):
                 session.target.rollback()
                 alone = forward(Feed(rows[None], feed.positions[:, : len(rows)], highest=feed.highest), *rest)
-                torch.testing.assert_close(logits[0].view(3, len(rows), -1)[k], alone[0], atol=1e-9, rtol=0)
+                asked = torch.tensor(feed.rows).view(3, -1)
+                torch.testing.assert_close(logits[0].view(*asked.shape, -1)[k], alone[0, asked[0]], atol=1e-9, rtol=0)
+                assert (asked[k] == asked[0] + k * len(rows)).all()
             session.target.rollback()
             logits = forward(feed, *rest)
             compared += 1
