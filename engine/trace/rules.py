@@ -268,9 +268,8 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    optional = (one.slots, one.shared, one.distinct, one.aside, one.logits)
-    _counts([one.tokens, one.batch, *(x or 0 for x in optional)], where)
-    for layers in (one.attn, one.ffn, one.propagated, one.tests):
+    _counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
+    for layers in (one.attn, one.ffn, one.propagated, one.tests, one.bounds):
         _counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.logits is not None and one.logits > one.tokens:
         raise TraceError(f"{where}.logits is {one.logits}, more than the rows that were fed")
@@ -278,7 +277,6 @@ def _pass(one: Pass, where: str) -> None:
         _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
     if one.read is not None:
         _read(one.read, one.held, f"{where}.read")
-    _counts(one.bounds or [], f"{where}.bounds")
     if one.bounds is not None and one.read is not None and len(one.bounds) != len(one.read):
         raise TraceError(f"{where}.bounds has {len(one.bounds)} layers, and read {len(one.read)}")
 
