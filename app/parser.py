@@ -16,7 +16,7 @@ from .limits import SEEDS, Limits
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
 TOKENS = 1_000_000
-MODEL = "lab, lab-draft, lab-draft-plain, lab-mdm, a folder written with a path separator, or a hub id; +NAME adds its adapter"
+MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
 BAD_INPUT = 2  # exit code
 
 

@@ -180,11 +180,14 @@ class Net(nn.Module):
         net.load_state_dict({k: w.float() for k, w in load_file(folder / "model.safetensors").items()})
         return net
 
-    def to_folder(self, folder: str | Path) -> None:
-        """Write config.json, generation_config.json and the weights in bfloat16, each whole under another name first."""
+    def to_folder(self, folder: str | Path, more: dict | None = None) -> None:
+        """Write config.json, generation_config.json and the weights in bfloat16, each whole under another name first.
+
+        `more`: words of config.json beside those of the shape.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        config, said = self.shape.config(), dict(eos_token_id=0, pad_token_id=1, transformers_version="5.23.0")
+        config, said = self.shape.config() | (more or {}), dict(eos_token_id=0, pad_token_id=1, transformers_version="5.23.0")
         for name, content in (("config.json", config), ("generation_config.json", said)):
             (folder / f"{name}.partial").write_text(json.dumps(dict(sorted(content.items())), indent=2) + "\n")
             os.replace(folder / f"{name}.partial", folder / name)

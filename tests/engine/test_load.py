@@ -45,8 +45,9 @@ def test_the_shipped_models_are_listed_without_their_weights(monkeypatch: pytest
     monkeypatch.setattr(loading, "Weights", None)
     listed = models()
     assert {x["name"].partition("+")[0] for x in listed} <= {x.name for x in SHIPPED.iterdir()}
-    assert all(x["path"].is_dir() and x["params"] > 500_000 for x in listed)
-    assert all(x["context"] == (256 if x["name"] == "lab-mdm" else 2048) for x in listed)
+    assert all(x["path"].is_dir() and x["params"] > 200_000 for x in listed)
+    short = {"lab-mdm": 256, "lab-digits": 128}
+    assert all(x["context"] == short.get(x["name"], 2048) for x in listed)
 
 
 def test_a_shipped_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +408,7 @@ def test_without_a_network_the_sentence_names_the_shipped_models(monkeypatch: py
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(
-        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-draft, lab-draft-plain, lab-mdm\).*\./model"
+        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-digits, .*lab-mdm\).*\./model"
     ) as error:
         load("someone/some-model", device="cpu")
     assert "\n" not in str(error.value)

@@ -1,0 +1,154 @@
+"""The models of pictures: their tokens, what is read of a picture, and that the shipped ones know digits from noise."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from decodescope.engine import MethodError, run
+from decodescope.engine.load import load
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+sys.path.append(str(ASSETS / "training"))
+
+import digits  # noqa: E402
+import digits_data as d  # noqa: E402
+import train  # noqa: E402
+from digits_data import Pictures  # noqa: E402
+from net import Net, Shape  # noqa: E402
+
+MODELS = [name for name in digits.SHAPES if (ASSETS / "models" / name).exists()]
+TINY = dict(layers=1, width=16, heads=2, kv_heads=2, head_width=8, inner=16, context=256)
+
+
+def made_up(count: int = 12) -> Pictures:
+    """Pictures by rule: bright bars whose place is the class, on a background of noise of one level."""
+    chance = torch.Generator().manual_seed(0)
+    classes = torch.arange(count) % 8
+    levels = torch.randint(2, (count, d.SIDE, d.SIDE), generator=chance)
+    levels[torch.arange(count), :, classes] = 15
+    return Pictures(levels, classes)
+
+
+# ---- tokens
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_a_class_a_level_and_an_instruction_are_a_token_each(cells: bool) -> None:
+    tokenizer = d.tokenizer(cells)
+    assert tokenizer.get_vocab_size() == d.size(cells) and tokenizer.token_to_id(d.END) == 0
+    picture = d.picture(cells)
+    assert [tokenizer.id_to_token(x) for x in picture["levels"]] == list(d.GLYPHS)
+    text = "7.M\n W#"
+    assert tokenizer.encode(text).tokens == ["7", ".", "M", "W", "#"], "white space is passed over"
+    if cells:
+        assert [tokenizer.id_to_token(x) for x in picture["cells"]][8:10] == ["@1,0", "@1,1"]
+        assert tokenizer.encode("7@0,3.@7,7W").tokens == ["7", "@0,3", ".", "@7,7", "W"]
+    assert set(tokenizer.encode("ab@9,9").tokens) == {d.UNKNOWN, "9", ","}, "what it does not know is seen to be unknown"
+
+
+def test_a_picture_in_raster_order_is_its_class_its_levels_and_an_end() -> None:
+    some = made_up(3)
+    rows = d.raster(some)
+    assert rows.ids.shape == (3, 66) and (rows.ids[:, 0] == 3 + some.classes).all() and (rows.ids[:, -1] == 0).all()
+    assert torch.equal(rows.ids[:, 1:-1].view(3, 8, 8) - d.FIRST_LEVEL, some.levels)
+    assert rows.levels.sum() == 3 * 64 and (rows.weight[:, 1:] == 1).all()
+
+
+def test_in_any_order_each_level_stands_behind_the_instruction_of_its_cell() -> None:
+    some = made_up(4)
+    rows = d.in_any_order(some, torch.Generator().manual_seed(1), 0.1)
+    assert rows.ids.shape == (4, 130)
+    cells, levels = rows.ids[:, 1:-1:2] - d.FIRST_CELL, rows.ids[:, 2:-1:2] - d.FIRST_LEVEL
+    assert (cells.sort(1).values == torch.arange(64)).all() and not torch.equal(cells[0], cells[1])
+    assert torch.equal(levels, some.levels.flatten(1).gather(1, cells))
+    others = rows.weight[:, 1:][~rows.levels[:, 1:]]
+    assert (rows.weight[rows.levels] == 1).all() and others.unique().tolist() == [pytest.approx(0.1)]
+
+
+def test_a_picture_that_is_moved_keeps_its_ink() -> None:
+    levels = torch.zeros(400, 8, 8, dtype=torch.long)
+    levels[:, 2:6, 3:5] = 9
+    levels[200:, :, 3] = 4  # touches the upper and the lower edge
+    moved = d.shifted(levels, torch.Generator().manual_seed(0))
+    assert (moved.sum((1, 2)) == levels.sum((1, 2))).all()
+    ways = {tuple(x.nonzero()[0].tolist()) for x in moved[:200]}
+    assert ways == {(2, 3), (1, 3), (3, 3), (2, 2), (2, 4)}, "as it was, and by a cell in each direction"
+    assert (moved[200:, 0] > 0).any(1).all(), "these go to the left and right alone"
+
+
+def test_levels_are_read_wrong_by_one_and_nothing_else_is() -> None:
+    rows = d.in_any_order(made_up(), torch.Generator().manual_seed(0), 0.1)
+    torch.manual_seed(0)
+    read = d.blurred(rows, 0.5)
+    off = (read - rows.ids).abs()
+    assert off.max() == 1 and not off[~rows.levels].any() and 0.2 < float(off[rows.levels].float().mean()) < 0.6
+    assert d.FIRST_LEVEL <= read[rows.levels].min() and read[rows.levels].max() < d.FIRST_CELL
+
+
+def test_the_counted_laws_are_what_counting_gives() -> None:
+    some = made_up(800)
+    found = d.counted(some, some)
+    assert found["place"] < found["levels"] < math.log(16)
+    shares = torch.bincount(some.levels.flatten(), minlength=16) + 1
+    law = shares / shares.sum()
+    assert found["levels"] == pytest.approx(-float(law[some.levels].log().mean()), rel=1e-5)
+
+
+# ---- training
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_some_steps_teach_it_pictures_by_rule_and_the_folder_is_whole(cells: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    some = made_up(64)
+    net = Net(Shape(**TINY, vocabulary=d.size(cells)))
+    training = digits.Training(net, some, cells, train.Plan(1024, {}, {}, warmup=4), (0.02, 0.02))
+    before = training.measured({"held out": some})["cell"]
+    for _ in range(30):
+        training.update()
+    assert training.measured({"held out": some})["cell"] < before - 1
+    digits.write(net, tmp_path / "m", cells)
+    model = load(tmp_path / "m", "float32", "cpu")
+    assert model.spec.picture is not None and model.spec.picture.size == 64 and model.stop_tokens == [0]
+    assert len(model.spec.picture.cells) == 64 * cells
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["picture"] == d.picture(cells)
+
+
+# ---- what is shipped
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_shipped_model_writes_whole_pictures(name: str) -> None:
+    model = load(name, "float32", "cpu")
+    picture = model.spec.picture
+    assert picture is not None
+    written = run(model, {"sampler": "temperature"}, "3", max_new_tokens=126, seed=1)
+    pairs = 2 if picture.cells else 1
+    tokens = written.tokens
+    assert tokens[-1] in model.stop_tokens and len(tokens) == 64 * pairs + 1
+    assert set(tokens[pairs - 1 : -1 : pairs]) <= set(picture.levels)
+    assert not picture.cells or sorted(tokens[:-1:2]) == sorted(picture.cells), "each cell once"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_shipped_model_knows_a_digit_from_noise(name: str) -> None:
+    """A one by hand is likelier than the same levels in another order, and likelier under its class than under another."""
+    net = Net.from_folder(ASSETS / "models" / name).eval()
+    one = torch.zeros(8, 8, dtype=torch.long)
+    one[:, 3:5] = 14
+    one[1:3, 2] = 8
+    mixed = one.flatten()[torch.randperm(64, generator=torch.Generator().manual_seed(0))].view(8, 8)
+    cells = name.endswith("any")
+    found = [digits.nats(net, Pictures(x[None], torch.tensor([k])), cells) for x, k in ((one, 1), (mixed, 1), (one, 0))]
+    assert found[0] < found[1] - 0.5 and found[0] < found[2]
+
+
+def test_a_model_of_another_vocabulary_is_no_draft_for_it() -> None:
+    with pytest.raises(MethodError, match=r"^lab-draft cannot be the draft model of lab-digits: their tokenizers differ"):
+        run("lab-digits", "draft_model", "7", models={"draft": "lab-draft"})
