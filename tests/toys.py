@@ -247,6 +247,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "rsd_s": [dict(width=3, length=3), dict(width=1, length=4)],
     "leniency": [{}],
     "typical": [{}],
+    "lantern": [{}, dict(nearest=8, delta=0.3)],
     "judge": [dict(threshold=0.7), dict(threshold=0.5), dict(threshold=1.0)],
     "heuristic": [dict(), dict(grow=4, shrink=2, most=6)],
     "confidence": [dict(threshold=0.6, most=6), dict(threshold=0.3, tune=False)],

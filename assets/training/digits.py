@@ -7,7 +7,9 @@ Both predict the next token of pictures as digits_data.py writes them. For the s
 every picture and step (RandAR, 2412.01827, section 3), so that the output at an instruction learns the level of its cell after
 any other cells; the loss of the instructions, which tell nothing but which cells are left, counts a tenth. Fifteen hundred
 pictures are soon known by heart: a picture is moved by a cell where it loses nothing by it, a share of what each part of a
-layer adds is dropped, and some levels are read wrong by one. Checkpoints and the fall of the rate are those of train.py.
+layer adds is dropped, and some levels are read wrong by one. In any order a level is of use only to rows that know its cell,
+which stands one token before it; a loss on the first layer's output at levels asks for that cell, since without it the second
+model stayed for five million tokens at what class and cell alone tell. Checkpoints and the fall of the rate are train.py's.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ SIZES = dict(layers=4, width=64, heads=4, kv_heads=4, head_width=16, inner=192)
 SHAPES = {"lab-digits": Shape(**SIZES, vocabulary=pictures.size(False), context=128),
           "lab-digits-any": Shape(**SIZES, vocabulary=pictures.size(True), context=256)}
 RATES = (0.004, 0.006)  # Muon's, AdamW's
-DROPPED = {False: 0.2, True: 0.1}  # of what a part adds to the residual stream; less where the order is another every time
+DROPPED = {False: 0.2, True: 0.05}  # of what a part adds to the residual stream; less where the order is another every time
 BLURRED = 0.1  # of the levels that are read
 INSTRUCTIONS = 0.1  # the weight of an instruction as a prediction
 ORDERS = 4  # in which a held-out picture is read
-PLAN = train.Plan(4096, {}, {}, warmup=40, check=0.5)
+BOUND = 0.3  # the weight of the cell that a level is asked for
+PLANS = {cells: train.Plan(batch, {}, {}, warmup=40, check=0.5) for cells, batch in ((False, 4096), (True, 2048))}
 
 
 def rows_of(some: Pictures, cells: bool, chance: torch.Generator) -> Rows:
@@ -41,10 +44,23 @@ def rows_of(some: Pictures, cells: bool, chance: torch.Generator) -> Rows:
     return pictures.in_any_order(some, chance, INSTRUCTIONS) if cells else pictures.raster(some)
 
 
-def losses(net: Net, rows: Rows, given: Tensor | None = None) -> Tensor:
-    """float [B, T - 1]: nats of each token after the first. given: ids [B, T] that are read in their place."""
-    logits = net((rows.ids if given is None else given)[:, :-1]).float()
-    return F.cross_entropy(logits.flatten(0, 1), rows.ids[:, 1:].flatten(), reduction="none").view(len(rows.ids), -1)
+def losses(net: Net, rows: Rows) -> Tensor:
+    """float [B, T - 1]: nats of each token after the first."""
+    return of_logits(net(rows.ids[:, :-1]), rows)
+
+
+def of_logits(logits: Tensor, rows: Rows) -> Tensor:
+    """float [B, T - 1]: nats of each token after the first under logits [B, T - 1, V]."""
+    flat = F.cross_entropy(logits.float().flatten(0, 1), rows.ids[:, 1:].flatten(), reduction="none")
+    return flat.view(len(rows.ids), -1)
+
+
+def binding(net: Net, state: Tensor, rows: Rows) -> Tensor:
+    """The mean nats of the cell of each level, told by `state` [B, T - 1, D] at its row with the embeddings of the cells."""
+    at = rows.levels[:, :-1]
+    cells = net.model.embed_tokens.weight[pictures.FIRST_CELL :]
+    wanted = rows.ids[:, :-1].roll(1, 1)[at] - pictures.FIRST_CELL
+    return F.cross_entropy(F.linear(F.rms_norm(state[at], state.shape[2:]), cells).float(), wanted)
 
 
 @torch.no_grad()
@@ -60,7 +76,7 @@ def nats(net: Net, held_out: Pictures, cells: bool, orders: int = ORDERS) -> flo
 class Training(train.Steps):
     """A training on pictures that are drawn by seed and step."""
 
-    FIGURES = ("loss", "cell")
+    FIGURES = ("loss", "cell", "bound")
 
     def __init__(self, net: Net, some: Pictures, cells: bool, plan: train.Plan, rates: tuple[float, float],
                  seed: int = 0) -> None:
@@ -84,12 +100,14 @@ class Training(train.Steps):
         return rows_of(some, self.cells, chance), None
 
     def loss(self, rows: Rows) -> tuple[Tensor, Tensor, int]:
-        """The loss of windows, float [2]: it and nats a cell, and the tokens that were predicted."""
+        """The loss of windows, float [3]: it, nats a cell and of a level's cell, and the tokens that were predicted."""
         # attention written out: on a processor the fused one is slow backwards through windows this short
         with torch.autocast(rows.ids.device.type, torch.bfloat16, enabled=rows.ids.is_cuda), sdpa_kernel(SDPBackend.MATH):
-            each, weight = losses(self.net, rows, pictures.blurred(rows, BLURRED)), rows.weight[:, 1:]
-        loss = (each * weight).sum() / weight.sum()
-        return loss, torch.stack((loss, each[rows.levels[:, 1:]].mean())).detach(), each.numel()
+            states = self.net.states(pictures.blurred(rows, BLURRED)[:, :-1])
+            each, weight = of_logits(self.net.head(states[-1]), rows), rows.weight[:, 1:]
+            bound = binding(self.net, states[1], rows) if self.cells else each.new_zeros(())
+        loss = (each * weight).sum() / weight.sum() + BOUND * bound
+        return loss, torch.stack((loss, each[rows.levels[:, 1:]].mean(), bound)).detach(), each.numel()
 
     def measured(self, check: dict) -> dict[str, float]:
         """Nats a cell of the held-out pictures."""
@@ -97,7 +115,8 @@ class Training(train.Steps):
 
     def about(self) -> dict:
         """Objective and text."""
-        return {"objective": {"next token": True, "instructions": INSTRUCTIONS if self.cells else None},
+        weights = {"instructions": INSTRUCTIONS, "bound": BOUND} if self.cells else {}
+        return {"objective": {"next token": True, **weights},
                 "mixture": {"scikit-learn's digits": 1.0}}
 
 
@@ -129,7 +148,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     some, held_out = pictures.pictures(args.pictures)
     net = Net.from_folder(args.source) if args.source else Net(SHAPES[args.name])
-    training = Training(net.to(args.device), some, cells, PLAN, RATES, args.seed)
+    training = Training(net.to(args.device), some, cells, PLANS[cells], RATES, args.seed)
     file = data.BUILD / f"{args.as_name}.pt"
     data.BUILD.mkdir(parents=True, exist_ok=True)
     if args.fresh:

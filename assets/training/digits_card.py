@@ -118,9 +118,9 @@ tenth.
 MEASURED = """\
 ## What was measured
 
-Nats a cell on the {held_out} held-out pictures, the class given, beside laws that are counted on the training pictures. *Classes
-told apart*: pictures whose own class makes them likeliest. Cells in any order: the mean of four random orders; one for the
-classes. `python assets/training/digits_card.py` measures it and writes this page.
+Nats a cell on the {held_out} held-out pictures, the class given, beside laws that are counted on the training pictures.
+*Classes told apart*: pictures whose own class makes them likeliest. Cells in any order: the mean of four random orders; one
+for the classes. `python assets/training/digits_card.py` measures it and writes this page.
 """
 READ = """\
 ## How they were made

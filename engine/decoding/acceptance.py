@@ -25,7 +25,10 @@ class Cursor:
 
     position: of the token that is decided here;  greedy: whether that law always has one token
     hidden: float [N + 1, d], the target's final features of the root and of every node, where the rule asks for them
+    whole:  whether a law has an entry for every token of the vocabulary; else it is what a record shows of one
     """
+
+    whole: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -163,10 +166,10 @@ def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
     return rest / total if total > 0 else r / r.sum()
 
 
-def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor], Tensor] | None = None) -> Verdict:
+def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor, int], Tensor] | None = None) -> Verdict:
     """Try the children of each place in draw order against what is left of the target's law r: accept x with probability
-    min(1, f(x) / q(x)), take q off f on refusal, draw the token from the rest. f is r, or `eased` of it; then f(x) is each
-    trial's num."""
+    min(1, f(x) / q(x)), take q off f on refusal, draw the token from the rest. f is r, or `eased` of it and of x; then f(x) is
+    each trial's num."""
     path: list[int] = []
     trials: list[Trial] = []
     places: list[tuple[int, Tensor | None]] = []
@@ -175,7 +178,8 @@ def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor
         places.append((at.node, p))
         children = draft.children(at.node)
         for child in children:
-            x, q, f = draft.tokens[child], draft.law(child), r if eased is None else eased(r)
+            x, q = draft.tokens[child], draft.law(child)
+            f = r if eased is None else eased(r, x)
             f_x, q_x = float(f[x]), 1.0 if q is None else float(q[x])
             ok, u = chance.accept(f_x, q_x, at.position)
             num = None if eased is None else f_x

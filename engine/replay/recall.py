@@ -219,6 +219,8 @@ class Recall:
 class _Place(Cursor):
     """A place whose law is what the record shows of it."""
 
+    whole = False
+
     def __init__(
         self, recall: Recall, draft: Draft, extreme: int, exact: bool, other: dict[int, int], position: int, node: int
     ):

@@ -17,6 +17,7 @@ CHAIN, TREE = ("draft_model", {"length": 3}), ("draft_model", {"length": 3, "wid
 DRAFTERS = {
     "block": CHAIN,
     "judge": CHAIN,
+    "lantern": TREE,
     "leniency": TREE,
     "lossless": TREE,
     "spectr": ("chains", {"length": 3, "count": 3}),

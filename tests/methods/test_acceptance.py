@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
@@ -15,12 +16,13 @@ from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.acceptance import Cursor
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import ROOT, Draft, Verdict
+from decodescope.engine.model.decoder import Decoder
 
 V = 6
 PROMPT = [0, 3]
 RULES = sorted(registry("acceptance"))
 # settings under which a rule accepts and refuses; the toy's judge finds most things right
-BOTH = {"block": {}, "judge": {"threshold": 0.9}, "leniency": {}, "lossless": {}, "spectr": {}, "typical": {}}
+BOTH = {"block": {}, "judge": {"threshold": 0.9}, "lantern": {}, "leniency": {}, "lossless": {}, "spectr": {}, "typical": {}}
 
 
 def drawn_chain(g: torch.Generator, length: int) -> Draft:
@@ -40,6 +42,12 @@ def tree(g: torch.Generator) -> Draft:
     return Draft(tokens, parents)
 
 
+@cache
+def begun() -> Decoder:
+    """A target of the vocabulary."""
+    return toys.decoder(toys.shaped(vocab=V), dtype=torch.float64)
+
+
 def decide(rule: str, draft: Draft, sampler: str = "temperature", seed: int = 0, **knobs) -> tuple[Verdict, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(draft) + 1, V, generator=g, dtype=torch.float64) * 2
@@ -47,7 +55,7 @@ def decide(rule: str, draft: Draft, sampler: str = "temperature", seed: int = 0,
     hidden = torch.randn(len(draft) + 1, toys.SPEC.d_model, generator=g, dtype=torch.float64)
     at = Cursor(draft, logits, logits.argmax(-1).tolist(), part, part.start(PROMPT, V), position=9, hidden=hidden)
     made = build("acceptance", rule, knobs)
-    made.begin(toys.pair()[0].decoder)
+    made.begin(begun())
     return made.verify(draft, at, Chance(seed)), logits
 
 

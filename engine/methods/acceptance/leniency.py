@@ -57,7 +57,7 @@ class Leniency(AcceptanceRule):
     epsilon: float = param(0.5, low=0.05, high=1.0, step=0.05, help="1 is lossless; lower accepts more")
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        return match(draft, at) if at.greedy else one_by_one(draft, at, chance, self.raise_law)
+        return match(draft, at) if at.greedy else one_by_one(draft, at, chance, lambda r, _: self.raise_law(r))
 
     @property
     def by_sums(self) -> bool:

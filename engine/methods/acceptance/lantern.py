@@ -1,0 +1,151 @@
+"""LANTERN: tokens that stand for nearly the same lend each other their probability, so more of a draft stays. Lossy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match, one_by_one
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
+
+
+@component
+class Lantern(AcceptanceRule):
+    """Accept child x with probability min(1, (r(x) + m) / q(x)), r being what is left of the target's distribution and m what
+    its neighbours have in it: of the k = `nearest` tokens around x, nearest first, as many as together have at most delta. On
+    rejection r becomes norm(max(r' - q, 0)), where r' has r(x) + m at x and nothing at these neighbours. m is the total
+    variation between r' and r, hence the paper's bound delta.
+
+    Neighbours are the grey levels nearest to a level (of two equally near ones the darker first) where the model writes
+    pictures, and no other token has any. Of another model they are the tokens whose input embeddings are nearest (Euclidean):
+    the authors measure distance between the image codes of a codebook, which a model of words has not; what it does to words
+    has not been measured.
+
+    delta = 0 or nearest = 0 is the lossless rule. A token that was chosen without chance, as in EAGLE-2's trees, and has no
+    sibling moves the law of its place by m, at most delta. With drawn tokens r' depends on what was drawn, and with siblings
+    each test adds its own m, so the distance may be larger: there is no bound on the text.
+
+    The official code empties all k neighbours on rejection; we empty those that lent, as the paper's distribution has it, since
+    the bound holds for no more. Under a greedy distribution we match exactly, where the authors take the argmax of r'. Their
+    delta above 1, relative to p(x), is left out. In the trace `rule` holds m and the number of lenders of every trial, and the
+    neighbours of every drafted token; a trial's num is r + m.
+    """
+
+    title = "LANTERN"
+    source = "Jang et al. 2025, arXiv:2410.03355, section 4; jadohu/LANTERN, models/ea_model_llamagen.py"
+    caution = "Made for pictures, where one grey is as good as the next; among words a neighbour may mean something else."
+    lossless = False
+    changes = "neighbouring tokens lend each other their probability"
+    telling = Telling(
+        num="(p + m)",
+        left="what the neighbourhood left of",
+        columns=[Column("mass", "trial"), Column("near", "trial")],
+        relations=[Relation("num == r + mass", 1e-6), Relation("mass <= delta"), Relation("near <= nearest", 0.0)],
+        counted=Column("relaxed trials", "trial"),
+        numbers=[
+            TARGET,
+            Quantity("neighbours", "m", "mass"),
+            Quantity("together", "p + m", "num"),
+            DRAFT,
+            Quantity("threshold", "(p + m) / q", "num / den"),
+            DRAW,
+        ],
+        card=["{near:g} neighbours lend this token {mass:of}, so it stays more often. This rule changes the text."],
+        lines=[
+            line(
+                "Tokens near this one lend it their probability, nearest first, together at most {delta:g}.",
+                "p + m = {r} + {mass} = {num}    lenders: {near:g}",
+            )
+        ],
+        close="This rule changes the text: a token stays for its neighbours' sake.",
+    )
+
+    nearest: int = param(4, low=0, high=64, unit="tokens", help="k, neighbours at most (the authors: 1,000 of 16,384)")
+    delta: float = param(0.1, low=0.0, high=1.0, step=0.05, help="what they may lend together; 0 is lossless")
+
+    @property
+    def by_sums(self) -> bool:
+        return False
+
+    def begin(self, decoder: Decoder) -> None:
+        picture, self._around = decoder.spec.picture, {}
+        self._find = _by_embedding(decoder.embed[: decoder.vocab], self.nearest)
+        if picture is not None:
+            self._find, levels = lambda x: [], picture.levels
+            for i, x in enumerate(levels):
+                order = sorted((abs(i - j), j) for j in range(len(levels)) if j != i)
+                self._around[x] = [levels[j] for _, j in order[: self.nearest]]
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        verdict = self.decide(draft, at, chance, self.around)
+        if verdict.rule is not None:
+            verdict.rule["around"] = [[x, *self.around(x)] for x in dict.fromkeys(draft.tokens)]
+        return verdict
+
+    def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
+        """As `verify`, with the neighbours that the record names."""
+        rows = said.get("around")
+        recorded = {row[0]: row[1 : 1 + self.nearest] for row in rows} if isinstance(rows, list) else {}
+        if not at.whole and not at.greedy:
+            raise NotRecorded("the tokens that lend are put together with others")
+
+        def around(x: int) -> list[int]:
+            if x not in recorded:
+                raise NotRecorded(f"the neighbours of the token {x} are not there")
+            return recorded[x]
+
+        return self.decide(draft, at, chance, around)
+
+    def around(self, x: int) -> list[int]:
+        """The k neighbours of token `x`, nearest first."""
+        if x not in self._around:
+            self._around[x] = self._find(x)
+        return self._around[x]
+
+    def decide(self, draft: Draft, at: Cursor, chance: Chance, around: Callable[[int], list[int]]) -> Verdict:
+        """The verdict, from the laws, the uniforms and the neighbours `around` each token."""
+        if at.greedy:
+            return match(draft, at)
+        mass: list[float] = []
+        near: list[int] = []
+
+        def lent(r: Tensor, x: int) -> Tensor:
+            law, m, count = lend(r, x, around(x), self.delta)
+            mass.append(m)
+            near.append(count)
+            return law
+
+        verdict = one_by_one(draft, at, chance, lent)
+        return replace(verdict, rule={"mass": mass, "near": near} if mass else None)
+
+
+def lend(r: Tensor, x: int, around: list[int], delta: float) -> tuple[Tensor, float, int]:
+    """(r' [V], what x was lent, by how many): the nearest of `around` give x their shares of r [V], together at most delta."""
+    ids = torch.tensor(around, dtype=torch.long, device=r.device)
+    sums = r[ids].double().cumsum(0)
+    count = int((sums <= delta).sum())
+    if not count:
+        return r, 0.0, 0
+    m = float(sums[count - 1])
+    law = r.index_fill(0, ids[:count], 0.0)
+    law[x] += m
+    return law, m, count
+
+
+def _by_embedding(embed: Tensor, k: int) -> Callable[[int], list[int]]:
+    """Token -> the k tokens nearest to it among the rows of `embed` [V, d]."""
+
+    def find(x: int) -> list[int]:
+        far = (embed.float() - embed[x].float()).norm(dim=1)
+        far[x] = torch.inf
+        return far.topk(min(k, len(far) - 1), largest=False).indices.tolist()
+
+    return find
