@@ -93,6 +93,11 @@ def spare(text: str) -> str:
     return _SPARE.sub("", bare(text).strip())
 
 
+def declared(text: str) -> list[str]:
+    """The names that a script declares for all of it."""
+    return [match[2] for match in _DECLARED.finditer(bare(text))]
+
+
 def classic(*scripts: Path) -> str:
     """The drawing module and, behind it, these scripts as one that is no module: it imports and exports nothing and leaves
     no name. They import by name from scope.js, beside or above them, and from those named before. Raises BundleError."""

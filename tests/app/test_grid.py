@@ -13,8 +13,8 @@ from decodescope.lab.decision.staircase import staircase
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 EXAMPLES = {x.name: x for x in examples()}
-CELLS = """() => [...document.querySelectorAll('.ds-grid tbody td[title]')].map((x) => [
-  ...x.title.match(/pass (\\d+), place (\\d+)/).slice(1).map(Number), x.className])"""
+CELLS = """() => [...document.querySelectorAll('.ds-grid tbody td[data-place][title]')].map((x) => [
+  ...x.title.match(/pass (\\d+), place (\\d+)/).slice(1).map(Number), x.className.replace(/ ?at$/, '')])"""
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -44,6 +44,17 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click(".ds-grid tbody button:text-is('20')")
     page.wait_for_selector(".ds h1:text-is('Step 20')")
+    place = steps[21].iteration.start + 2
+    page.click(f".ds-grid tr[data-step='21'] td[data-place='{place}']")
+    page.wait_for_selector(".ds h1:text-is('Step 21')")
+    page.wait_for_selector(f".ds-grid .own td.at[data-place='{place}']")
+    page.wait_for_selector(".ds .node[data-node='3'][aria-selected=true]", state="attached")
+    assert page.locator(".ds-grid .at").count() == 1
+    box, cell = (page.locator(x).bounding_box() for x in (".ds-grid .passes", ".ds-grid .at"))
+    assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]  # it was scrolled to
+    page.click(".ds-grid tr[data-step='18'] td[data-place]:not([title])")  # its block has no such place
+    page.wait_for_selector(".ds h1:text-is('Step 18')")
+    page.wait_for_selector(".ds-grid .own .at", state="detached")
 
 
 def test_a_run_without_blocks_has_no_grid(lab: Lab) -> None:

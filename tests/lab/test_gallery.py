@@ -12,7 +12,7 @@ from toylab import HOSTILE
 
 from decodescope.engine.trace import Trace
 from decodescope.lab.views import gallery as module
-from decodescope.lab.views.bundle import BundleError, classic
+from decodescope.lab.views.bundle import BundleError, classic, declared
 from decodescope.lab.views.gallery import POLICY, Entry, gallery
 from decodescope.lab.views.thumbnail import FRAMES, thumbnail
 from decodescope.lab.wire.messages import messages
@@ -109,6 +109,18 @@ def test_a_plain_script_has_no_name_and_no_import_left() -> None:
     text = classic(*(module.WEB / x for x in ("walk.js", "gallery/trace.js")))
     assert not re.search(r"^(import|export)\b", text, re.MULTILINE)
     assert text.startswith("(() => {") and text.rstrip().endswith("})();") and text.count("function mount(") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_no_name_of_the_joined_scripts_hides_one_of_the_browser_s(driver: Any) -> None:
+    """A function of ours that is called `history` or `stop` would be found wherever a script means the browser's."""
+    paths = [*(module.WEB / "scope").glob("*.js"), module.WEB / "walk.js", *(module.WEB / "gallery").glob("*.js")]
+    names = sorted({x for path in paths for x in declared(path.read_text(encoding="utf-8"))})
+    page = driver.new_context().new_page()
+    page.goto("about:blank")
+    assert page.evaluate("(names) => names.filter((x) => x in window)", ["history", "stop", *names]) == ["history", "stop"]
+    assert len(names) > 300
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ export function canvasView(context) {
     const columns = around(at, COLUMNS, (among[0] + among[1]) >> 1);
     const wide = Math.max(6, Math.min(22, Math.floor((width - SIDES) / columns.length)));
     table.draw(columns, passes.map((of) => ({ of, step: of.i, cell: cellOf(of), after: fed(of.fill) })),
-      { every: wide < 16 ? 8 : 4, from: start, at: i, place, wide, end: "rows fed" });
+      { every: wide < 16 ? 8 : 4, from: start, at: i, place, wide, end: "rows fed",
+        bring: SIDES + columns.length * wide > width });
     const rules = [...new Set(passes.flatMap((x) => x.fill.now.map(([, rule]) => rule)))];
     say(key, `Shade: confidence of the candidate. Framed: settled in this pass, ${rules.map((rule) =>
       `${RULES[rule]?.[0] ?? "•"} ${RULES[rule]?.[1] ?? rule}`).join(", ")}.`);

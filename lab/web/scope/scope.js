@@ -19,6 +19,7 @@ export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";
 export { mount } from "./mount.js";
 export { between, grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js";
 export { pair } from "./pair.js";
+export { passesView } from "./passes.js";
 export { decides, passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives, tellingOf } from "./judge.js";
 export { termed, tips } from "./terms.js";
