@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-TEXT = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
-# a slash begins a pattern where no value stands before it
-PATTERN = re.compile(r"(?<=[(,=:?&|!\[{};])\s*/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/[a-z]*")
-TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`\\$])*", re.DOTALL)  # up to its end, or to a `${`
+from decodescope.lab.views.script import pieces
+
 CONTROL = re.compile(r"\b(?:if|for|while|switch|catch)\s*$")
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
@@ -24,29 +22,10 @@ def code(text: str, literals: list[str] | None = None) -> str:
     """A script without comments, strings and patterns; what is left stands in the line where it stood. literals: takes the
     texts of its templates."""
     out: list[str] = []
-    depths: list[int] = []  # of braces, in each `${}` that is open
-    at = 0
-    while at < len(text):
-        if found := TEXT.match(text, at) or PATTERN.match(text, at):
-            out.append("\n" * found[0].count("\n") + " ")
-            at = found.end()
-        elif text[at] == "`" or (text[at] == "}" and depths and depths[-1] == 0):
-            if text[at] == "}":
-                depths.pop()
-            literal = TEMPLATE.match(text, at + 1)
-            assert literal
-            if literals is not None:
-                literals.append(literal[0])
-            out.append("\n" * literal[0].count("\n") + "+")
-            at = literal.end() + 1
-            if text[literal.end()] == "$":
-                depths.append(0)
-                at += 1
-        else:
-            if depths and text[at] in "{}":
-                depths[-1] += 1 if text[at] == "{" else -1
-            out.append(text[at])
-            at += 1
+    for kind, part in pieces(text):
+        if kind == "template" and literals is not None:
+            literals.append(part[1:].removesuffix("${").removesuffix("`"))
+        out.append(part if kind == "code" else "\n" * part.count("\n") + (" " if kind == "text" else "+"))
     return "".join(out)
 
 

@@ -13,6 +13,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from .script import tight
+
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
@@ -88,9 +90,9 @@ def bare(text: str) -> str:
 
 
 def spare(text: str) -> str:
-    """A script without the comments behind its code too, without empty lines, and without the spaces in front of its lines; no
-    text of it may go over lines."""
-    return _SPARE.sub("", bare(text).strip())
+    """A script without the comments behind its code too, without empty lines, and without the spaces in front of its lines and
+    beside its signs; no text of it may go over lines."""
+    return tight(_SPARE.sub("", bare(text).strip()))
 
 
 def declared(text: str) -> list[str]:

@@ -29,7 +29,8 @@ export function grid() {
   let drawnAs = "", stairs = null, stairsOf = "", view = null;
   const table = passesView({ label: "passes by place", seek: (step) => view.seek(step), choose });
   const counts = h("p", { class: "quiet" });
-  const host = h("section", { class: "ds-grid", "aria-label": "Passes over blocks" }, h("h2", null, "Passes over blocks"),
+  const title = "Passes over blocks";
+  const host = h("section", { class: "ds-grid", "aria-label": title }, h("h2", null, title),
     h("p", { class: "quiet" }, KEY), table.element, counts);
 
   function draw() {

@@ -1,0 +1,48 @@
+"""Script: JavaScript read as far as its texts go: which part of it is code, and which a string, a pattern or a comment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_TEXT = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+# a slash begins a pattern where no value stands before it
+_PATTERN = re.compile(r"(?<=[(,=:?&|!\[{};])\s*/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/[a-z]*")
+_TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`\\$])*", re.DOTALL)  # up to its end, or to a `${`
+_PLAIN = re.compile(r"[^\"'`/{}\s]+")
+_SPACES = re.compile(r" (?=[,;:(){}\[\]=<>?&|*])|(?<=[,;:(){}\[\]=<>?&|*]) ")
+
+
+def pieces(text: str) -> Iterator[tuple[str, str]]:
+    """The script cut into ("code", "text" or "template", what stands there), in order: texts are strings, patterns and
+    comments; a template is what stands in backticks, or between two of its `${}`, without its marks."""
+    depths: list[int] = []  # of braces, in each `${}` that is open
+    begun = at = 0
+    while at < len(text):
+        found = _TEXT.match(text, at) or _PATTERN.match(text, at)
+        if found:
+            yield "code", text[begun:at]
+            yield "text", found[0]
+            begun = at = found.end()
+        elif text[at] == "`" or (text[at] == "}" and depths and depths[-1] == 0):
+            if text[at] == "}":
+                depths.pop()
+            literal = _TEMPLATE.match(text, at + 1)
+            assert literal
+            yield "code", text[begun:at]
+            opens = text[literal.end()] == "$"
+            yield "template", text[at : literal.end() + 1 + opens]
+            depths.extend([0] * opens)
+            begun = at = literal.end() + 1 + opens
+        else:
+            if depths and text[at] in "{}":
+                depths[-1] += 1 if text[at] == "{" else -1
+            plain = _PLAIN.match(text, at)
+            at = plain.end() if plain else at + 1
+    yield "code", text[begun:]
+
+
+def tight(text: str) -> str:
+    """A script without the spaces beside its signs; those within texts stay, and so do its lines. Beside + and - they stay,
+    since two of them are one sign."""
+    return "".join(_SPACES.sub("", part) if kind == "code" else part for kind, part in pieces(text))
