@@ -122,7 +122,7 @@ def classic(*scripts: Path) -> str:
             if (first := owners.setdefault(match[2], path.name)) != path.name:
                 raise BundleError(f"{match[2]} stands in {first} and in {path.name}; joined they are one scope: rename one.")
         parts.append(f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n")
-    whole = _EXPORTED.sub("", re.sub(r"^export default ", "void ", module, flags=re.MULTILINE))
+    whole = _EXPORTED.sub("", re.sub(r"^export default\b ?", "void ", module, flags=re.MULTILINE))
     # a name of the scripts may stand in the module too: they have a scope of their own inside of its
     return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *parts, "})();", "})();\n"])
 

@@ -71,11 +71,11 @@ def test_what_is_needed_stands_first_and_the_entry_s_names_come_out(tmp_path: Pa
         b='import { a } from "./a.js";\nexport const b = a + 1;\n',
     )
     assert re.findall(r"^(?:const|export) .*$", text, re.MULTILINE) == [
-        "const a = 1;",
-        "const own = 2;",
-        "const b = a + 1;",
-        "const c = b + 1;",
-        "export default { c };",
+        "const a=1;",
+        "const own=2;",
+        "const b=a + 1;",
+        "const c=b + 1;",
+        "export default{c};",
         "export { a, c };",
     ]
 
