@@ -138,6 +138,7 @@ def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
     held: dict[int, int] = {}
     waited, out = 0, 0
     for i, fill in enumerate(fills(trace)):
+        later: dict[int, str] = {}
         drawn.run("(i) => view.seek(i)", i)
         held |= dict(zip(fill.places, fill.tokens, strict=True))
         out += len(trace.steps[i].emitted)
@@ -148,8 +149,16 @@ def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
             if place in held:
                 assert (kind, text) == (("now" if place in fill.places else "set") + ahead, str(trace.pieces[held[place]]))
                 waited += bool(ahead)
+                later |= {place: str(trace.pieces[held[place]])} if ahead else {}
             else:
                 assert (kind, text) == ("open" if place in fill.open else "mask", "▁")
+        assert drawn.page.locator(".later .waits").all_inner_texts() == [*later.values()]  # behind the text, too
+        assert drawn.page.locator(".key.ahead").is_visible() is bool(later)
+        if later:
+            said = str(drawn.page.locator(".later").get_attribute("aria-label"))
+            assert said.startswith(f"{len(later)} settled token")
+            assert all(f"at place {place - fill.start + 1}" in said for place in later)
+            assert drawn.page.locator(".later .gap").first.inner_text() == "▁" * (min(later) - fill.start - out)
     assert waited, "the test needs a token that waits for others before it"
 
 
@@ -174,6 +183,19 @@ def test_a_row_and_a_cell_lead_there_by_mouse_and_keys(drawn: Drawn) -> None:
         drawn.settled()
         assert drawn.run("() => [view.at, view.selection.node]") == due, key
     assert drawn.page.locator(".canvas [aria-pressed='true']").get_attribute("data-node") == "5"
+
+
+@drawing
+def test_a_link_to_no_place_of_a_canvas_shows_one_that_was_settled(drawn: Drawn) -> None:
+    trace = run("low_confidence")
+    open_run(drawn, told(trace))
+    for node in (0, 999):
+        drawn.run("(node) => view.select({ step: 1, node })", node)
+        place = fills(trace)[1].places[0] - fills(trace)[1].start + 1
+        assert "Settled in this pass" in drawn.text(".decision") and f"place {place} of" in drawn.text(".decision")
+        assert drawn.page.locator(".canvas [aria-pressed='true']").get_attribute("data-node") == str(place)
+    drawn.run("(node) => view.select({ step: 0, node })", fills(trace)[0].length)
+    assert "Its block comes later" in drawn.text(".decision")
 
 
 @drawing

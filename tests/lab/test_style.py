@@ -58,8 +58,8 @@ def test_text_has_no_other_colours_than_those_that_were_computed(sheet: Path) ->
 
 
 def test_words_are_the_same_in_both_languages() -> None:
-    line = re.search(r"const WORDS = \{(.*?)\};", bundle(), re.DOTALL)
-    assert line and dict(re.findall(r'(\w+): "([^"]*)"', line[1])) == style.WORDS
+    line = re.search(r"const WORDS=\{(.*?)\};", bundle(), re.DOTALL)
+    assert line and dict(re.findall(r'(\w+):"([^"]*)"', line[1])) == style.WORDS
 
 
 def test_numbers_carry_units() -> None:

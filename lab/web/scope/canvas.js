@@ -1,6 +1,6 @@
 /* Canvas: places that are filled in any order: the passes over them, and what stands there after the chosen one. */
 import { grid, h, pool, say, set } from "./elements.js";
-import { emitted, offered, settled } from "./fills.js";
+import { emitted, offered, settled, heldUp } from "./fills.js";
 import { tokenOf } from "./marks.js";
 import { plural, prob, two } from "./numbers.js";
 import { passesView, SIDES } from "./passes.js";
@@ -68,17 +68,19 @@ export function canvasView(context) {
   function text(store, i, chosen) {
     const { fill } = store.steps[i], [start, length] = fill.at, out = start + emitted(store.steps[i]);
     const all = settled(store, i), open = offered(fill), places = around(fill.at, SHOWN, fill.among[0]);
+    const waits = new Set(heldUp(store, i).map(({ place }) => place));
     const held = list.contains(document.activeElement);
     places.forEach((place, k) => {
       const one = all.get(place), guess = open?.get(place), now = one?.step === i, button = items.at(k).firstChild;
       const words = one
-        ? `${said(one)}, settled in pass ${one.step}${place < out ? "" : ", waits for places before it"}`
+        ? `${said(one)}, settled in pass ${one.step}${waits.has(place) ? ", waits for places before it"
+          : place < out ? "" : ", behind the end of the text"}`
         : guess ? `open, candidate ${said(guess)}, ${prob(guess.c)}` : "a mask";
       say(button, shown(one));
       set(button, { "data-node": place - start + 1, title: `place ${place - start + 1}: ${words}`,
         "aria-label": `place ${place - start + 1}: ${words}`, "aria-pressed": place === chosen,
         tabindex: place === chosen ? 0 : -1, style: one || !guess ? null : `--p:${Math.round(100 * guess.c)}%`,
-        class: one ? `${now ? "now" : "set"}${place < out ? "" : " ahead"}` : guess ? "open" : "mask" });
+        class: one ? `${now ? "now" : "set"}${waits.has(place) ? " ahead" : ""}` : guess ? "open" : "mask" });
       if (held && place === chosen) button.focus({ preventScroll: true });
     });
     items.trim(places.length);

@@ -66,7 +66,11 @@ export function cursor(store, options, { request, ask, tell }) {
       options.onSelect?.(context.selection);
       request();
     },
-    chosen: (x, i) => (context.selection?.step === i ? context.selection.node : firstOf(x.steps[i])),
+    /** The node of step i that is chosen; of a canvas, which has no root, a place. */
+    chosen(x, i) {
+      const node = context.selection?.step === i ? context.selection.node : null, length = x.steps[i]?.fill?.at[1];
+      return node === null || (length && !(node >= 1 && node <= length)) ? firstOf(x.steps[i]) : node;
+    },
     redraw: () => request(),
     play: (on = !replay.playing) => replay.play(on),
     playing: () => replay.playing,

@@ -49,5 +49,14 @@ export const filledSays = (step) => {
     + emitted(step);
 };
 
+/** What is settled after step i and is not in the text, since a place before it is open: [{place, step, token, text}],
+ *  by place. Nothing waits when the run has ended: behind the end of the text no place will be emitted. */
+export function heldUp(store, i) {
+  if (store.end && i === store.count - 1) return [];
+  const out = store.steps[i].fill.at[0] + emitted(store.steps[i]);
+  return [...settled(store, i)].filter(([place]) => place >= out).sort(([a], [b]) => a - b)
+    .map(([place, one]) => ({ place, ...one }));
+}
+
 /** Places that are emitted after a step, counted from the canvas's first. */
 export const emitted = (step) => Math.max(0, step.n + step.made.length - step.fill.at[0]);

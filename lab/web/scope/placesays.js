@@ -44,7 +44,8 @@ export function placeSays(store, i, number) {
     said.title = stands ? `Settled in pass ${stands.step}` : "Masked";
     said.text = stands?.text ?? null;
     said.lines.push(stands ? `By rule: ${stands.rule}. It stands.`
-      : fill.open ? "Its block comes later: this pass decided nothing here."
+      : place >= fill.among[1] ? "Its block comes later: this pass decided nothing here."
+      : fill.open ? "This pass decided nothing here."
       : "What this pass proposed was left out here.");
   }
   if (later && right < line.length)

@@ -2,11 +2,14 @@
 import { joiner } from "./characters.js";
 import { figures, h, see, set } from "./elements.js";
 import { drafts, draws, statusWord } from "./marks.js";
-import { grouped } from "./numbers.js";
+import { heldUp } from "./fills.js";
+import { grouped, plural } from "./numbers.js";
 import { running, spoken } from "./tokens.js";
 
 // tokens shown at once, besides the prompt's
 const WINDOW = 2000;
+// settled tokens of a canvas that are shown at once where they wait for places before them
+const WAITING = 128;
 // scripts whose letters change with their neighbours, also across tokens
 const CURSIVE = /[\u0600-\u0DFF]/;
 
@@ -37,13 +40,32 @@ function tokens() {
   };
 }
 
+/** The tokens of a canvas that stand behind the text of step i and wait for places before them: [places with masks
+ *  between them, the same in words]; null where none waits. */
+function behindText(store, i) {
+  const all = store.steps[i]?.fill ? heldUp(store, i) : [], step = store.steps[i];
+  if (!all.length) return null;
+  const first = step.fill.at[0], out = step.n + step.made.length, parts = [];
+  let next = out;
+  for (const { place, text } of all.slice(0, WAITING)) {
+    if (place > next) parts.push(h("span", { class: "gap" }, "▁".repeat(Math.min(8, place - next))));
+    parts.push(h("span", { class: "waits" }, running(text).map(([, shown]) => shown)));
+    next = place + 1;
+  }
+  const list = all.slice(0, WAITING).map(({ place, text }) => `“${spoken(text)}” at place ${place - first + 1}`);
+  return [parts, `${plural(all.length, "settled token")} ${all.length === 1 ? "waits" : "wait"} for places before: `
+    + list.join(", ") + (all.length > WAITING ? ", …" : "")];
+}
+
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
 export function textView(context) {
   const lines = h("div"), box = h("div", { class: "text", tabindex: 0, "aria-label": "text" }, lines);
   const sums = figures(), kept = h("span", { class: "key accept" }, "accepted draft");
+  const held = h("span", { class: "key ahead" }, "settled, waits for places before");
   const element = h("section", { class: "text-pane" },
     h("header", null, h("h2", null, "Text"), kept,
-      h("span", { class: "key target" }, "target's own"), sums.element), box);
+      h("span", { class: "key target" }, "target's own"), held, sums.element), box);
+  const later = h("span", { class: "later", role: "img" });
   const caret = h("span", { class: "caret" });
   let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
     stick = true;
@@ -113,6 +135,12 @@ export function textView(context) {
         if ((parted = other)) other.title += ", where the texts part";
       }
       if (marked.length) marked[marked.length - 1].after(caret);
+      const behind = behindText(store, i);
+      see(held, behind);
+      later.replaceChildren(...(behind?.[0] ?? []));
+      set(later, { "aria-label": behind?.[1] ?? null, title: behind?.[1] ?? null });
+      if (behind) caret.after(later);
+      else later.remove();
       sums.tell([[grouped(store.steps[i]?.sum.tokens ?? 0), " new"], [grouped(head.prompt_tokens), " prompt"],
         ...(head.prompt_read ? [[grouped(head.prompt_read), " of it read"]] : [])]);
     },
