@@ -19,11 +19,11 @@ def pieces(text: str) -> Iterator[tuple[str, str]]:
     depths: list[int] = []  # of braces, in each `${}` that is open
     begun = at = 0
     while at < len(text):
-        found = _TEXT.match(text, at) or _PATTERN.match(text, at)
-        if found:
+        string = _TEXT.match(text, at) or _PATTERN.match(text, at)
+        if string:
             yield "code", text[begun:at]
-            yield "text", found[0]
-            begun = at = found.end()
+            yield "text", string[0]
+            begun = at = string.end()
         elif text[at] == "`" or (text[at] == "}" and depths and depths[-1] == 0):
             if text[at] == "}":
                 depths.pop()

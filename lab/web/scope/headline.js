@@ -28,7 +28,8 @@ export function headline(context) {
         words = `: ${plural(step.beams.tokens.length, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the `
           + "text comes at the end";
       else if (step.threads)
-        words = `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
+        words = step.threads.alive.length === 1 ? ": one thread wrote it"
+          : `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
       else if (step.fill) words = `: ${filledSays(step)}`;
       else if (step.iteration)
         words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
