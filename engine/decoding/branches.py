@@ -47,6 +47,10 @@ class Branches:
     a table, bool [texts, entries], told to a pass as `Feed.seen`. As long as one text is alone, its passes are those of plain
     decoding. All attention is one masked product, as with the plan "dense" of a tree.
 
+    The table has a byte for each text and entry, where an entry's keys and values have 2 x layers x KV heads x width numbers:
+    with 32 texts 32 bytes beside 8 KiB of a model of 8 layers, 4 KV heads and width 32 in float32. What each row of a pass sees
+    has to be written out anyway, a byte for each row and entry. So it stays a table, and no list of ranges.
+
     alive: the texts, a parent before its children where both are there
     """
 
@@ -81,18 +85,21 @@ class Branches:
             self._sees = torch.ones(1, self.lane.cache.layers[0].n, dtype=torch.bool, device=self.lane.decoder.device)
         return self._sees
 
-    def end(self, branch: Branch) -> None:
-        """A text is over: its entries go, but for those that others read. The last of all keeps its own."""
+    def end(self, branch: Branch) -> list[int]:
+        """A text is over: its entries go, but for those that others read. The last of all keeps its own. The places in the text
+        of those that went, ascending."""
         at = self.alive.index(branch)
         heirs = [x for x in self.alive if x.like is branch]
         for heir in heirs:  # the first of those that waited for its rows reads them for all
             heir.like = None if heir is heirs[0] or heir.upto > heirs[0].upto else heirs[0]
         del self.alive[at]
         if self._sees is None or not self.alive:
-            return
+            return []
         sees = torch.cat([self._sees[:at], self._sees[at + 1 :]])
         dead = (~sees.any(0)).nonzero().flatten().tolist()
+        freed: list[int] = []
         if dead:
+            freed = self.lane.cache.layers[0].positions()[0, 0, dead].sort().values.tolist()
             holes, tail = closing(dead, sees.shape[1])
             sees[:, holes] = sees[:, tail]
             sees = sees[:, : sees.shape[1] - len(dead)]
@@ -100,6 +107,7 @@ class Branches:
                 store.evict_same(dead)
             self.lane.cache.shrink()
         self._sees = sees if len(self.alive) > 1 else None
+        return freed
 
     def read(self, whole: Collection[Branch] = ()) -> None:
         """Read all texts but for their last tokens, those of `whole` to their ends, chunk by chunk."""

@@ -13,6 +13,7 @@ from decodescope.engine.trace.threads import Begun, Ended, Strand, Threads, Thre
 
 from .branches import Branch, Branches
 from .chance import Chance
+from .moved import moved
 from .plain import drawn
 from .state import Move, State
 from .strategy import Strategy
@@ -103,18 +104,12 @@ class Writing:
         gone, self.begun = [x for x in self.alive if x.strand.why is not None], []
         self.alive = [x for x in self.alive if x.strand.why is None]
         for thread in gone:
-            self.branches.end(thread.branch)
-            record.ended.append(Ended(thread.strand.number, thread.strand.why or "max_new_tokens"))
+            freed = self.branches.end(thread.branch)
+            record.ended.append(Ended(thread.strand.number, thread.strand.why or "max_new_tokens", freed))
         emitted = self.order.take()
         s.tokens += emitted
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            None if self.alive else self._why(),
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            threads=record,
-            sampler_state=before,
+        return moved(
+            s, emitted, None if self.alive else self._why(), started, verified, threads=record, sampler_state=before
         )
 
     def _add(self, s: State, thread: Thread, token: int) -> None:

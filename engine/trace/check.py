@@ -14,6 +14,7 @@ from .file import sum_up
 from .fills import FillBooks
 from .forks import method_at, read_anew
 from .frame import encode
+from .freed import contradicts
 from .joined import joint_problems
 from .limits import TraceError
 from .passengers import drafted
@@ -76,7 +77,7 @@ def check(trace: Trace) -> Report:
         read = len(prompt_read(trace.header, trace.prefill))
         if trace.prefill is not None:
             books.begin(trace.prefill, read)
-        texts, threads, fills = Texts(trace.header, read), ThreadBooks(trace.header.stop_tokens), FillBooks(trace.header)
+        texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -96,7 +97,7 @@ def check(trace: Trace) -> Report:
             books.sizes(where, step.passes)
             if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
-            books.enter(where, step.cache, length)
+            books.enter(where, step.cache, length, sum(len(x.freed) for x in step.threads.ended) if step.threads else 0)
             for problem in (*texts.problems(step), *threads.problems(step.threads, step.emitted)) if trace.prefill else ():
                 report.add(where, problem)
             for problem in fills.problems(step):
@@ -115,6 +116,11 @@ def check(trace: Trace) -> Report:
     if report.counts["forced steps"]:
         report.notes.append("Verdicts that were forced follow from nothing, so those of their steps were not re-derived.")
     return report
+
+
+def _threads(header: Header, prompt: int) -> ThreadBooks:
+    """Books of threads behind a prompt of so many tokens."""
+    return ThreadBooks(header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt))
 
 
 def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks) -> None:

@@ -52,8 +52,9 @@ class CacheBooks:
         self._held, self._most, self._gone = None, None, set()
         self._out, self._fresh = np.zeros((*self._shape, 0), bool), []
 
-    def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
-        """Follow the changes of one step, after which the text has `n` tokens."""
+    def enter(self, where: str, changes: list[CacheChange], n: int, freed: int = 0) -> None:
+        """Follow the changes of one step, after which the text has `n` tokens. freed: entries that went with threads, in each
+        KV head, whose places are those of their own texts."""
         for change in changes:
             if change.lane == LANE:
                 self._aside += sum(x.entries for x in change.augmented or [])
@@ -62,7 +63,7 @@ class CacheBooks:
                 if change.shadow is not None and len(change.shadow.drift) != change.appended:
                     rows = len(change.shadow.drift)
                     self._report(where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}")
-                self._enter(where, change, n)
+                self._enter(where, change, n, freed)
 
     def sizes(self, where: str, passes: list[Pass]) -> None:
         """What the target's passes read is told of the layers and KV heads that the model has."""
@@ -80,10 +81,13 @@ class CacheBooks:
             if decides(one) and (one.aside or 0) != self._aside:
                 self._report(where, f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there")
 
-    def _enter(self, where: str, change: CacheChange, n: int) -> None:
+    def _enter(self, where: str, change: CacheChange, n: int, freed: int) -> None:
         if change.scores is not None:
             self._judged(where, change, change.scores, n)
         listed = self._evictions(where, change, n)
+        if freed and freed != change.evicted_count:
+            self._report(where, f"its cache evicted {change.evicted_count} entries, and {freed} went with threads")
+        listed = freed if freed and listed is None else listed
         if change.merged is not None and self._followed:
             self._mergers(where, change.merged, n)
         if self._held is None:

@@ -159,7 +159,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
 def _threads(threads: Threads, vocab: int) -> None:
     _lengths(len(threads.alive), "threads", tokens=threads.tokens)
     _ids([*threads.tokens, *(x for begun in threads.begun for x in begun.given)], vocab, "threads")
-    numbers = [*threads.alive, *(x.thread for x in threads.begun), *(x.thread for x in threads.ended)]
+    numbers = [*threads.alive, *(x.thread for x in threads.begun), *(n for x in threads.ended for n in (x.thread, *x.freed))]
     _counts([*numbers, *(x.at for x in threads.begun), *(x.parent + 1 for x in threads.begun)], "threads")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,10 +23,12 @@ class Begun:
 @dataclass
 class Ended:
     """A thread that ended with a step, perhaps before it had room for a token. why: as a run ends; "outline": what it wrote was
-    taken apart, and others go on."""
+    taken apart, and others go on. freed: places in its text, ascending, of the entries that went with it: those that no other
+    text reads"""
 
     thread: int
     why: Why
+    freed: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -175,10 +177,15 @@ def _enter(order: ThreadTree, record: Threads, round_: int) -> None:
 
 
 class ThreadBooks:
-    """Follows the threads of a run, to hold its records against each other. stops: tokens that end a thread."""
+    """Follows the threads of a run, to hold its records against each other.
 
-    def __init__(self, stops: Collection[int]):
-        self._order = ThreadTree(stops)
+    stops: tokens that end a thread
+    frees: why a thread that ends cannot have taken entries at these places of its text with it, where these others stand; "":
+           it can
+    """
+
+    def __init__(self, stops: Collection[int], frees: Callable[[Strand, list[int], list[Strand]], str] = lambda *_: ""):
+        self._order, self._frees = ThreadTree(stops), frees
         self._rounds = 0
         self._known = True
         self.checked = 0
@@ -199,6 +206,9 @@ class ThreadBooks:
         _enter(self._order, record, self._rounds)
         self._rounds += 1
         self.checked += len(record.alive)
+        for i, ended in enumerate(record.ended):
+            others = [*self._order.alive, *(self._order.strands[x.thread] for x in record.ended[i + 1 :])]
+            yield from filter(None, [self._frees(self._order.strands[ended.thread], ended.freed, others)])
         due = self._order.take()
         if due != emitted:
             yield f"it emitted {emitted}, but the threads' texts in order go on with {due}"

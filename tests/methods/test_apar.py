@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import bytewise
@@ -15,7 +17,7 @@ from decodescope.engine.load import Model
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.threads import Strand, schedule, strands
+from decodescope.engine.trace.threads import Ended, Strand, schedule, strands
 
 PROMPT = list(b"Three rivers of the north")
 FORK, CHILD, END = 1, 2, 3
@@ -100,6 +102,24 @@ def test_no_more_entries_are_held_than_plain_decoding_of_the_text_holds() -> Non
     rows = [sum(x.tokens for x in step.passes) for step in session.sink.steps]
     alive = [len(step.threads.alive) for step in session.sink.steps]
     assert rows == alive and max(alive) >= 8, "a row of each thread: a child's [Child] stands behind its parent's row of [Fork]"
+
+
+def faulty(session: Session, lie: Callable[[list[Ended]], None]) -> str:
+    """What `check` finds in the run's record once `lie` has changed which entries its threads took with them."""
+    trace = copy.deepcopy(session.sink)
+    lie([x for step in trace.steps[:-1] for x in step.threads.ended if x.freed])
+    return str(check(trace))
+
+
+def test_entries_that_go_with_threads_are_followed_to_the_end() -> None:
+    session = run(model(ends=(48, 55)), {"strategy": ("apar", FORKS)}, count=120, stop_tokens=(END,))
+    report = check(session.sink)
+    early = [x for step in session.sink.steps[:-1] for x in step.threads.ended if x.freed]
+    assert report.ok and report.counts["cache changes"] == len(session.sink.steps) + 1, report
+    assert early and all(len(x.freed) > 1 for x in early), "the test needs threads that end before others"
+    assert "its cache evicted" in faulty(session, lambda x: x[0].freed.pop(0))
+    assert "and had read up to" in faulty(session, lambda x: x[0].freed.__setitem__(-1, x[0].freed[-1] + 1))
+    assert "and alone it read from" in faulty(session, lambda x: x[0].freed.insert(0, x[0].freed[0] - 1))
 
 
 def test_a_model_that_never_forks_is_decoded_plainly() -> None:

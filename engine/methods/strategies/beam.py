@@ -8,6 +8,7 @@ from typing import cast
 import torch
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.branches import branch
@@ -109,14 +110,7 @@ class Beam(Strategy):
             if beams.finished and emitted == beams.finished[0][0]:
                 end = "stop_token"
             s.tokens += emitted
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            end,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            beams=record,
-        )
+        return moved(s, emitted, end, started, verified, beams=record)
 
     def rank(self, hypothesis: tuple[list[int], float]) -> float:
         """What is minimised: minus the score per length^alpha."""

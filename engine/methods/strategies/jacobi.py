@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.feed import Feed
@@ -71,16 +72,8 @@ class Jacobi(Strategy):
         s.target.commit(list(range(count)))
         s.tokens += emitted
         s.scratch = after[fixed:]
-        return Move(
-            emitted,
-            ["target"] * count,
-            end,
-            logits=logits,
-            draft_us=clock.elapsed_us(started, drafted),
-            verify_us=clock.elapsed_us(drafted, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            iteration=Iteration(position, after, fixed, guesses),
-        )
+        record = Iteration(position, after, fixed, guesses)
+        return moved(s, emitted, end, started, verified, drafted=drafted, logits=logits, iteration=record)
 
     def size(self, s: State) -> int:
         """How many tokens the next block has."""

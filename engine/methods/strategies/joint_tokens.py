@@ -13,6 +13,7 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.plain import drawn
 from decodescope.engine.decoding.sampler import softmax
 from decodescope.engine.decoding.state import Move, State
@@ -122,15 +123,7 @@ class JointTokens(Strategy):
         count, end = s.cut(emitted)
         s.tokens += emitted[:count]
         s.chance.forget(len(s.tokens))
-        return Move(
-            emitted[:count],
-            ["target"] * count,
-            end,
-            logits=logits,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            joint=record,
-        )
+        return moved(s, emitted[:count], end, started, verified, logits=logits, joint=record)
 
     def guesses(self, s: State, logits: torch.Tensor) -> np.ndarray:
         """float64 [L, V]: the laws of the next L tokens, the first by `logits` [1, V], the others by the heads."""

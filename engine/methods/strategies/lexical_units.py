@@ -7,6 +7,7 @@ import torch
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.plain import drawn
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
@@ -69,16 +70,7 @@ class LexicalUnits(Strategy):
         s.target.commit(list(range(len(unread))))
         s.tokens += emitted
         s.sampler_state = states[count - 1]
-        return Move(
-            emitted,
-            ["target"] * count,
-            end,
-            logits=logits,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            unit=unit,
-            sampler_state=before,
-        )
+        return moved(s, emitted, end, started, verified, logits=logits, unit=unit, sampler_state=before)
 
     def unit(self, s: State, logits: torch.Tensor, best: list[int]) -> tuple[Unit, list[object]]:
         """The token of each row of logits [R, V], and how many are taken; the sampler's state behind each token."""

@@ -10,6 +10,7 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.plain import drawn
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
@@ -108,15 +109,7 @@ class Samples(Strategy):
             end = every.why or end
         emitted = every.first.tokens if end is not None else []
         s.tokens += emitted
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            end,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            beams=record,
-            sampler_state=before,
-        )
+        return moved(s, emitted, end, started, verified, beams=record, sampler_state=before)
 
     def _draw(self, s: State, sample: _Sample, logits: torch.Tensor, best: int, position: int) -> int:
         """The next token of a sample, of logits [1, V], as plain decoding draws it."""

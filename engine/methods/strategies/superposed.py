@@ -11,6 +11,7 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
@@ -97,14 +98,7 @@ class Superposed(Strategy):
             emitted = max(drafts.finished + drafts.alive, key=lambda x: x[1] / len(x[0]))[0]
             end = "stop_token" if any(emitted is text for text, _ in drafts.finished) else end
             s.tokens += emitted
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            end,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            beams=record,
-        )
+        return moved(s, emitted, end, started, verified, beams=record)
 
     def mixture(self, s: State, drafts: _Drafts, position: int) -> Feed:
         """One row: the last tokens of the drafts in superposition, named by the best one's; a single token as it is."""

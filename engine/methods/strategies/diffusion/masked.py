@@ -9,6 +9,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.candidates import remembers
 from decodescope.engine.decoding.canvas import Canvas
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.trace.events import Fill
@@ -98,11 +99,4 @@ class Masked(Strategy):
             view.explored,
         )
         emitted, end = canvas.text.emit(s)
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            end,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            fill=fill,
-        )
+        return moved(s, emitted, end, started, verified, fill=fill)

@@ -14,6 +14,7 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
 from decodescope.engine.decoding.candidates import remembers
 from decodescope.engine.decoding.cells import Cells
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.executor import EngineFault
@@ -108,14 +109,7 @@ class Randar(Strategy):
         fill.rules = ["group"] * len(group)
         fill.order = np.array(group).argsort(kind="stable").astype(np.int32)
         emitted, end = run.cells.emit(s)
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            end,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            fill=fill,
-        )
+        return moved(s, emitted, end, started, verified, fill=fill)
 
     def _read(self, s: State, run: _Groups) -> list[int]:
         """What a pass reads before it asks: the last group's levels behind their instructions, the first of which has been

@@ -14,6 +14,7 @@ from decodescope.engine.decoding.candidates import remembers
 from decodescope.engine.decoding.cells import Cells
 from decodescope.engine.decoding.inorder import OPEN
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.feed import Feed
@@ -96,14 +97,7 @@ class Zipar(Strategy):
         fill.rules = ["row"] * len(due)
         fill.standins = [[cells.begin + cell, fed[cell]] for cell in early] or None
         emitted, end = cells.emit(s)
-        return Move(
-            emitted,
-            ["target"] * len(emitted),
-            end,
-            verify_us=clock.elapsed_us(started, verified),
-            commit_us=clock.elapsed_us(verified, clock.mark()),
-            fill=fill,
-        )
+        return moved(s, emitted, end, started, verified, fill=fill)
 
     def _read(self, s: State, tokens: list[int], places: list[int]) -> Tensor:
         """Logits float [T, V] of `tokens` at their `places`, ascending: each sees what stands before it. One row behind all
