@@ -72,6 +72,7 @@ SHAPES = {
     "judge": dict(),
     "specdec": dict(blocks=3),
     "duo_attention": dict(),
+    "learn2pd": dict(block=6, hidden=5),
     "ntk_attention": dict(),
     "compress_then_prompt": dict(tokens=3),
 }
@@ -127,7 +128,7 @@ def pair(dtype: torch.dtype = torch.float64, noise: float = 0.08) -> tuple[Model
 @cache
 def both() -> Model:
     """A lively target without a causal mask, whose last id is its mask token."""
-    spec = shaped(causal=False, heads=(), mask_token=SPEC.vocab - 1)
+    spec = shaped(causal=False, heads=("learn2pd",), mask_token=SPEC.vocab - 1)
     return model(decoder(spec, LIVELY, torch.float64))
 
 
@@ -304,6 +305,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "mask_predict": [dict(steps=3)],
     "threshold": [dict(tau=0.5), dict(factor=1.0)],
     "explore": [dict(tau=0.6, beyond=0.0), dict(tau=0.6, span=3, tries=3, least=4)],
+    "learn2pd": [dict(steps=8, accept=0.55), dict(steps=3, cut=False)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],

@@ -35,10 +35,11 @@ EPSILON = 1e-3  # the least chance of a mask
 STAGES = {  # tokens of a window -> share of the steps
     "lists": {12: 0.20, 16: 0.45, 20: 0.35},
     "all": {12: 0.12, 16: 0.30, 20: 0.28, 28: 0.07, 40: 0.09, 80: 0.14},
+    "rest": {16: 0.12, 20: 0.13, 28: 0.35, 56: 0.15, 80: 0.25},
 }
 # window up to so many tokens -> shares of its rows
 SHARES = {24: {"lists": 1.0}, 28: {"lists": 0.3, "latin_square": 0.7}, 40: {"lists": 0.1, "sudoku": 0.9},
-          80: {"programs": 0.5, "cloze": 0.15, "stories": 0.35}}
+          56: {"cloze": 1.0}, 80: {"programs": 0.5, "cloze": 0.15, "stories": 0.35}}
 PLAN = train.Plan(1024, {}, {}, warmup=40, check=0.5)
 CANVAS = 8  # tokens of an answer when lists are asked; 17 for a grid
 
@@ -145,7 +146,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
-    parser.add_argument("--stage", choices=STAGES, default="all", help="lists alone first, then everything")
+    parser.add_argument("--stage", choices=STAGES, default="all", help="lists alone, everything, what was not learnt")
     parser.add_argument("--questions", type=int, default=40, help="of a task, each time the answers are looked at")
     parser.add_argument("--text", type=Path, default=data.TOKENS, help="token ids of the corpus, for programs and stories")
     parser.add_argument("--out", metavar="FOLDER", help=f"model folder to write; assets/models/{NAME} without it")

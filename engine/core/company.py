@@ -77,6 +77,18 @@ class Chooses(Protocol):
         """Whether its law depends on more than the logits."""
 
 
+class Commits(Protocol):
+    """A selector, as its neighbours see it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether it may leave out places of a canvas."""
+
+
 class Company(Protocol):
     """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""
 
@@ -91,6 +103,10 @@ class Company(Protocol):
     @property
     def depth(self) -> Leaves:
         """Which layers run."""
+
+    @property
+    def selector(self) -> Commits:
+        """Which places of a canvas are committed."""
 
     @property
     def sampler(self) -> Chooses:

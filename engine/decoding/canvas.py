@@ -127,7 +127,8 @@ class Canvas:
         written = {place: confidence for place, (_, confidence) in self.written.items()}
         at_places = numbers[0], numbers[1], numbers[2]
         entropy = numbers[3] if s.selector.explores else None
-        return Open((self.first, self.behind), self.passes, *at_places, written, self.edge, entropy, explored)
+        block = self.first, self.behind
+        return Open(block, self.passes, *at_places, written, self.edge, entropy, explored, s.stop.tokens)
 
     def commit(self, view: Open, choice: Choice) -> list[int]:
         """Settle the candidates that were chosen, or write them for now where some places are masked again; a block that is
@@ -145,6 +146,9 @@ class Canvas:
         if choice.reopened == []:
             for place, (token, _) in self.written.items():
                 self.text.settle(place, token)
+        if choice.cut is not None:
+            self.text.drop(choice.cut)
+            self.edge, self.behind = min(self.edge, choice.cut), min(self.behind, choice.cut)
         if not self.text.open(self.first, self.edge):
             self.turn()
         return taken

@@ -47,6 +47,10 @@ class InOrder:
             raise ValueError(f"position {position}: a token is settled there and stays.")
         self.tokens[position - self.start] = token
 
+    def drop(self, behind: int) -> None:
+        """Leave out the places from position `behind` on."""
+        del self.tokens[behind - self.start :]
+
     def emit(self, s: State) -> tuple[list[int], EndReason | None]:
         """Add to the text of `s` what stands behind it in one piece, up to the first stop token and the length limit: the
         tokens, and why the text ends, if it does."""

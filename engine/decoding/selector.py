@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from decodescope.engine.trace.explored import Explored
 from decodescope.engine.trace.filled import chosen
 
 from .chance import Chance
+
+if TYPE_CHECKING:
+    from decodescope.engine.model.decoder import Decoder
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Open:
     edge:    position behind the block that is to be full first
     entropy: float32 [O], of the law at each open place, in bits, where the selector explores
     explored: what the pass tried, if it read several canvases; the rest tells of the one that won
+    ends:    tokens that end a text
     """
 
     block: tuple[int, int]
@@ -38,6 +42,7 @@ class Open:
     edge: int = 0
     entropy: np.ndarray | None = None
     explored: Explored | None = None
+    ends: Collection[int] = ()
 
 
 @dataclass
@@ -52,6 +57,8 @@ class Choice:
     order: np.ndarray | None = None
     anchors: list[int] | None = None
     reopened: list[int] | None = None
+    final: np.ndarray | None = None
+    cut: int | None = None
 
     def taken(self, view: Open) -> list[int]:
         """The indices of the open places that are committed, ascending."""
@@ -61,7 +68,7 @@ class Choice:
 class Selector(Component):
     """Base of every selector. Its knobs and what the pass showed decide, so that a trace's check derives the choice again.
 
-    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise" or "tries"
+    commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise", "tries" or "filter"
              (engine/trace/fills.py)
     explores: whether it asks for passes over several canvases
     """
@@ -74,9 +81,17 @@ class Selector(Component):
         return {"commits": self.commits}
 
     @property
+    def drops(self) -> bool:
+        """Whether it, as set, may leave out places of a canvas."""
+        return False
+
+    @property
     def blocks(self) -> int:
         """How many blocks it fills side by side: the first that is not full, and those behind it."""
         return 1
+
+    def begin(self, decoder: Decoder) -> None:
+        """Called with the target before the first choice."""
 
     def select(self, view: Open, chance: Chance) -> Choice:
         """What is committed: at least one place in every pass."""

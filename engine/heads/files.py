@@ -24,6 +24,7 @@ from .eagle3 import Eagle3Layer
 from .hydra import HydraHeads
 from .judge import JudgeHead
 from .kangaroo import KangarooAdapter
+from .learn2pd import ParallelFilter
 from .medusa import MedusaHeads
 from .mlp_speculator import MLPSpeculator
 from .ppd import PromptTokens
@@ -38,7 +39,8 @@ DRAFTING: tuple[type[Head], ...] = (
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
-OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead)}  # trained by scripts of their own
+# trained by scripts of their own
+OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter)}
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
 NETS = HEADS | OTHERS | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config

@@ -174,6 +174,7 @@ class Fork(Session):
             self.depth = fresh.depth
         if "selector" in changed:
             self.selector = fresh.selector
+            self.selector.begin(self.target.decoder)
         if "sampler" in changed:
             self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
         if leg.seed != self._drawn_from:

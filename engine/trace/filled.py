@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,9 @@ class Fill:
     candidate: int32 [O], the token that the sampler chose for each;  confidence: float32 [O], the model's probability of it,
              before the sampler, the mask token left out
     places:  those that were committed in this pass, ascending;  tokens: their tokens;  rules: why each was, in the selector's
-             words: "scheduled", "best" (of all, whatever its confidence), "sure" (it reaches its bar), "near" (one that an
-             anchor has lowered), "factor", "written" (as all are, by a selector that masks some again), "explored"
+             words: "scheduled", "final" (a filter finds it so), "best" (of all, whatever its confidence), "sure" (it reaches
+             its bar), "near" (one that an anchor has lowered), "factor", "written" (as all are, by a selector that masks some
+             again), "explored"
     count:   so many that rank first were committed whatever their confidence
     bars:    float32 [O], the confidence from which on a place was committed too; None: there was none
     order:   int32 [O], the rank of each open place, drawn by chance; None: they rank by confidence, of equal ones the first
@@ -37,6 +38,8 @@ class Fill:
     entropy: float32 [O], of the model's law at each open place, in bits, 0 at one that was explored; None: nobody asked for it
     explored: what the pass tried, where it read several canvases; the candidate at that place is the token that won, its
              confidence that of the pass before
+    final:   float32 [O], how sure a trained filter was that each candidate is final; bars are 0 where that was enough, else 2
+    cut:     position behind the last place that is left after the pass: what stands behind it is dropped; None: all stay
     """
 
     start: int
@@ -59,6 +62,8 @@ class Fill:
     entropy: np.ndarray | None = None
     explored: Explored | None = None
     standins: list[list[int]] | None = None
+    final: np.ndarray | None = None
+    cut: int | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -110,3 +115,20 @@ def remasked(places: int, steps: int, passes: int) -> int:
 def lowest(confidence: Mapping[int, float], count: int) -> list[int]:
     """The `count` places with the lowest confidence, ascending; of equal ones the first."""
     return sorted(sorted(confidence, key=lambda place: (confidence[place], place))[:count])
+
+
+def passed(final: np.ndarray, accept: float) -> np.ndarray:
+    """float32 [O]: the bars of places that a filter finds final: 0 where it is surer than `accept`, else 2."""
+    return np.where(final > np.float32(accept), np.float32(0), np.float32(2))
+
+
+def cut_at(
+    open: np.ndarray, candidate: np.ndarray, confidence: np.ndarray, bars: np.ndarray, ends: Collection[int]
+) -> int | None:
+    """The position behind the place where the text is to end: the first open one whose candidate is one of `ends` and whose bar
+    is 0, else the most confident of those, of equal ones the first; None: no candidate ends the text."""
+    at = np.flatnonzero(np.isin(candidate, [*ends]))
+    if not len(at):
+        return None
+    sure = at[bars[at] == 0]
+    return int(open[sure[0] if len(sure) else at[confidence[at].argmax()]]) + 1

@@ -11,7 +11,7 @@ import numpy as np
 from .events import Header, Step
 from .explorations import consistent_explored, explorations
 from .explored import barred
-from .filled import Fill, chosen, factored, leapt, lowest, remasked, scheduled
+from .filled import Fill, chosen, cut_at, factored, leapt, lowest, passed, remasked, scheduled
 from .forks import method_at
 from .limits import TEXTS, TraceError
 from .parts import said
@@ -29,7 +29,7 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
         raise TraceError(f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on")
     columns = (
         *((fill.open, "iu"), (fill.candidate, "iu"), (fill.order, "iu")),
-        *((fill.confidence, "f"), (fill.bars, "f"), (fill.entropy, "f")),
+        *((fill.confidence, "f"), (fill.bars, "f"), (fill.entropy, "f"), (fill.final, "f")),
     )
     for column, kinds in columns:
         if column is not None and (column.ndim != 1 or column.dtype.kind not in kinds or len(column) != n):
@@ -48,6 +48,8 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
     if not len(fill.places) == len(fill.tokens) == len(fill.rules):
         raise TraceError("fill has not one token and one rule for each place that it commits")
     consistent_standins(fill, vocab)
+    if fill.cut is not None and fill.cut - 1 not in opened:
+        raise TraceError(f"fill.cut is {fill.cut}, which is behind no open place")
     if fill.count < 0 or fill.stale < 0:
         raise TraceError("fill holds a negative count")
 
@@ -159,6 +161,11 @@ class FillBooks:
             yield "the header's selector lacks the knobs from which its choice follows"
             return
         count, bars, anchors = derive(numbers, fill, canvas.passes)
+        cut = None
+        if knobs.get("cut") is True and bars is not None:
+            cut = cut_at(fill.open, fill.candidate, fill.confidence, bars, self._header.stop_tokens)
+        if cut != fill.cut:
+            yield f"it drops what stands from {fill.cut} on, and by its candidates {cut} is due"
         again = _reopened(numbers, fill, canvas) if derive is _all else None
         if count != fill.count:
             yield f"it commits the {fill.count} best, and by its selector {count} are due"
@@ -206,7 +213,11 @@ def _commit(fill: Fill, canvas: _Canvas) -> Iterator[str]:
     canvas.last = fill
     if fill.reopened == []:
         canvas.tokens |= {place: token for place, (token, _) in canvas.written.items()}
-    if all(place in canvas.tokens for place in range(fill.block[0], fill.edge or fill.block[1])):
+    if fill.cut is not None:
+        canvas.length = fill.cut - canvas.start
+        canvas.tokens = {place: token for place, token in canvas.tokens.items() if place < fill.cut}
+    edge = min(fill.edge or fill.block[1], canvas.start + canvas.length)
+    if all(place in canvas.tokens for place in range(fill.block[0], edge)):
         canvas.written, canvas.passes, canvas.last = {}, 0, None
 
 
@@ -234,6 +245,11 @@ def _leapt(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
     return 1, bars, anchors.tolist()
 
 
+def _filtered(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+    bars = None if fill.final is None else passed(fill.final, knobs["accept"])
+    return _scheduled(knobs, fill, passes)[0], bars, None
+
+
 def _explored(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
     bars = barred(fill.open, fill.edge or fill.block[1], knobs["tau"], knobs["beyond"])
     if fill.explored is None:
@@ -259,5 +275,6 @@ _DUE: dict[str, tuple[Callable[[Mapping[str, Any], Fill, int], Due], set[str]]] 
     "bar": (_flat, {"tau", "factor"}),
     "leap": (_leapt, {"tau", "relaxed", "radius"}),
     "revise": (_all, {"steps"}),
+    "filter": (_filtered, {"accept", "steps"}),
     "tries": (_explored, {"tau", "beyond", "span", "tries", "least", "gain"}),
 }

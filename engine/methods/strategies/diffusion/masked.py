@@ -57,12 +57,16 @@ class Masked(Strategy):
             return (
                 f"masked fills mask tokens, and {spec.name} knows none: choose a model whose config.json gives mask_token_id."
             )
+        if self.cache == "dual" and method.selector.drops:
+            dropped = f"{method.selector.name}, as set, drops places whose entries the cache dual keeps"
+            return f"{dropped}: choose strategy.cache = prefix, or set selector.cut = false."
         return remembers(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
         """Nothing: what a prompt's entries hold depends on the canvas, and the first pass reads both."""
 
     def begin(self, s: State) -> None:
+        s.selector.begin(s.target.decoder)
         s.scratch = Canvas.opened(s, self.block, self.cache)
 
     def step(self, s: State) -> Move:
@@ -71,7 +75,7 @@ class Masked(Strategy):
         if s.scratch.full:  # a fork may write on
             self.begin(s)
         canvas: Canvas = s.scratch
-        stale, (places, logits) = canvas.stale, canvas.read(s)
+        length, stale, (places, logits) = len(canvas.text.tokens), canvas.stale, canvas.read(s)
         view = canvas.offered(s, places, logits)
         verified = clock.mark()
         choice = s.selector.select(view, s.chance)
@@ -79,7 +83,7 @@ class Masked(Strategy):
         canvas.explore(s, view, choice, logits)
         fill = Fill(
             canvas.text.start,
-            len(canvas.text.tokens),
+            length,
             [*view.block],
             view.places,
             view.candidate,
@@ -97,6 +101,8 @@ class Masked(Strategy):
             view.edge if view.edge < view.block[1] else None,
             view.entropy,
             view.explored,
+            final=choice.final,
+            cut=choice.cut,
         )
         emitted, end = canvas.text.emit(s)
         return moved(s, emitted, end, started, verified, fill=fill)

@@ -1,0 +1,63 @@
+"""Learn2PD: a trained filter says which places are final, and what stands behind the end of the text is dropped."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.selector import Choice, Open, Selector
+from decodescope.engine.heads.files import missing
+from decodescope.engine.heads.learn2pd import ParallelFilter
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.trace.filled import cut_at, passed, scheduled
+
+
+@component
+class Learn2PD(Selector):
+    """Commit what the schedule of `low_confidence` asks for, and every other place that the filter finds final: two small
+    layers over the confidences of the whole block, trained to tell which candidates are those of a text written one place a
+    pass.
+
+    `cut` is End-of-Text Prediction: where the candidate of an open place ends the text, nothing behind it is decoded or fed
+    any more. It is the first such place that the filter finds final, else the one whose end the model is surest of, which
+    itself stays open until it is committed. `accept` = 1 is the schedule with the cut alone, without the cut `low_confidence`.
+
+    Beside the authors' code: a place that is settled enters the filter as 1 (theirs: the model's confidence in its best token
+    there); an end is looked for among the places of the block, theirs on the whole canvas; a canvas that was cut and then got
+    another token in its last place is followed by a further one, where they stop.
+    """
+
+    title = "Learn2PD with End-of-Text Prediction"
+    source = "Bao et al. 2025, arXiv:2509.25188; ims-kdks/Learning-to-Parallel-Decoding, llada/generate.py (generate_l2p_eot)"
+    commits = "filter"
+
+    accept: float = param(0.96, low=0.0, high=1.0, step=0.01, help="how sure the filter must be; 1: it never is")
+    steps: int = param(32, low=1, high=1024, unit="passes", help="S of the schedule, passes that fill a block at most")
+    cut: bool = param(True, help="drop the places behind a predicted end")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return missing(ParallelFilter.kind, spec, "the selector threshold")
+
+    @property
+    def drops(self) -> bool:
+        return self.cut
+
+    def begin(self, decoder: Decoder) -> None:
+        self._filter = cast(ParallelFilter, decoder.heads[ParallelFilter.kind])
+
+    def select(self, view: Open, chance: Chance) -> Choice:
+        first, behind = view.block
+        confidence = torch.ones(behind - first)
+        at = torch.from_numpy(view.places.astype(np.int64) - first)
+        confidence[at] = torch.from_numpy(view.confidence)
+        final = self._filter.final(confidence.to(self._filter.device))[at].cpu().numpy()
+        bars = passed(final, self.accept)
+        rules = np.where(bars == 0, "final", "scheduled").tolist()
+        cut = cut_at(view.places, view.candidate, view.confidence, bars, view.ends) if self.cut else None
+        return Choice(scheduled(behind - first, self.steps, view.passes), rules, bars, final=final, cut=cut)
