@@ -11,7 +11,7 @@ from decodescope.engine.core.component import KINDS, Component, build, recorded,
 from decodescope.engine.core.params import nearest
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import DRAFTS, words
+from decodescope.engine.core.roles import BOTH, DRAFTS, words
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.acceptance import AcceptanceRule
 from decodescope.engine.decoding.codec import Codec
@@ -205,7 +205,7 @@ class Method:
             for role in (x for x in part.lanes if x not in given):
                 raise MethodError(
                     f"{part.name} needs a model in the role {role!r}: give {' '.join(words(role))} (Python: "
-                    f"models={{{role!r}: model}}), e.g. the shipped {'lab-draft' if role in DRAFTS else 'lab'}."
+                    f"models={{{role!r}: model}}), e.g. the shipped {_shipped(role)}."
                 )
 
     def _check_reading(self, spec: ModelSpec) -> None:
@@ -246,10 +246,11 @@ class Method:
     def check_models(self, specs: Mapping[str, ModelSpec]) -> None:
         """Raise MethodError if a further model, given by role, lacks what a part needs of it."""
         for role, spec in specs.items():
-            if not spec.causal:
+            if spec.causal == (role in BOTH):
+                reads = "from left to right only" if spec.causal else "in both directions"
                 raise MethodError(
-                    f"{spec.name} reads its text in both directions, so it cannot be the {role} model: choose a model with a "
-                    "causal mask."
+                    f"{spec.name} reads its text {reads}, so it cannot be the {role} model: choose a model "
+                    f"{'without' if spec.causal else 'with'} a causal mask."
                 )
             for part in self.used.values():
                 if role in part.lanes and (reason := part.lacks(role, spec)):
@@ -297,6 +298,11 @@ def using(kind: str) -> str:
     if kind == own.kind:
         return own.name
     return own.name if kind in own.uses else next(x for x, cls in registry("strategy").items() if kind in cls.uses)  # type: ignore[attr-defined] # a Strategy's
+
+
+def _shipped(role: str) -> str:
+    """A model that may have this role."""
+    return "lab-draft" if role in DRAFTS else "lab-mdm" if role in BOTH else "lab"
 
 
 def _filling() -> str:

@@ -158,9 +158,9 @@ def fitting(strategy: Any) -> Model:
 
 @cache
 def helpers() -> dict[str, Model]:
-    """A draft model in every role: the lively pair's, and two more that err elsewhere."""
+    """A model in every role: the lively pair's draft model, two more that err elsewhere, and one that fills gaps."""
     target, small = pair()
-    return {"draft": small, **{f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}}
+    return {"draft": small, "infill": both(), **{f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}}
 
 
 @torch.inference_mode()
@@ -288,6 +288,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
     "encode_once": [{}],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
+    "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],
     "skeleton": [dict(ask="3 5 7")],
     "lexical_units": [dict(beta=0.3, rows=3), dict(beta=0.0, rows=2, repeats=True, placeholder="5")],
     "superposed": [dict(alpha=0.3, temperature=1.0, datastore=DATASTORE), dict(drafts=2, alpha=0.0, temperature=0.5)],

@@ -18,7 +18,7 @@ from decodescope.app.runs.presets import PRESETS, preset_of
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import roles
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import BOTH, TARGET
 from decodescope.engine.trace.events import LEVELS
 
 from . import controls
@@ -111,12 +111,12 @@ def page(play: Play) -> gr.Blocks:
                     seed, new = _numbers(begin)
                     level, shadow = _level(begin.level), _shadow(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
-                        named, beside = _rows(play), [("none", ""), *_rows(play, True)]
+                        named = _rows(play)
                         lists = {TARGET: _models(play.names[TARGET], named, title(TARGET), f"ds-{TARGET}")}
                         for role in dict.fromkeys((*SHOWN, *roles(), *play.names)):
                             name, shown = play.names.get(role, ""), role in SHOWN
                             if role != TARGET:
-                                lists[role] = _models(name, beside, title(role), f"ds-{role}", shown)
+                                lists[role] = _models(name, _beside(play, role), title(role), f"ds-{role}", shown)
                     gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
                     gr.HTML(None, elem_id="ds-copy", html_template=EMPTY, js_on_load=COPIES, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
@@ -165,13 +165,18 @@ def _shadow(begin: bool) -> gr.Checkbox:
     return gr.Checkbox(begin, label="Keep a full cache beside", info=SHADOWED, **more)
 
 
-def _rows(play: Play, causal: bool = False) -> list[tuple[str, str]]:
+def _rows(play: Play, causal: bool | None = None) -> list[tuple[str, str]]:
     """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
-    those with a causal mask, which alone can stand beside a target."""
+    those with a causal mask, or without one, as a role beside a target asks for."""
     offers = play.offers()
-    rows = [(x.label, x.key) for x in offers if x.spec.causal or not causal]
+    rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
     others = set(play.names.values()) - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
+
+
+def _beside(play: Play, role: str) -> list[tuple[str, str]]:
+    """The rows of a list of models for a role beside the target."""
+    return [("none", ""), *_rows(play, role not in BOTH)]
 
 
 def _models(name: str, rows: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:

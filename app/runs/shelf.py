@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 Holds = Callable[[str, "ModelSpec", int], int]
 MOST_OFFERED = 200  # models in a list
 # role -> what a page says
-TITLES = {TARGET: "Model", "draft": "Draft model", "draft2": "Second draft model", "draft3": "Third draft model"}
+TITLES = {
+    TARGET: "Model",
+    "draft": "Draft model",
+    "draft2": "Second draft model",
+    "draft3": "Third draft model",
+    "infill": "Gap-filling model",
+}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DRAFTS = ("draft", "draft2", "draft3")  # each is an option by itself
 TARGET = "target"
+BOTH = frozenset({"infill"})  # what their models read has text on both sides: they have no causal mask
 
 
 def words(role: str, name: str = "NAME") -> tuple[str, str]:

@@ -127,6 +127,13 @@ class Branches:
         self._commit(rows)
         return logits
 
+    def scored(self) -> list[Tensor]:
+        """The same pass: for each text logits float [r, V], behind each of the r tokens that it had not read."""
+        rows = self._rows([len(x.tokens) for x in self.alive])
+        logits = self.lane.forward(self._feed(rows, "all"))[0]
+        self._commit(rows)
+        return [logits] if len(rows.of) == 1 else [logits[own] for own in rows.of]
+
     def _rows(self, stops: Sequence[int], most: int | None = None) -> _Rows:
         """Rows that read each text up to stops[b], at most `most` of them."""
         rows, at = _Rows(), dict[tuple[int, int], int]()

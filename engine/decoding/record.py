@@ -170,6 +170,9 @@ class Recorder:
         if move.unit is not None:
             step.unit = move.unit
             shown += move.unit.tokens
+        if move.lines is not None:
+            step.lines = move.lines
+            shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]
         if move.fill is not None:
             step.fill = move.fill
             shown += move.fill.ids

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint
+from decodescope.engine.trace.lines import Lines
 from decodescope.engine.trace.threads import Threads
 from decodescope.engine.trace.units import Unit
 
@@ -143,6 +144,7 @@ class Move:
     beams: Beams | None = None
     threads: Threads | None = None
     unit: Unit | None = None
+    lines: Lines | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
     joint: Joint | None = None

@@ -41,11 +41,13 @@ class Strategy(Component):
 
     def prefill(self, s: State) -> None:
         """Read the prompt, before `begin`: here up to the root, by the target, whose cache may hold a part of it already, and
-        by every further lane."""
+        by every further lane of a model that reads from left to right."""
         if s.prompt - 1 > len(s.target.tokens):
             s.target.read(s.tokens[:-1], "prefill", s.between(TARGET), compress=False)
         s.target.put(s.prompt - 1)
         for role, lane in s.lanes.items():
+            if not lane.decoder.spec.causal:  # it reads texts as a whole, when it is asked to
+                continue
             lane.read(s.tokens[:-1] or s.tokens, "prefill", s.between(role))
 
     def begin(self, s: State) -> None:

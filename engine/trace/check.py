@@ -17,6 +17,7 @@ from .frame import encode
 from .freed import contradicts
 from .joined import joint_problems
 from .limits import TraceError
+from .linebooks import LineBooks
 from .passengers import drafted
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
@@ -74,10 +75,12 @@ def check(trace: Trace) -> Report:
         books = CacheBooks(trace.header, report.add)
         if trace.prefill is not None:
             consistent_prefill(trace.prefill, trace.header)
-        read = len(prompt_read(trace.header, trace.prefill))
+        prompt = prompt_read(trace.header, trace.prefill)
+        read = len(prompt)
         if trace.prefill is not None:
             books.begin(trace.prefill, read)
         texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
+        lines = LineBooks(trace.header, prompt)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -89,6 +92,7 @@ def check(trace: Trace) -> Report:
                 books.lose()
                 texts.lose()
                 threads.lose()
+                lines.lose()
                 fills.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None or index in anew else grown
@@ -98,13 +102,15 @@ def check(trace: Trace) -> Report:
             if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
             books.enter(where, step.cache, length, sum(len(x.freed) for x in step.threads.ended) if step.threads else 0)
-            for problem in (*texts.problems(step), *threads.problems(step.threads, step.emitted)) if trace.prefill else ():
-                report.add(where, problem)
+            if trace.prefill:
+                wrong = *texts.problems(step), *threads.problems(step.threads, step.emitted), *lines.problems(step)
+                for problem in wrong:
+                    report.add(where, problem)
             for problem in fills.problems(step):
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
-        _counted(report, books, threads, fills)
+        _counted(report, books, threads, fills, lines)
         if trace.end is not None:
             consistent_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)
@@ -123,11 +129,14 @@ def _threads(header: Header, prompt: int) -> ThreadBooks:
     return ThreadBooks(header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt))
 
 
-def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks) -> None:
+def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks, lines: LineBooks) -> None:
     """Enter what the books have derived again."""
     report.counts["cache changes"] = books.checked
     checked = {"tokens of threads": threads.checked, "fills": fills.checked, "scores of entries": books.judged}
+    checked["proposed lines"] = lines.checked
     report.counts.update({name: n for name, n in checked.items() if n})
+    if lines.unread:
+        report.notes.append(f"Of {lines.unread} proposed lines the scores were judged again, and not their texts.")
     if fills.underived:
         report.notes.append(f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs.")
 

@@ -19,6 +19,8 @@ from .exited import Exit as Exit
 from .explored import Explored as Explored
 from .filled import Fill as Fill
 from .joined import Joint as Joint
+from .lines import Infill as Infill
+from .lines import Lines as Lines
 from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores
@@ -371,6 +373,7 @@ class Step:
     exits: list[Exit] | None = None
     beams: Beams | None = None
     threads: Threads | None = None
+    lines: Lines | None = None
     iteration: Iteration | None = None
     unit: Unit | None = None
     fill: Fill | None = None

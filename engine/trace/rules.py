@@ -29,9 +29,10 @@ from .fills import consistent_fill
 from .formula import FormulaError, formula, relation, sentence
 from .joined import consistent_joint
 from .limits import TEXTS, TraceError
+from .linebooks import consistent_lines
 from .shadowed import Shadowed
 from .telling import Telling
-from .threads import Threads
+from .threads import consistent_threads
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
@@ -145,7 +146,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         _lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
         _counts(step.beams.parents, "beams.parents")
     if step.threads is not None:
-        _threads(step.threads, vocab)
+        consistent_threads(step.threads, vocab)
+    consistent_lines(step.lines, vocab)
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
     consistent_joint(step.joint, vocab)
@@ -154,13 +156,6 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         _counts([step.iteration.start, step.iteration.fixed], "iteration")
         _lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
         _probabilities(step.iteration.p or (), "iteration.p")
-
-
-def _threads(threads: Threads, vocab: int) -> None:
-    _lengths(len(threads.alive), "threads", tokens=threads.tokens)
-    _ids([*threads.tokens, *(x for begun in threads.begun for x in begun.given)], vocab, "threads")
-    numbers = [*threads.alive, *(x.thread for x in threads.begun), *(n for x in threads.ended for n in (x.thread, *x.freed))]
-    _counts([*numbers, *(x.at for x in threads.begun), *(x.parent + 1 for x in threads.begun)], "threads")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:

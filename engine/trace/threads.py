@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .limits import TraceError
+
 Why = Literal["stop_token", "max_new_tokens", "context_full", "outline"]
 
 
@@ -174,6 +176,19 @@ def _enter(order: ThreadTree, record: Threads, round_: int) -> None:
         order.begin(child.parent, child.at, child.given)
     for ended in record.ended:
         order.strands[ended.thread].why = ended.why
+
+
+def consistent_threads(threads: Threads, vocab: int) -> None:
+    """What must agree inside one record: lengths, ids, counts. Raises TraceError."""
+    if len(threads.tokens) != len(threads.alive):
+        raise TraceError(f"threads.tokens has {len(threads.tokens)} entries, where {len(threads.alive)} are due")
+    ids = [*threads.tokens, *(x for begun in threads.begun for x in begun.given)]
+    if ids and not 0 <= min(ids) <= max(ids) < vocab:
+        raise TraceError(f"threads holds an id outside the vocabulary of {vocab:,}")
+    numbers = [*threads.alive, *(x.thread for x in threads.begun), *(n for x in threads.ended for n in (x.thread, *x.freed))]
+    counts = [*numbers, *(x.at for x in threads.begun), *(x.parent + 1 for x in threads.begun)]
+    if counts and min(counts) < 0:
+        raise TraceError(f"threads holds the negative count {min(counts)}")
 
 
 class ThreadBooks:

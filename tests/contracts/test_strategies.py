@@ -19,6 +19,7 @@ PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 PLAIN = {
     "apar": dict(fork=""),
     "beam": dict(width=1),
+    "jump_coder": dict(places=0),
     "joint_tokens": dict(threshold=1.01),
     "lexical_units": dict(beta=1.01),
     "masked": dict(block=1),

@@ -12,7 +12,7 @@ import toys
 from decodescope.engine import Method, MethodError, Session, run
 from decodescope.engine.core.component import KINDS, build, registry, roles
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.core.roles import DRAFTS, TARGET, words
+from decodescope.engine.core.roles import BOTH, DRAFTS, TARGET, words
 from decodescope.engine.load import Model
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.model.feed import Feed
@@ -107,7 +107,7 @@ def test_models_of_several_types_go_together() -> None:
 
 
 def test_roles_are_words_and_hold_all_that_a_part_may_ask_for() -> None:
-    assert roles() == DRAFTS
+    assert {*roles()} == {*DRAFTS, *BOTH} and len(roles()) == 4
     for kind in KINDS:
         for cls in registry(kind).values():
             ends = [{p.name: end} for p in cls.params() if p.type is int for end in (p.low, p.high)]

@@ -1,0 +1,137 @@
+"""JumpCoder: a program line by line, with lines inserted between those that stand where what follows gains by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.branches import Branches
+from decodescope.engine.decoding.infiller import Gap, Infiller
+from decodescope.engine.decoding.linewise import Linewise, said
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.trace.events import EndReason
+from decodescope.engine.trace.lines import Infill, Lines, chosen, lowest, refused, settled, verdict
+
+from .shared.written import ids_of
+
+ROLE = "infill"
+
+
+@dataclass
+class _Run:
+    """rounds: made so far"""
+
+    text: Linewise
+    infiller: Infiller
+    rounds: int = 0
+
+
+@component
+class JumpCoder(Strategy):
+    """In each round a second model proposes a line before each of the `places` lines whose first token the target liked least.
+    The target judges them: its text is forked for each, and one pass reads all forks from the proposed line on, and the text's
+    last token, beside the entries of what stands before. A proposed line is inserted if
+
+    - it imports a name that the program reads and lacks; or
+    - the lines behind it gain by it: the mean logit of their tokens rises by `tau` at least, in two of them (or the only one)
+      and in half of all, from the first on. The first that does not gain goes, with all behind it.
+
+    The program has to parse with it (`ast`; nothing is run); a line that is there already, is more than `like` a neighbour, or
+    opens a block is not inserted. Of several that one is by which the lines gain most. Where none is, the target writes the
+    next line, greedily. The text is emitted by the last round, since until then a line may come before any other.
+
+    The second model, in the role "infill", reads both sides of a gap: a masked-diffusion model with the target's tokenizer,
+    which fills `masks` mask tokens before a line's end in `passes` passes, all places side by side. The authors' is a causal
+    model that was trained on prefix, suffix and middle, which `lab` was not. What it proposes is judged in any case, so a
+    better one can take its place; the shipped lab-mdm knows little more of programs than how they look.
+
+    Beside the authors' code: a score is the mean logit, as theirs, not the log-probability; the prompt stays as it is (their
+    `infill_prompt` = False); functions of several lines are not inserted, nor lines by which none gains, nor what does not
+    parse; tokens on both sides of a gap stay as they were, where theirs are cut anew from the text; a round whose line is
+    inserted writes none, which they throw away; behind `lines` rounds the text goes on by itself, where theirs ends; the
+    infiller's last guesses are not tried first (their `speculative_infill`).
+    """
+
+    title = "JumpCoder"
+    source = "Chen et al. 2024, arXiv:2401.07870, section 3; Keytoyze/JumpCoder, jumpcoder/jump_coder.py, run_llm_server.py"
+    lanes = (ROLE,)
+    lossless = False
+    changes = "lines are inserted before others"
+
+    places: int = param(5, low=0, high=32, unit="places", help="k, before which a line is proposed in a round")
+    tau: float = param(0.3, low=0.0, high=20.0, step=0.1, help="by which a line's mean logit has to rise")
+    like: float = param(0.85, low=0.0, high=1.0, step=0.01, help="a proposed line more alike to a neighbour is left out")
+    lines: int = param(64, low=1, high=1024, unit="rounds", help="in which lines are proposed")
+    longest: int = param(64, low=1, high=1024, unit="tokens", help="of a line that the target writes")
+    masks: int = param(12, low=1, high=64, unit="tokens", help="of a proposed line, at most, without its end")
+    passes: int = param(4, low=1, high=64, unit="passes", help="of the second model for the lines of a round")
+    program: str = param(
+        "prompt", choices=("prompt", "text", "none"), help="what must parse: prompt and text, the text alone, or nothing"
+    )
+    newline: str = param("\n", lines=True, most=16, help="what ends a line; an id for a model without a tokenizer")
+
+    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+        if spec.mask_token is None:
+            return (
+                f"jump_coder lets {spec.name} fill mask tokens, and it knows none: its config.json has to give mask_token_id."
+            )
+        return None
+
+    def begin(self, s: State) -> None:
+        s.target.ask(Needs())
+        pieces, head = s.stop.pieces, None
+        if pieces is not None and self.program != "none":
+            head = said(pieces, s.tokens) if self.program == "prompt" else ""
+        breaks = ids_of(s, self.newline) if pieces is None else []
+        text = Linewise(Branches(s.target, s.tokens), head, pieces, breaks)
+        s.scratch = _Run(text, Infiller(s.lanes[ROLE], s.stop.tokens))
+
+    def step(self, s: State) -> Move:
+        run: _Run = s.scratch
+        text, clock = run.text, s.target.executor
+        started = clock.mark()
+        record = text.columns
+        record.infills = self._proposed(s, run, record)
+        proposed = clock.mark()
+        standing = text.standing(self.like)
+        fit = [x for x in record.infills if refused(text.read(x.tokens), x.at, standing) in (None, "defines")]
+        forks, law = text.scored(fit)
+        verdicts = [verdict(text.read(x.tokens), x.at, standing, record.mean, x.after or [], self.tau) for x in record.infills]
+        for infill, outcome, due in zip(record.infills, settled(verdicts), verdicts, strict=True):
+            infill.outcome, infill.stays = outcome, due.stays
+        end: EndReason | None = None
+        if chosen(verdicts) is None:
+            end = text.write(s, law, self.longest)
+            record.written = text.lines[-1].tokens
+        else:
+            at = next(i for i, x in enumerate(fit) if x is record.inserted)
+            text.insert(fit[at], forks[at])
+        verified, emitted = clock.mark(), text.text if end is not None else []
+        run.rounds += 1
+        s.tokens += emitted
+        return Move(
+            emitted,
+            ["target"] * len(emitted),
+            end,
+            draft_us=clock.elapsed_us(started, proposed),
+            verify_us=clock.elapsed_us(proposed, verified),
+            commit_us=clock.elapsed_us(verified, clock.mark()),
+            lines=record,
+        )
+
+    def _proposed(self, s: State, run: _Run, record: Lines) -> list[Infill]:
+        """What the second model writes before the lines that the target liked least; nothing is said of it yet."""
+        ids, room = run.text.main.tokens, self.masks + 1
+        if run.rounds >= self.lines or len(run.text.text) + room >= s.left or len(ids) + room > run.infiller.longest:
+            return []
+        places = lowest(record.first, self.places)
+        starts = [run.text.start(at) for at in places]
+        gaps = [Gap(ids[:start], ids[start - 1 :]) for start in starts]  # what ended the line before ends the new one
+        out = []
+        for at, gap, filled in zip(places, gaps, run.infiller.fill(gaps, self.masks, self.passes), strict=True):
+            line = [*filled, gap.behind[0]]
+            out.append(Infill(at, line[: next(i for i, x in enumerate(line) if run.text.ends(x)) + 1], "empty"))
+        return out
