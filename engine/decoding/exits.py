@@ -92,3 +92,9 @@ class ExitRule(Depth):
     def asks(self) -> Price:
         """What a test costs."""
         return "head"
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Of the rows of x and y [B, T, d_model], float32 [B, T]."""
+    x, y = x.float(), y.float()
+    return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))

@@ -16,6 +16,7 @@ class Exit:
     depth: layers that ran, or that a pass which goes on higher up has below it;  criterion: what was asked
     tests: [[layer, score, bound], ...] in order: the pass leaves in front of the first layer whose score reaches its bound
     below: a small score means sure: it leaves where the score is under the bound
+    closed: feed-forward blocks that the pass left out, where the tests are asked behind such blocks; None: they are exits
     asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, or "": nothing
     """
 
@@ -24,6 +25,7 @@ class Exit:
     tests: list[list[float]] = field(default_factory=list)
     below: bool = False
     asks: Price = ""
+    closed: list[int] | None = None
 
     def passed(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""
@@ -38,9 +40,28 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
     asked = [test[0] for test in left.tests]
     if asked != sorted(set(asked)) or any(not 0 <= layer < layers for layer in asked):
         yield f"exits asks in front of the layers {[f'{x:g}' for x in asked]}, which do not rise below {layers}"
+    if left.closed is not None:
+        yield from _gates(left, layers)
+        return
     if not asked and not left.asks:
         return  # what decides without asking, by position or token, leaves no test behind
     leaves = [int(layer) for layer, score, bound in left.tests if left.passed(score, bound)]
     due = leaves[0] if leaves else layers
     if left.depth != due or (leaves and asked[-1] != due):
         yield f"exits says that {left.depth} layers ran, but by its tests it is {due}"
+
+
+def _gates(left: Exit, layers: int) -> Iterator[str]:
+    """What is wrong with tests behind feed-forward blocks: only above one that passed blocks are left out, with all between."""
+    closed, above = left.closed or [], -1
+    passed = [int(layer) for layer, score, bound in left.tests if left.passed(score, bound)]
+    ran = {int(layer) for layer, *_ in left.tests}
+    for layer in closed:
+        above = layer if layer - 1 in passed or layer - 1 == above else -1
+        if above < 0 or layer >= layers or layer in ran:
+            yield f"exits leaves out the feed-forward block of layer {layer}, and no test says so"
+    for layer in passed:
+        if layer + 1 not in closed:
+            yield f"exits has a test behind layer {layer} that passed, and the block above it was not left out"
+    if left.depth != layers:
+        yield f"exits says that {left.depth} layers ran, of {layers}, where feed-forward blocks alone are left out"

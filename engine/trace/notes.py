@@ -85,4 +85,6 @@ def _packed(packed: Packed) -> dict[str, Any]:
 def _exit(left: Exit) -> dict[str, Any]:
     tests = [x for x in left.tests if len(x) == 3]
     note: dict[str, Any] = {"depth": left.depth, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
+    if left.closed is not None:
+        note["ffn"] = left.closed
     return {**note, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else note

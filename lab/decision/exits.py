@@ -15,6 +15,8 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     if not step.exits:
         raise TraceError(f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule.")
     left, layers = step.exits[-1], int(trace.header.model.get("n_layers", 0))
+    if left.closed is not None:
+        return _gates(trace, step, left)
     whole = left.depth >= layers
     token = shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"All {layers} layers ran" if whole else f"Left after {left.depth} of {layers} layers"
@@ -22,7 +24,9 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     tests = [x for x in left.tests if len(x) == 3]
     words = "In front of a layer the pass asks how sure the target already is, and leaves at the first bound that is reached."
     why.lines.append(Line(words, tuple(_test(left, *one) for one in tests)))
-    if not tests:
+    if not tests and not left.asks:
+        why.lines.append(Line("The rule asks nothing: the token that is read says how deep its pass goes."))
+    elif not tests:
         why.lines.append(Line("No layer of this pass was asked: it had nothing to compare with, or no layer was due."))
     else:
         layer, sure, bound = tests[-1]
@@ -35,6 +39,24 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     else:
         words = f"The {layers - left.depth} layers above did not run; their keys and values come from the state at the exit."
         why.lines.append(Line(words + " The whole model might have chosen another token."))
+    return why
+
+
+def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
+    """Why a pass left out the feed-forward blocks that it left out."""
+    closed, token = left.closed or [], shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
+    title = f"{len(closed)} feed-forward blocks left out" if closed else "All feed-forward blocks ran"
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left))
+    words = "Behind a feed-forward block the pass asks how alike the states are that entered and left it; where they are "
+    tests = tuple(f"behind layer {int(at)}:  c = {f(c)} {'≥' if c >= b else '<'} {f(b)} = b" for at, c, b in left.tests)
+    why.lines.append(Line(words + "alike enough, blocks further up are left out. Attention runs in every layer.", tests))
+    if closed:
+        why.lines.append(Line(f"Left out: the blocks of the layers {', '.join(map(str, closed))}; their weights were not read."))
+    if left.tests:
+        _, sure, bound = left.tests[-1]
+        why.numbers = [("how alike", "c", sure), ("bound", "b", bound)]
+        why.test = f"c {'≥' if sure >= bound else '<'} b:  {f(sure)} and {f(bound)}"
+        why.agrees = any(left.passed(c, b) for _, c, b in left.tests) == bool(closed)
     return why
 
 

@@ -28,7 +28,17 @@ PLAIN = {
     "superposed": dict(drafts=1, alpha=0.0),
     "zipar": dict(window=8),
 }
-NEVER = {"all_layers": {}, "confidence_exit": dict(threshold=1.01)}
+NEVER = {
+    "all_layers": {},
+    "confidence_exit": dict(threshold=1.01),
+    "entropy_exit": dict(threshold=0.0),
+    "ffn_skip": dict(threshold=1.01, warmup=0, cold_start=0),
+    "hash_exit": dict(first=3, buckets=2),
+    "normalized_entropy_exit": dict(threshold=0.0),
+    "patience": dict(patience=0),
+    "saturation": dict(threshold=0.0),
+    "vote": dict(votes=64.0),
+}
 
 
 @pytest.mark.parametrize(("name", "settings"), STRATEGIES)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import toys
 
 from decodescope.engine.core.component import declared, registry
 from decodescope.engine.core.params import ParamError
@@ -133,3 +134,12 @@ def test_a_wrong_question_is_refused_in_one_sentence() -> None:
     for what, why in (("exit", "asked whether to leave"), ("eviction", "none has by then"), ("step", "holds no block")):
         with pytest.raises(TraceError, match=why):
             explain("h2o", 3, what=what)
+
+
+@pytest.mark.parametrize(("name", "settings"), [x for x in toys.variants("depth") if x[0] != "all_layers"])
+def test_every_depth_rule_is_explained_by_its_own_tests(name: str, settings: dict) -> None:
+    trace = toys.decode(toys.method(depth=(name, settings)), count=8).sink
+    for step in trace.steps:
+        why, left = explain(trace, step.step, what="exit"), step.exits[-1]
+        assert why.agrees is not False and name.replace("_", " ") in str(why)
+        assert ("feed-forward blocks" in why.title) == (left.closed is not None)

@@ -184,6 +184,13 @@ PROPOSALS: dict[str, Proposal] = {
         Lossless, lambda n: EarlyExit(length=n, criterion="confidence_exit threshold=0.5 first=1"), remembers=True, vocab=3,
         on="layers",
     ),
+    "early exit, by token": Proposal(
+        Lossless, lambda n: EarlyExit(length=n, criterion="hash_exit first=1 buckets=3"), remembers=True, vocab=3, on="layers"
+    ),
+    "early exit, blocks left out": Proposal(
+        Lossless, lambda n: EarlyExit(length=n, criterion="ffn_skip threshold=-1 warmup=0 cold_start=0 cold_end=0 most=1"),
+        remembers=True, vocab=3, on="layers",
+    ),
     "swift": Proposal(
         Lossless, lambda n: Swift(window=2, ratio=0.5, length=1, siblings=False, enough=1.0), remembers=True, vocab=3,
         on="layers", length=4,

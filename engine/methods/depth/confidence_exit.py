@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.exits import ExitRule
+from decodescope.engine.decoding.exits import ExitRule, cosine
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Skip
 from decodescope.engine.trace.exited import Price
@@ -59,8 +59,3 @@ class ConfidenceExit(ExitRule):
         best = read().softmax(-1).topk(2, -1).values  # [B, T, 2]
         return best[..., 0] if self.criterion == "softmax_max" else best[..., 0] - best[..., 1]
 
-
-def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Of the rows of x and y [B, T, d_model], float32 [B, T]."""
-    x, y = x.float(), y.float()
-    return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))

@@ -27,9 +27,10 @@ class EarlyExit(Drafter):
     of the kind depth lets it leave. So one word decides whether leaving early is lossy (depth=confidence_exit) or lossless
     (drafter=early_exit with the criterion confidence_exit): the draft is the text that the rule would have written.
 
-    The layers below the shallowest exit of a draft run once per token: their keys and values stay pending in the target's
-    cache, and the check goes on from there with the stored states. What single tokens ran above it is dropped: it has read
-    entries that the rule had filled from exit states. Where a part asks for attention, the check begins at the first layer.
+    The layers below the shallowest exit of a draft, or below the first block that a rule left out, run once per token: their
+    keys and values stay pending in the target's cache, and the check goes on from there with the stored states. What single
+    tokens ran above it is dropped: it has read entries that the rule had filled from exit states. Where a part asks for
+    attention, the check begins at the first layer.
 
     The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure
     than `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the
@@ -84,21 +85,22 @@ class EarlyExit(Drafter):
         rule = self._rule()
         if rule is not None:
             rule.begin(ctx.target.decoder.spec)
-        self._exits = None if rule is None else Watched(rule)
+        self._exits = None if rule is None else Watched(rule, ctx.target.decoder.spec.n_layers)
 
     def propose(self, ctx: Context) -> Draft:
         lane, sampler, device = ctx.target, ctx.sampler, ctx.target.decoder.device
         lane.rollback()
         tokens, laws, us = [ctx.tokens[-1]], list[Tensor](), list[float | None]()
-        states, depths, sure = list[dict[int, Tensor]](), list[int](), list[float]()
+        states, depths, sound, sure = list[dict[int, Tensor]](), list[int](), list[int](), list[float]()
         state, longest, more = ctx.state, ctx.schedule.allow(ctx, self.length), True
         if longest == 0:
             return Draft()
         while more and len(tokens) <= longest:
             feed = Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device)
-            logits, entering, left = self._read(ctx, feed, len(states))
+            logits, entering, left, whole = self._read(ctx, feed, len(states))
             states.append(entering)
             depths.append(left)
+            sound.append(whole)
             if sampler.greedy:
                 token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
             else:
@@ -111,7 +113,7 @@ class EarlyExit(Drafter):
             more = ctx.schedule.more(drafted) and drafted.sure >= self.stop
             state = sampler.update(state, token, logits) if sampler.stateful else state
         layers = lane.decoder.spec.n_layers
-        enter = min(*depths, layers - 1) if not lane.needs.attends else 0
+        enter = min(*sound, layers - 1) if not lane.needs.attends else 0
         notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers], **ctx.schedule.notes()}
         draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
         if laws:
@@ -123,13 +125,14 @@ class EarlyExit(Drafter):
             draft.enter, draft.states = enter, torch.cat([*(x[enter] for x in states), last], 1)
         return draft
 
-    def _read(self, ctx: Context, feed: Feed, depth: int) -> tuple[Tensor, dict[int, Tensor], int]:
-        """Logits [V] of the fed token at its exit, the states [1, 1, d_model] that entered each layer, and the layers it ran;
-        depth: of the token that the logits decide, 0 for the first drafted."""
+    def _read(self, ctx: Context, feed: Feed, depth: int) -> tuple[Tensor, dict[int, Tensor], int, int]:
+        """Logits [V] of the fed token at its exit, the states [1, 1, d_model] that entered each layer, the layer in front of
+        which it left, and how many layers from the first on ran whole; depth: of the token that the logits decide, 0 for the
+        first drafted."""
         lane = ctx.target
         if self._exits is None:
             x = lane.shallow(feed, self.layers)
-            return lane.decoder.unembed(lane.decoder.normed(x))[0, 0], {self.layers: x}, self.layers
+            return lane.decoder.unembed(lane.decoder.normed(x))[0, 0], {self.layers: x}, self.layers, self.layers
         skip = self._exits.plan(len(ctx.tokens) - ctx.prompt + depth, feed)
         logits = lane.forward(feed, "draft", skip=skip, depth=self._exits)[0, 0]
-        return logits, self._exits.entered, self._exits.left(lane.decoder.spec.n_layers)
+        return logits, self._exits.entered, self._exits.left, self._exits.sound

@@ -21,29 +21,38 @@ def rule_of(text: str, where: str) -> Depth:
 
 
 class Watched(Depth):
-    """A depth rule, and the states that entered each layer of its last pass."""
+    """A depth rule, and the states that entered each layer of its last pass.
 
-    def __init__(self, rule: Depth):
-        self.rule = rule
+    sound: layers from the first on that the pass ran as a whole pass would: what entered those can be used again
+    """
+
+    def __init__(self, rule: Depth, layers: int):
+        self.rule, self._layers, self.sound = rule, layers, layers
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self.entered: dict[int, Tensor] = {}
         self._left: int | None = None
-        return self.rule.plan(position, feed)
+        skip = self.rule.plan(position, feed)
+        self.sound = min(skip.attn | skip.ffn, default=self._layers)
+        return skip
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
-        return self.rule.gate(layer, before, after)
+        closed = self.rule.gate(layer, before, after)
+        self.sound = min(self.sound, *closed) if closed else self.sound
+        return closed
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         self.entered[layer] = x
         if self.rule.leave(layer, x, read):
             self._left = layer
+            self.sound = min(self.sound, layer)
             return True
         return False
 
-    def left(self, layers: int) -> int:
-        """Layers that the last pass ran, of `layers`."""
-        return layers if self._left is None else self._left
+    @property
+    def left(self) -> int:
+        """The layer in front of which the last pass left; all of them: it did not."""
+        return self._layers if self._left is None else self._left
 
     def took(self) -> Exit | None:
         return self.rule.took()

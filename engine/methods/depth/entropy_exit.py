@@ -1,0 +1,42 @@
+"""Entropy exit: leave where the answer of an early layer is uncertain by few nats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.exits import ExitRule
+
+from .shared.entropy import OVER, entropy
+
+
+@component
+class EntropyExit(ExitRule):
+    """BranchyNet and DeeBERT: leave in front of the first layer at which the entropy H(p) of what the target would answer
+    there, in nats, is under the threshold. Their answers are few classes; here they are a vocabulary, so the threshold means
+    little across models. `over` = "top" takes the 16 likeliest tokens alone, renormalised.
+
+    `thresholds`, if any are given, are those of the exits one by one, in order; the last stands for all further ones, as
+    BranchyNet has one for each branch. A threshold of 0 never leaves. Lossy.
+    """
+
+    title = "Entropy exit (BranchyNet, DeeBERT)"
+    source = (
+        "Teerapittayanon et al. 2016, arXiv:1709.01686, algorithm 1; Xin et al. 2020, arXiv:2004.12993; castorini/DeeBERT, "
+        "modeling_highway_bert.py"
+    )
+    below: ClassVar[bool] = True
+
+    threshold: float = param(0.5, low=0.0, high=16.0, step=0.05, unit="nats", help="entropy under which the pass leaves")
+    thresholds: tuple[float, ...] = param((), low=0.0, high=16.0, unit="nats", help="by exit; none: one for all", least=0)
+    over: str = param("vocabulary", choices=OVER, help="tokens whose entropy is taken")
+
+    def bound(self, layer: int) -> float:
+        place = (layer - self.first) // self.interval
+        return self.thresholds[min(place, len(self.thresholds) - 1)] if self.thresholds else self.threshold
+
+    def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
+        return entropy(read(), self.over)[0]

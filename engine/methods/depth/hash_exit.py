@@ -1,0 +1,64 @@
+"""Hash exit: the token that is fed says how deep its pass goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.decoding.exits import CAUTION
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import NOTHING, Skip
+from decodescope.engine.trace.events import Exit
+
+
+@component
+class HashExit(Depth):
+    """HashEE: the layers that a pass runs are a fixed function of the token that it reads, known before it begins: nothing is
+    asked, so nothing is paid for asking. It is the control that every criterion has to beat. Tokens lie in `buckets`, the
+    buckets at depths evenly spaced from `first` to all layers; the layers above get keys and values from the exit state. Of
+    several rows the deepest decides for all.
+
+    by: "order" cuts the ids in their order into buckets of one size, which for a byte-pair vocabulary is about that of
+    frequency (the paper's default sorts by counted frequency); "random" draws each id's bucket by `seed`. The paper trains with
+    its table, this does not. Lossy.
+    """
+
+    title = "Hash exit (HashEE)"
+    source = "Sun et al. 2022, Findings of ACL, 'A Simple Hash-Based Early Exiting Approach'; txsun1997/HashEE, train_token.py"
+    caution = CAUTION
+    tells: ClassVar[dict[str, Note]] = {"depth": Note("series", "left after", "layers", "that ran for this pass")}
+
+    buckets: int = param(6, low=2, high=64, help="of tokens, each with a depth of its own")
+    by: str = param("order", choices=("order", "random"), help="how tokens come to their bucket")
+    first: int = param(2, low=1, high=512, unit="layers", help="depth of the first bucket")
+    seed: int = param(0, low=0, high=2**31 - 1, help="of random buckets")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.first <= spec.n_layers:
+            return None
+        return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers; choose at most so many."
+
+    def begin(self, spec: ModelSpec) -> None:
+        self._layers, self._depth = spec.n_layers, spec.n_layers
+        ids, step = torch.arange(spec.vocab), (spec.n_layers - self.first) / (self.buckets - 1)
+        if self.by == "random":
+            ids = torch.randperm(spec.vocab, generator=torch.Generator().manual_seed(self.seed))
+        self.table = (self.first + step * (ids * self.buckets // spec.vocab)).round().long()
+
+    def plan(self, position: int, feed: Feed) -> Skip:
+        self._depth = int(self.table[feed.tokens.to("cpu")].max())
+        return NOTHING
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        return layer >= self._depth
+
+    def took(self) -> Exit | None:
+        return Exit(self._depth, self.by)
