@@ -51,7 +51,7 @@ def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
     tests = tuple(f"behind layer {int(at)}:  c = {f(c)} {'≥' if c >= b else '<'} {f(b)} = b" for at, c, b in left.tests)
     why.lines.append(Line(words + "alike enough, blocks further up are left out. Attention runs in every layer.", tests))
     if closed:
-        why.lines.append(Line(f"Left out: the blocks of the layers {', '.join(map(str, closed))}; their weights were not read."))
+        why.lines.append(Line(f"Left out: those of the layers {', '.join(map(str, closed))}; their weights were not read."))
     if left.tests:
         _, sure, bound = left.tests[-1]
         why.numbers = [("how alike", "c", sure), ("bound", "b", bound)]
