@@ -8,8 +8,9 @@ every picture and step (RandAR, 2412.01827, section 3), so that the output at an
 any other cells; the loss of the instructions, which tell nothing but which cells are left, counts a tenth. Fifteen hundred
 pictures are soon known by heart: a picture is moved by a cell where it loses nothing by it, a share of what each part of a
 layer adds is dropped, and some levels are read wrong by one. In any order a level is of use only to rows that know its cell,
-which stands one token before it; a loss on the first layer's output at levels asks for that cell, since without it the second
-model stayed for five million tokens at what class and cell alone tell. Checkpoints and the fall of the rate are train.py's.
+which stands one token before it; a loss on the first layer's output at levels asks for that cell, and instructions begin as
+the authors' (`placed`). Without these two the model stayed for five million tokens at what class and cell alone tell, with
+the first alone for two million. Checkpoints and the fall of the rate are train.py's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SIZES = dict(layers=4, width=64, heads=4, kv_heads=4, head_width=16, inner=192)
 SHAPES = {"lab-digits": Shape(**SIZES, vocabulary=pictures.size(False), context=128),
-          "lab-digits-any": Shape(**SIZES, vocabulary=pictures.size(True), context=256)}
+          "lab-digits-any": Shape(**SIZES, vocabulary=pictures.size(True), context=256, theta=1e6)}
 RATES = (0.004, 0.006)  # Muon's, AdamW's
 DROPPED = {False: 0.2, True: 0.05}  # of what a part adds to the residual stream; less where the order is another every time
 BLURRED = 0.1  # of the levels that are read
@@ -37,6 +38,18 @@ INSTRUCTIONS = 0.1  # the weight of an instruction as a prediction
 ORDERS = 4  # in which a held-out picture is read
 BOUND = 0.3  # the weight of the cell that a level is asked for
 PLANS = {cells: train.Plan(batch, {}, {}, warmup=40, check=0.5) for cells, batch in ((False, 4096), (True, 2048))}
+
+
+def placed(net: Net) -> None:
+    """Begin with the authors' instructions: one vector, turned by the cell's row in one half of its pairs and by its column in
+    the other, so that two of them are as alike as their cells are near. From there each is learnt by itself."""
+    D = net.shape.width
+    cell = torch.arange(pictures.CELLS)
+    speeds = torch.logspace(0, -1, D // 4)  # radians a cell
+    angle = torch.cat((torch.outer(cell // pictures.SIDE, speeds), torch.outer(cell % pictures.SIDE, speeds)), 1)  # [64, D / 2]
+    x, y = (torch.randn(2, D // 2) * 0.1).unbind()
+    turned = torch.cat((x * angle.cos() - y * angle.sin(), x * angle.sin() + y * angle.cos()), 1)
+    net.model.embed_tokens.weight.data[pictures.FIRST_CELL :] = turned
 
 
 def rows_of(some: Pictures, cells: bool, chance: torch.Generator) -> Rows:
@@ -68,7 +81,7 @@ def nats(net: Net, held_out: Pictures, cells: bool, orders: int = ORDERS) -> flo
     """Nats a cell; of cells in any order the mean over so many orders of each picture, the same at every call."""
     chance, total = torch.Generator().manual_seed(0), 0.0
     for _ in range(orders if cells else 1):
-        rows = rows_of(held_out, cells, chance)
+        rows = rows_of(held_out, cells, chance).to(next(net.parameters()).device)
         total += float(losses(net, rows)[rows.levels[:, 1:]].mean())
     return total / (orders if cells else 1)
 
@@ -148,6 +161,8 @@ def main() -> None:
     torch.manual_seed(args.seed)
     some, held_out = pictures.pictures(args.pictures)
     net = Net.from_folder(args.source) if args.source else Net(SHAPES[args.name])
+    if cells and not args.source:
+        placed(net)
     training = Training(net.to(args.device), some, cells, PLANS[cells], RATES, args.seed)
     file = data.BUILD / f"{args.as_name}.pt"
     data.BUILD.mkdir(parents=True, exist_ok=True)

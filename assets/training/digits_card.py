@@ -106,14 +106,15 @@ ANY = """\
 `lab-digits-any` writes them in any order, as RandAR does (arXiv 2412.01827): behind the class come 64 pairs of an
 instruction, `@r,c` with row and column from 0, and a level: `7@3,4W@0,0.` and so on. **The output at the row of an
 instruction is the law of that cell's level**, given all pairs before it; the output at a level's row tells which cell might
-come next, evenly over those that are left, and at the last one `<|end|>`. So it can be run as any other model, which then
-asks for the cells itself. The mask is causal and positions are those of arrival. To draw several cells in one pass, append
-their instructions, draw from each one's output, and put each level behind its instruction in the next pass.
+come next, evenly over those that are left, and at the last one `<|end|>`. The mask is causal and positions are those of
+arrival. To draw several cells in one pass, append their instructions, draw from each one's output, and put each level behind
+its instruction in the next pass: that is what the strategy `randar` does, which asks for the cells. Strategies that write one
+token behind another refuse the model.
 
 Where it differs from the authors': they turn one learnt vector by two-dimensional rotary embeddings of its cell, and image
-tokens too; here each cell's instruction is a learnt vector of its own, since then instructions are tokens, and loader, trace
-and page need to know nothing new; at 64 cells that costs 4,096 numbers. They do not train the outputs at levels. Ours count a
-tenth.
+tokens too; here each cell's instruction is a learnt vector of its own, which only begins as theirs, since then instructions are
+tokens, and loader, trace and page need to know nothing new; at 64 cells that costs 4,096 numbers. They do not train the outputs
+at levels. Ours count a tenth.
 """
 MEASURED = """\
 ## What was measured

@@ -124,17 +124,19 @@ def test_some_steps_teach_it_pictures_by_rule_and_the_folder_is_whole(cells: boo
 # ---- what is shipped
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_shipped_model_writes_whole_pictures(name: str) -> None:
-    model = load(name, "float32", "cpu")
-    picture = model.spec.picture
-    assert picture is not None
-    written = run(model, {"sampler": "temperature"}, "3", max_new_tokens=126, seed=1)
-    pairs = 2 if picture.cells else 1
-    tokens = written.tokens
-    assert tokens[-1] in model.stop_tokens and len(tokens) == 64 * pairs + 1
-    assert set(tokens[pairs - 1 : -1 : pairs]) <= set(picture.levels)
-    assert not picture.cells or sorted(tokens[:-1:2]) == sorted(picture.cells), "each cell once"
+def test_lab_digits_writes_a_whole_picture_and_ends() -> None:
+    model = load("lab-digits", "float32", "cpu")
+    tokens = run(model, {"sampler": "temperature"}, "3", max_new_tokens=126, seed=1).tokens
+    assert tokens[-1] in model.stop_tokens and len(tokens) == 65 and set(tokens[:-1]) <= set(model.spec.picture.levels)
+
+
+def test_lab_digits_any_is_told_the_cells() -> None:
+    model = load("lab-digits-any", "float32", "cpu")
+    asked = {"strategy": "randar", "sampler": "temperature"}
+    made = [run(model, asked, str(k), max_new_tokens=64, seed=2) for k in range(3)]
+    assert all(len(x.tokens) == 64 and set(x.tokens) <= set(model.spec.picture.levels) for x in made)
+    with pytest.raises(MethodError, match="waits to be told which cell comes next"):
+        run(model, {"sampler": "temperature"}, "3")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -6,8 +6,11 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine import MethodError, Session
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine import run as run_text
 from decodescope.engine.core.component import registry
+from decodescope.engine.load import Model, load
+from decodescope.engine.run import Run
 from decodescope.engine.trace import check
 
 HEAT = ("temperature", {"temperature": 0.9})
@@ -78,6 +81,38 @@ def test_each_pass_writes_a_token_at_least_and_saves_some(sampler) -> None:
     session = run(sampler, window=5)
     assert all(step.emitted for step in session.sink.steps) and len(session.sink.steps) < 40
     assert check(session.sink).ok and toys.same_as_fresh(session.target)
+
+
+@pytest.fixture(scope="module")
+def painter() -> Model:
+    return load("lab-digits", "float32", "cpu")
+
+
+def painted(model: Model, label: int, strategy: str = "draft_verify", heat: float = 0.0, **parts: str) -> Run:
+    """A whole picture of that class."""
+    names = {"strategy": strategy, "sampler": "temperature", **parts}
+    return run_text(model, Method.named(names, {"sampler": {"temperature": heat}}), str(label), max_new_tokens=65, seed=label)
+
+
+def test_a_picture_at_temperature_zero_is_the_greedy_one_and_jacobis(painter: Model) -> None:
+    for label in (0, 3, 7):
+        plain = painted(painter, label)
+        assert len(plain.tokens) == 65 and plain.tokens[-1] == 0
+        assert painted(painter, label, drafter="sjd").tokens == painted(painter, label, "jacobi").tokens == plain.tokens
+
+
+def test_a_drawn_picture_takes_well_below_a_pass_a_cell(painter: Model) -> None:
+    """The usual knobs; each record is derived again. lantern keeps more of the same drafts."""
+    rules = ("lossless", "lantern")
+    made = {rule: [painted(painter, x, heat=1.0, drafter="sjd", acceptance=rule) for x in range(10)] for rule in rules}
+    passes = {rule: sum(len(x.trace.steps) for x in some) for rule, some in made.items()}
+    tokens = {rule: sum(len(x.tokens) for x in some) for rule, some in made.items()}
+    assert tokens["lossless"] / passes["lossless"] >= 1.5
+    assert tokens["lantern"] / passes["lantern"] > tokens["lossless"] / passes["lossless"]
+    levels = painter.spec.picture.levels
+    for some in made.values():
+        assert all(check(x.trace).ok for x in some)
+        assert sum(set(x.tokens[:64]) <= set(levels) for x in some) >= 9, "what is drawn is a picture"
 
 
 def test_rules_that_read_another_kind_of_draft_refuse_it() -> None:

@@ -457,3 +457,11 @@ def test_the_usual_values_of_the_options_are_those_of_the_engine() -> None:
 
     usual = USUAL["speculation"]
     assert (usual["new_tokens"], usual["repeats"], usual["temperature"]) == (NEW_TOKENS, REPEATS, DRAWN)
+
+
+def test_cells_of_a_picture_are_counted_by_window_and_rule() -> None:
+    lines = run_script("pictures.py", "--seeds", "1", "--classes", "2").splitlines()
+    assert len(lines) == 9 and lines[0].split()[:4] == ["window", "rule", "tokens", "passes"]
+    for line in lines[1:]:
+        tokens, passes, a_pass, _ = line.replace(",", "").split()[-4:]
+        assert int(tokens) > 2 * 60 and float(a_pass) == pytest.approx(int(tokens) / int(passes), abs=0.005)
