@@ -5,6 +5,7 @@ from __future__ import annotations
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.filled import chosen
 from decodescope.engine.trace.joined import joint_problems
+from decodescope.engine.trace.pictures import KEPT
 from decodescope.engine.trace.threads import schedule
 from decodescope.lab.words.numbers import said
 from decodescope.lab.words.tokens import shown_id
@@ -97,6 +98,8 @@ def canvas(trace: Trace, step: Step) -> Explanation:
     settled = zip(fill.places, texts, fill.rules, strict=True)
     rows = [f"place {at - fill.start + 1}: {said(text)}, confidence {sure[at]:.3f}, {rule}" for at, text, rule in settled]
     words = "One pass gives every open place of the block a candidate; the first in rank stay, and those that reach their bar."
+    if fill.cache == KEPT:
+        words = "One pass draws these cells, each from its own row; none of them sees another."
     explained.lines.append(Line(words, tuple(rows)))
     if fill.stale:
         explained.lines.append(Line(f"It read entries beside its rows that were made {fill.stale} passes before."))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from decodescope.engine.trace.events import Fill, Piece, Step
+from decodescope.engine.trace.phases import decides
 
 from .single import single
 
@@ -20,6 +21,7 @@ def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, who
 
     fill: {"at": [start, length], "among": [first, behind] of its block, "now": [[place, rule, token id, text], ...],
            "count", "cache", "stale", "fed": rows that the pass read, "again": places masked again, where there are some,
+           "standins": [[place, token id, text], ...] of tokens fed in the place of others, where there are some,
            "open": [place, ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once,
            "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors"}
 
@@ -37,8 +39,10 @@ def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, who
         "count": fill.count,
         "cache": fill.cache,
         "stale": fill.stale,
-        "fed": sum(one.tokens for one in step.passes if one.phase == "canvas"),
+        "fed": sum(one.tokens for one in step.passes if decides(one)),
     }
+    if fill.standins:
+        message["standins"] = [[place, token, text(token)] for place, token in fill.standins]
     if fill.reopened:
         message["again"] = fill.reopened
     more = _open(fill, text, brief)

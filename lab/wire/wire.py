@@ -29,6 +29,7 @@ from .cache import cache_row, mapped, maps
 from .canvas import filled
 from .drafts import drafted_as
 from .mixed import mixed
+from .pictured import picture_shown
 from .prompt import prompt_shown
 from .single import single as _single
 from .threaded import threaded
@@ -128,6 +129,7 @@ class Wire:
             "levels": h.levels,
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
             **prompt_shown(h, self.prefill, self.text),
+            **picture_shown(h),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
             "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
             "machine": None if self.profile is None else machine_of(self.profile, h.dtype),

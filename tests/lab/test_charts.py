@@ -44,8 +44,13 @@ def filled() -> Trace:
     return toys.decode(toys.method(strategy=("masked", {"block": 8}), selector="threshold"), count=16).sink
 
 
+def pictured() -> Trace:
+    """A run that writes a picture."""
+    return toys.decode(toys.method(strategy="zipar", sampler="temperature"), [4, 0, 2], count=40).sink
+
+
 # the charts of which no shipped example has what is drawn
-OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {})}
+OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {}), "picture": (pictured, {})}
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -158,6 +163,19 @@ def test_a_canvas_shows_every_confidence_and_every_place_that_was_settled() -> N
     assert list(zip(marks.x, marks.y, strict=True)) == [(p - start + 1, i) for i, fill in enumerate(fills) for p in fill.places]
     with pytest.raises(ValueError, match="filled places of a canvas"):
         figure("h2o", "canvas")
+
+
+def test_a_picture_shows_each_cell_s_level_and_pass() -> None:
+    trace = pictured()
+    grey, passes = figure(trace, "picture").data
+    levels = [toys.LEVELS.index(x) if x in toys.LEVELS else None for x in [0, 2, *trace.end.tokens]]
+    assert [x for row in grey.z for x in row] == [*levels, *[None] * 22]
+    came = {place - 1: step.step for step in trace.steps for place in step.fill.places}
+    assert [x for row in passes.z for x in row] == [came.get(cell) for cell in range(64)]
+    plain = toys.decode(count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
+    assert [x for row in figure(plain, "picture").data[1].z for x in row][:10] == [*range(9), None]
+    with pytest.raises(ValueError, match="writes no pictures that could be drawn"):
+        figure("h2o", "picture")
 
 
 def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:

@@ -11,7 +11,7 @@ const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table a
 /** Why a place was settled: its sign, and a word. */
 export const RULES = { scheduled: ["•", "by schedule"], best: ["▴", "the first in rank"],
   sure: ["●", "reaches its bar"], near: ["◐", "reaches a bar that an anchor lowered"], factor: ["ƒ", "factor rule"],
-  written: ["•", "written"] };
+  written: ["•", "written"], row: ["▸", "next of its row"], group: ["•", "of this group"] };
 
 const said = ({ text }) => `“${spoken(text)}”`;
 /** A token where it stands among others; a mask where there is none. */
@@ -75,7 +75,7 @@ export function canvasView(context) {
       const words = one
         ? `${said(one)}, settled in pass ${one.step}${waits.has(place) ? ", waits for places before it"
           : place < out ? "" : ", behind the end of the text"}`
-        : guess ? `open, candidate ${said(guess)}, ${prob(guess.c)}` : "a mask";
+        : guess ? `open, candidate ${said(guess)}, ${prob(guess.c)}` : fill.cache === "kept" ? "open" : "a mask";
       say(button, shown(one));
       set(button, { "data-node": place - start + 1, title: `place ${place - start + 1}: ${words}`,
         "aria-label": `place ${place - start + 1}: ${words}`, "aria-pressed": place === chosen,

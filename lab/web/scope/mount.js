@@ -9,6 +9,7 @@ import { headline } from "./headline.js";
 import { keyList, runKey } from "./keys.js";
 import { notesView } from "./notes.js";
 import { plural } from "./numbers.js";
+import { pictureView } from "./picture.js";
 import { roofView } from "./roof.js";
 import { Store } from "./store.js";
 import { stripView } from "./strip.js";
@@ -37,7 +38,7 @@ function fill(root, context, chosen, outcome) {
     add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
   }
   if (chosen.includes("card")) card = add(cardView(context));
-  if (chosen.includes("text")) add(textView(context));
+  if (chosen.includes("text")) add(pictureView(context)), add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
   if (chosen.includes("notes")) add(notesView(context));
   if (chosen.includes("time")) add(timeView(context));

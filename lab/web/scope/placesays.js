@@ -17,6 +17,8 @@ function why(one, { count, order, anchors, at: [start] }) {
     `place ${x - start + 1}`).join(", ")}), and its confidence reaches that.`;
   if (rule === "factor")
     return `The ${count} surest places: the largest n for which (n + 1)(1 − c) stays below the factor.`;
+  if (rule === "row") return "Each row that is alive is written one cell on in a pass.";
+  if (rule === "group") return "All cells of a group are drawn in one pass, and none of them sees another.";
   if (rule) return `It was settled: ${rule}.`;
   return `It stays open: it is number ${rank} of the ${ranked}${bar === null ? "" : ", and below its bar"}; `
     + `${plural(count, "place")} ${count === 1 ? "is" : "are"} settled by rank.`;
@@ -41,9 +43,10 @@ export function placeSays(store, i, number) {
       .filter(([, , x]) => x !== null);
     said.lines.push(again ? "It is among the least sure of its block, and is masked again." : why(one, fill));
   } else {
-    said.title = stands ? `Settled in pass ${stands.step}` : "Masked";
+    said.title = stands ? `Settled in pass ${stands.step}` : fill.cache === "kept" ? "Open" : "Masked";
     said.text = stands?.text ?? null;
     said.lines.push(stands ? `By rule: ${stands.rule}. It stands.`
+      : fill.cache === "kept" ? "It comes later."
       : place >= fill.among[1] ? "Its block comes later: this pass decided nothing here."
       : fill.open ? "This pass decided nothing here."
       : "What this pass proposed was left out here.");
