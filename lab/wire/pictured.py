@@ -12,7 +12,8 @@ MOST = 4096  # cells of a picture that is drawn
 
 def picture_shown(header: Header) -> dict[str, Any]:
     """picture: {"height", "width", "levels": ids of the grey levels from the background on, "begin": position of its first
-    cell, "known": ids of the cells that the prompt ends with}; nothing for a model of text, or for more cells than are drawn."""
+    cell, "known": ids of the cells that the prompt ends with}; nothing for a model of text, or for more cells than are drawn.
+    """
     shape = header.model.get("picture")
     sides = [shape.get(side) for side in ("height", "width")] if isinstance(shape, dict) else []
     if not sides or not all(type(x) is int and x > 0 for x in sides) or sides[0] * sides[1] > MOST:
