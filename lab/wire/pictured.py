@@ -14,12 +14,12 @@ def picture_shown(header: Header) -> dict[str, Any]:
     """picture: {"height", "width", "levels": ids of the grey levels from the background on, "begin": position of its first
     cell, "known": ids of the cells that the prompt ends with}; nothing for a model of text, or for more cells than are drawn.
     """
-    shape = header.model.get("picture")
-    sides = [shape.get(side) for side in ("height", "width")] if isinstance(shape, dict) else []
-    if not sides or not all(type(x) is int and x > 0 for x in sides) or sides[0] * sides[1] > MOST:
+    shape: dict[str, Any] = found if isinstance(found := header.model.get("picture"), dict) else {}
+    height, width, levels = (shape.get(name) for name in ("height", "width", "levels"))
+    if type(height) is not int or type(width) is not int or height < 1 or width < 1 or height * width > MOST:
         return {}
-    levels, ids = shape.get("levels") if isinstance(shape, dict) else None, header.prompt.tolist()
     if not isinstance(levels, list) or len(levels) < 2 or not all(type(x) is int for x in levels):
         return {}
+    ids = header.prompt.tolist()
     begin = begins(ids, levels)
-    return {"picture": {"height": sides[0], "width": sides[1], "levels": levels, "begin": begin, "known": ids[begin:]}}
+    return {"picture": {"height": height, "width": width, "levels": levels, "begin": begin, "known": ids[begin:]}}
