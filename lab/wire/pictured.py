@@ -14,7 +14,8 @@ def picture_shown(header: Header) -> dict[str, Any]:
     """picture: {"height", "width", "levels": ids of the grey levels from the background on, "begin": position of its first
     cell, "known": ids of the cells that the prompt ends with}; nothing for a model of text, or for more cells than are drawn.
     """
-    shape: dict[str, Any] = found if isinstance(found := header.model.get("picture"), dict) else {}
+    picture = header.model.get("picture")
+    shape: dict[str, Any] = picture if isinstance(picture, dict) else {}
     height, width, levels = (shape.get(name) for name in ("height", "width", "levels"))
     if type(height) is not int or type(width) is not int or height < 1 or width < 1 or height * width > MOST:
         return {}
