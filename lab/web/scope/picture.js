@@ -127,7 +127,8 @@ export function pictureView(context) {
       const wrote = fill?.now[0]?.[1], list = [...rows].sort((a, b) => a - b).join(", ");
       const stand = fed(i).map(([place]) => `row ${Math.floor((place - begin) / width) + 1}`).join(", ");
       say(status, `Pass ${i}: ${plural(fresh.length, "cell")}`
-        + (wrote === "row" ? `, ${plural(rows.size, "live row")} (${list})` : wrote === "group" ? ", a group" : "")
+        + (wrote === "row" ? `, ${plural(rows.size, "live row")} (${list})`
+          : wrote === "group" ? ", a group" : "")
         + (stand ? `; a stand-in for the last of ${stand}` : "")
         + (refused.size ? `; refused in ${plural(refused.size, "cell")}` : "") + ".");
       const marks = ["Framed: came in this pass.", "Dotted: open.", standing.size || fill?.now[0]?.[1] === "row"
