@@ -131,8 +131,9 @@ export function pictureView(context) {
           : wrote === "group" ? ", a group" : "")
         + (stand ? `; a stand-in for the last of ${stand}` : "")
         + (refused.size ? `; refused in ${plural(refused.size, "cell")}` : "") + ".");
-      const marks = ["Framed: came in this pass.", "Dotted: open.", standing.size || fill?.now[0]?.[1] === "row"
-        ? "▹ another token was fed for this cell, which is to come." : "", step?.drafted ? "× drafted and refused." : ""];
+      const marks = ["Framed: came in this pass.", "Dotted: open.", standing.size || wrote === "row"
+        ? "▹ another token was fed for this cell, which is to come." : "",
+      step?.drafted ? "× drafted and refused." : ""];
       say(key, marks.filter(Boolean).join(" "));
     },
   };
