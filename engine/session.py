@@ -131,6 +131,7 @@ class Session(State):
             sampler_state=m.sampler.start(list(prompt), vocab),
             chance=Chance(seed),
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
+            piece=getattr(model.tokenizer, "piece", None),
         )
         self._surround(shadow)
         self._prepare(model, len(prompt) if asked is None else asked)

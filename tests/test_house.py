@@ -15,7 +15,7 @@ from source import ROOMS, ROOT, broken, families, imported, imports, method_modu
 # The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also
 # for types alone. What lies in no folder is a room by itself. Below `engine`: a user's words.
 FLOORS = (
-    *("engine.core", "engine.trace", "engine.cost", "engine.model", "engine.saved"),
+    *("engine.core", "engine.grammar", "engine.trace", "engine.cost", "engine.model", "engine.saved"),
     *("engine.checkpoint", "engine.heads"),
     *("engine.decoding", "engine.timing"),
     *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance")),

@@ -307,7 +307,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "jacobi": [
         dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
     ],
-    "masked": [dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")],
+    "masked": [
+        *(dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")),
+        dict(block=8, grammar='start: ("3" | "4" "6"? | "5" start "8" | "9")+'),
+    ],
     "zipar": [dict(window=2), dict(window=5)],
     "randar": [dict(steps=9), dict(steps=12, order="raster")],
     "low_confidence": [dict(steps=3)],

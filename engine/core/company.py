@@ -88,6 +88,10 @@ class Commits(Protocol):
     def drops(self) -> bool:
         """Whether it may leave out places of a canvas."""
 
+    @property
+    def reopens(self) -> bool:
+        """Whether it masks places again."""
+
 
 class Company(Protocol):
     """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.explored import entropies
+from decodescope.engine.trace.explored import Explored, entropies
+from decodescope.engine.trace.vetoed import Veto, turns
 
 from .candidates import candidates
+from .grammatical import Grammatical
 from .inorder import OPEN, InOrder
 from .sampler import softmax
 from .selector import Choice, Open
@@ -31,6 +33,7 @@ class Canvas:
     passes:  made in this block
     written: position -> token and confidence in it, of the block's places whose tokens may be masked again
     tries:   what the next pass tries at a place, if it does
+    grammar: what texts are left to it; None: all
     """
 
     text: InOrder
@@ -43,14 +46,18 @@ class Canvas:
     passes: int = 0
     written: dict[int, tuple[int, float]] = field(default_factory=dict)
     tries: Tries | None = None
+    grammar: Grammatical | None = None
 
     @classmethod
-    def opened(cls, s: State, size: int, cache: str) -> Canvas:
-        """One of as many places as tokens may still be written; the target's cache is empty."""
+    def opened(cls, s: State, size: int, cache: str, grammar: str = "") -> Canvas:
+        """One of as many places as tokens may still be written; the target's cache is empty. grammar: as engine/grammar.py
+        reads it"""
         s.target.truncate(0)
         if cache == "dual":
             s.target.cache.unordered()
         canvas = cls(InOrder.behind(s), size, cache, s.selector.blocks, edge=len(s.tokens))
+        if grammar:
+            canvas.grammar = Grammatical.opened(s, grammar, len(canvas.text.tokens))
         canvas.turn()
         return canvas
 
@@ -117,6 +124,9 @@ class Canvas:
             explored, self.tries = self.tries.judged(s.selector, logits, places, self.edge, s.stop.tokens), None
         logits = logits[0 if explored is None else explored.won]
         candidate, confidence = candidates(s, places, logits)
+        if self.grammar is not None:
+            candidate = self._fitting(s, logits, places, candidate, explored)
+            confidence = softmax(logits).gather(-1, candidate[:, None])[:, 0]
         numbers = [np.array(places, np.int32), candidate.to(torch.int32).cpu().numpy(), confidence.float().cpu().numpy()]
         if s.selector.explores:
             numbers.append(entropies(softmax(logits).double().cpu().numpy()))
@@ -130,10 +140,30 @@ class Canvas:
         block = self.first, self.behind
         return Open(block, self.passes, *at_places, written, self.edge, entropy, explored, s.stop.tokens)
 
+    def _fitting(self, s: State, logits: Tensor, places: list[int], candidate: Tensor, explored: Explored | None) -> Tensor:
+        """The candidates, and for those that the grammar refuses others, which it leaves."""
+        assert self.grammar is not None
+        canvas = [*self.text.tokens]
+        if explored is not None:
+            canvas[explored.place - self.text.start] = explored.tokens[explored.won]
+        may = self.grammar.allowed(canvas, places, logits.shape[-1], logits.device)
+        bad = (~may.gather(-1, candidate[:, None])[:, 0]).nonzero()[:, 0]
+        self.grammar.vetoes = [Veto(places[i], int(candidate[i])) for i in bad.tolist()]
+        if len(bad):
+            left = logits[bad].masked_fill(~may[bad], -torch.inf)
+            candidate = candidate.index_copy(0, bad, candidates(s, [places[i] for i in bad.tolist()], left)[0].to(candidate.dtype))
+        return candidate
+
     def commit(self, view: Open, choice: Choice) -> list[int]:
         """Settle the candidates that were chosen, or write them for now where some places are masked again; a block that is
         done is followed by the next. The indices of the open places that were committed, ascending."""
         taken = choice.taken(view)
+        if self.grammar is not None:
+            explored = None if view.explored is None else int(np.searchsorted(view.places, view.explored.place))
+            order = turns(taken, view.confidence, choice.order, explored)
+            pairs = [(int(view.places[i]), int(view.candidate[i])) for i in order]
+            refused = self.grammar.refuse(self.text.tokens, pairs)
+            taken = sorted({*order} - {order[k] for k in refused})
         self.passes += 1
         if choice.reopened is None:
             for i in taken:
@@ -162,4 +192,8 @@ class Canvas:
         won, at = 0, [*view.places.tolist()].index(place)
         if view.explored is not None:
             won, at = view.explored.won, at - (view.explored.place < place)
-        self.tries = Tries.likeliest(place, softmax(logits[won, at]), count)
+        left = logits[won, at]
+        if self.grammar is not None:
+            may = self.grammar.allowed(self.text.tokens, [place], left.shape[-1], left.device)[0]
+            left = left.masked_fill(~may, -torch.inf)
+        self.tries = Tries.likeliest(place, left, softmax(logits[won, at]), count)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from decodescope.engine.grammar import OPEN as OPEN
 from decodescope.engine.trace.events import EndReason
 
 from .state import State
-
-OPEN = -1  # in the place of a token that is not settled yet
 
 
 @dataclass

@@ -70,12 +70,13 @@ class Selector(Component):
 
     commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise", "tries" or "filter"
              (engine/trace/fills.py)
-    explores: whether it asks for passes over several canvases
+    explores: whether it asks for passes over several canvases;  reopens: whether it masks places again
     """
 
     kind = "selector"
     commits: ClassVar[str] = ""
     explores: ClassVar[bool] = False
+    reopens: ClassVar[bool] = False
 
     def says(self) -> dict[str, Any]:
         return {"commits": self.commits}

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint
+from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.lines import Lines
 from decodescope.engine.trace.threads import Threads
 from decodescope.engine.trace.units import Unit
@@ -56,7 +56,7 @@ class State:
 
     limit: length of text and prompt at which the context is full
     scratch: what the strategy keeps between its steps
-    encode: text -> its ids, nothing put in front; None without a tokenizer
+    encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     """
 
     tokens: list[int]
@@ -76,6 +76,7 @@ class State:
     encode: Callable[[str], list[int]] | None = None
     schedule: Schedule = field(default_factory=Schedule)
     selector: Selector = field(default_factory=Selector)
+    piece: Callable[[int], Piece] | None = None
 
     @property
     def left(self) -> int:

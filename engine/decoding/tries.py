@@ -28,9 +28,10 @@ class Tries:
     chance: np.ndarray
 
     @classmethod
-    def likeliest(cls, place: int, law: Tensor, most: int) -> Tries:
-        """At most `most` of the tokens with the highest probability in `law`, float [V]; of equal ones the first."""
-        order = torch.argsort(law, descending=True, stable=True)[: min(most, int((law > 0).sum()))]
+    def likeliest(cls, place: int, logits: Tensor, law: Tensor, most: int) -> Tries:
+        """At most `most` of the tokens with the highest `logits`, float [V], those at minus infinity left out; of equal ones
+        the first. law: float [V], their probabilities"""
+        order = torch.argsort(logits, descending=True, stable=True)[: min(most, int(logits.isfinite().sum()))]
         return cls(place, order.tolist(), law[order].float().cpu().numpy())
 
     def feed(self, text: Sequence[int], fed: range, device: torch.device | str) -> Feed:

@@ -32,6 +32,7 @@ from .threads import Begun as Begun
 from .threads import Ended as Ended
 from .threads import Threads as Threads
 from .units import Unit as Unit
+from .vetoed import Veto as Veto
 
 SCHEMA = "1.1"
 Level = Literal["counts", "decisions", "fields"]

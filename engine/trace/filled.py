@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .explored import Explored
+from .vetoed import Veto
 
 
 @dataclass
@@ -40,6 +41,9 @@ class Fill:
              confidence that of the pass before
     final:   float32 [O], how sure a trained filter was that each candidate is final; bars are 0 where that was enough, else 2
     cut:     position behind the last place that is left after the pass: what stands behind it is dropped; None: all stay
+    vetoes:  what a grammar refused, those that were refused alone first; None: there is no grammar
+    witness: a text of the grammar, from the canvas's first place on, that the canvas can still become behind the pass
+    terminals: by name of each terminal of the grammar the ids of its tokens; None behind a canvas's first pass
     """
 
     start: int
@@ -64,11 +68,25 @@ class Fill:
     standins: list[list[int]] | None = None
     final: np.ndarray | None = None
     cut: int | None = None
+    vetoes: list[Veto] | None = None
+    witness: list[int] | None = None
+    terminals: dict[str, list[int]] | None = None
 
     @property
     def ids(self) -> list[int]:
-        """All tokens that it names."""
-        return [*self.candidate.tolist(), *(self.explored.ids if self.explored is not None else ())]
+        """All tokens that it names, but for those of the terminals."""
+        tried = self.explored.ids if self.explored is not None else []
+        return [*self.candidate.tolist(), *tried, *(x.token for x in self.vetoes or ()), *(self.witness or ())]
+
+    @property
+    def refused(self) -> set[int]:
+        """The places that stay open since their tokens do not go together with those of others."""
+        return {x.place for x in self.vetoes or () if x.together}
+
+    @property
+    def explored_at(self) -> int | None:
+        """The index of the open place that was explored."""
+        return None if self.explored is None else int(np.searchsorted(self.open, self.explored.place))
 
 
 def scheduled(places: int, steps: int, passes: int) -> int:

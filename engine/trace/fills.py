@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from decodescope.engine.grammar import OPEN
+
 from .events import Header, Step
 from .explorations import consistent_explored, explorations
 from .explored import barred
@@ -17,6 +19,7 @@ from .limits import TEXTS, TraceError
 from .parts import said
 from .phases import decides
 from .pictures import KEPT, PictureBooks, consistent_standins, standing
+from .vetoes import Vetoes
 
 _LAST = 1 << 53  # behind every step
 Due = tuple[int, np.ndarray | None, list[int] | None]  # count, bars and anchors, as a selector's knobs give them
@@ -77,6 +80,7 @@ class FillBooks:
         self._canvas: _Canvas | None = None
         self._whole = header.parent is None  # a branch begins in the midst of a canvas
         self._pictures = PictureBooks(header)
+        self._vetoes: Vetoes | None = None
         self.checked = self.underived = 0
 
     def lose(self) -> None:
@@ -95,7 +99,7 @@ class FillBooks:
             self.underived += not self._pictures.derived
             return
         if self._canvas is None or len(self._canvas.tokens) == self._canvas.length:
-            self._canvas = _Canvas(fill.start, fill.length, {})
+            self._canvas, self._vetoes = _Canvas(fill.start, fill.length, {}), Vetoes(self._header)
             if self._whole and fill.start != step.n:
                 yield f"its canvas begins at {fill.start}, behind a text of {step.n} tokens"
         canvas = self._canvas
@@ -106,7 +110,10 @@ class FillBooks:
             yield from self._block(step, fill, canvas)
             yield from _passes(step, fill, canvas)
         yield from self._choice(step, fill, canvas)
+        before = [canvas.tokens.get(fill.start + i, OPEN) for i in range(fill.length)] if fill.vetoes is not None else []
         yield from _commit(fill, canvas)
+        if self._whole and self._vetoes is not None:
+            yield from self._vetoes.problems(fill, before, _part(self._header, "strategy", step.step).get("grammar"))
         if self._whole:
             yield from _emission(step, canvas)
         self.checked += 1
@@ -140,7 +147,7 @@ class FillBooks:
 
     def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
         """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
-        taken = chosen(fill.count, fill.confidence, fill.bars, fill.order)
+        taken = chosen(fill.count, fill.confidence, fill.bars, fill.order) & ~np.isin(fill.open, [*fill.refused])
         if fill.reopened is not None and len(fill.places) < len(fill.open):
             yield "it masks places again and leaves others open"
         if fill.places != fill.open[taken].tolist():

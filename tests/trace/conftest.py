@@ -30,6 +30,7 @@ from decodescope.engine.trace.events import (
     Tops,
     Trials,
     Unit,
+    Veto,
 )
 
 VOCAB = 50
@@ -108,6 +109,9 @@ def everything_step(k: int, n: int) -> Step:
             *(9, [3, 5], np.array([0.5, 0.25], "<f4"), np.array([10], "<i4"), np.array([[4], [6]], "<i4")),
             *(np.array([[0.25], [0.5]], "<f4"), [0, 1], np.array([-0.7, -0.4], "<f8"), 1),
         ),
+        vetoes=[Veto(9, 4), Veto(10, 6, True)],
+        witness=[3, 4],
+        terminals={'"a"': [3, 4], "/[b]/": []},
     )
     step.fields = Fields(
         [0, 1],

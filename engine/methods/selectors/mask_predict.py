@@ -22,6 +22,7 @@ class MaskPredict(Selector):
     title = "Mask-Predict"
     source = "Ghazvininejad et al. 2019, arXiv:1904.09324, section 3; facebookresearch/Mask-Predict, mask_predict.py"
     commits = "revise"
+    reopens = True
 
     steps: int = param(10, low=1, high=1024, unit="passes", help="T, passes that fill a block")
 

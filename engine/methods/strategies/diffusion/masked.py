@@ -12,6 +12,7 @@ from decodescope.engine.decoding.canvas import Canvas
 from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.grammar import LONGEST, SHIPPED, GrammarError, grammar
 from decodescope.engine.trace.events import Fill
 
 MOST = 4096  # places of a block
@@ -32,6 +33,12 @@ class Masked(Strategy):
     both sides. What is kept was made when the block was still masked, so it is exact only in a block's first pass (and in all
     where a model has one layer, whose entries know nothing of each other). As in Fast-dLLM that first pass decides too; a block
     that it has filled is left at once, where their loop adds a pass.
+
+    grammar: each canvas stays such that a text of a context-free grammar can be made of it, in as many places as there
+    are; so the text is one of the grammar's. A token is a terminal, where the paper has a lexer, and a gap is as long as
+    it is, where theirs is of any length and may turn out to have no filling. A candidate with which no text is left is
+    refused, and the sampler chooses among those with which one is (their loop refuses token by token, to the same end).
+    Of the places that a pass commits each must fit beside those surer than it, or stays open.
     """
 
     title = "Masked diffusion"
@@ -48,6 +55,9 @@ class Masked(Strategy):
     cache: str = param(
         "none", choices=("none", "prefix", "dual"), help="whose entries a block's passes keep: left, or both sides"
     )
+    grammar: str = param(
+        "", lines=True, most=LONGEST, help=f"of the text: {', '.join(SHIPPED)}, or rules as Lark writes them; empty: any text"
+    )
 
     def says(self) -> dict[str, Any]:
         return {**super().says(), "places": self.block}
@@ -60,14 +70,28 @@ class Masked(Strategy):
         if self.cache == "dual" and method.selector.drops:
             dropped = f"{method.selector.name}, as set, drops places whose entries the cache dual keeps"
             return f"{dropped}: choose strategy.cache = prefix, or set selector.cut = false."
-        return remembers(self.name, method.sampler)
+        return remembers(self.name, method.sampler) or self._unreadable(method)
+
+    def _unreadable(self, method: Company) -> str | None:
+        """Why the grammar cannot be obeyed; None if it can."""
+        if not self.grammar.strip():
+            return None
+        if method.selector.reopens:
+            return f"{method.selector.name} masks places again, and a grammar holds for what stays: choose another selector."
+        if method.selector.drops:
+            return f"{method.selector.name}, as set, drops places that a grammar counts on: set selector.cut = false."
+        try:
+            grammar(self.grammar)
+        except GrammarError as error:
+            return f"masked.grammar: {error}"
+        return None
 
     def prefill(self, s: State) -> None:
         """Nothing: what a prompt's entries hold depends on the canvas, and the first pass reads both."""
 
     def begin(self, s: State) -> None:
         s.selector.begin(s.target.decoder)
-        s.scratch = Canvas.opened(s, self.block, self.cache)
+        s.scratch = Canvas.opened(s, self.block, self.cache, self.grammar.strip())
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
@@ -81,6 +105,7 @@ class Masked(Strategy):
         choice = s.selector.select(view, s.chance)
         taken = canvas.commit(view, choice)
         canvas.explore(s, view, choice, logits)
+        rules = canvas.grammar
         fill = Fill(
             canvas.text.start,
             length,
@@ -103,6 +128,9 @@ class Masked(Strategy):
             view.explored,
             final=choice.final,
             cut=choice.cut,
+            vetoes=None if rules is None else rules.vetoes,
+            witness=None if rules is None else rules.witness,
+            terminals=None if rules is None else rules.terminals(),
         )
         emitted, end = canvas.text.emit(s)
         return moved(s, emitted, end, started, verified, fill=fill)
