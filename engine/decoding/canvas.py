@@ -151,7 +151,8 @@ class Canvas:
         self.grammar.vetoes = [Veto(places[i], int(candidate[i])) for i in bad.tolist()]
         if len(bad):
             left = logits[bad].masked_fill(~may[bad], -torch.inf)
-            candidate = candidate.index_copy(0, bad, candidates(s, [places[i] for i in bad.tolist()], left)[0].to(candidate.dtype))
+            again, _ = candidates(s, [places[i] for i in bad.tolist()], left)
+            candidate = candidate.index_copy(0, bad, again)
         return candidate
 
     def commit(self, view: Open, choice: Choice) -> list[int]:
