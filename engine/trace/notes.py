@@ -18,7 +18,7 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
 
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name. A
     sampler's are what it showed of its state, a policy's stand with the target's cache, a codec's are what that says of
-    what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit: `depth`, its `tests`
+    what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit: `depth`, or the blocks left out `ffn`, its `tests`
     (layer -> confidence), and of the last one `sure` and `threshold`.
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
@@ -84,7 +84,6 @@ def _packed(packed: Packed) -> dict[str, Any]:
 
 def _exit(left: Exit) -> dict[str, Any]:
     tests = [x for x in left.tests if len(x) == 3]
-    note: dict[str, Any] = {"depth": left.depth, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
-    if left.closed is not None:
-        note["ffn"] = left.closed
+    deep = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
+    note: dict[str, Any] = {**deep, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
     return {**note, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else note
