@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from decodescope.app.commands import bench_parallel
 from decodescope.engine import Method
 from decodescope.engine.bench import parallel
 from decodescope.engine.bench.parallel_figures import ONE, ParallelResult, ParallelRow
-from decodescope.engine.bench.parallel_tasks import TASKS, at_once
+from decodescope.engine.bench.parallel_tasks import TASKS, answers, at_once, right
 from decodescope.engine.bench.parallel_tasks import questions as asked
 from decodescope.engine.bench.questions import LabBenchError
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
@@ -102,9 +104,20 @@ def test_passes_and_rows_are_those_of_the_schedule(model: Model, found: dict[str
 
 
 def test_closed_forms_are_those_of_the_questions(found: dict[str, Any]) -> None:
-    for kind in ("copy", "shuffle", "replace_random"):
+    for kind in ("copy", "remove_random", "replace_random"):
         lengths = [x.length for x in asked([kind], COUNT, SEED)]
         assert found["at_once"][kind] == pytest.approx(sum(float(at_once(kind, n)) for n in lengths) / COUNT)
+
+
+def test_a_shuffle_is_held_against_a_model_that_never_leaves_the_list_as_it_was(found: dict[str, Any]) -> None:
+    pair, four = (next(x for x in asked(["shuffle"], 60, SEED) if x.length == n) for n in (2, 4))
+    assert parallel.chance(pair) == 1 and float(at_once("shuffle", 2)) == 0.25, "two names have one other order"
+    places = [[answer[i] for answer in answers(four)] for i in range(4)]
+    drawn = [answer for answer in product(four.items, repeat=4) if right(four, answer)]
+    brute = sum(prod(place.count(word) / len(place) for place, word in zip(places, x, strict=True)) for x in drawn)
+    assert parallel.chance(four) == pytest.approx(brute, rel=1e-12) and brute > float(at_once("shuffle", 4))
+    lengths = [parallel.chance(x) for x in asked(["shuffle"], COUNT, SEED)]
+    assert found["at_once"]["shuffle"] == pytest.approx(sum(lengths) / COUNT)
 
 
 def test_goals_need_something_to_lose() -> None:
