@@ -120,8 +120,8 @@ class ParallelBench:
 
 
 def chance(task: Task) -> float:
-    """The chance of a right answer when a perfect model of the right answers draws all slots at once. A shuffle's closed form is
-    that of a model of all orders, the list's own among them."""
+    """The chance of a right answer when a perfect model of the right answers draws all slots at once. A shuffle's closed form
+    is that of a model of all orders, the list's own among them."""
     if task.task in LISTS and task.task != "shuffle":
         return float(at_once(task.task, task.length))
     return float(Oracle(answers(task)).all_at_once(task))
