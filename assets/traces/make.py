@@ -115,6 +115,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "level": "decisions",
         "enough": 6,
     },
+    "digit": {
+        "title": "Row beside row",
+        "about": "ZipAR: a digit of 8 x 8 cells in 34 passes. A row begins three cells behind the one above it.",
+        "model": "lab-digits",
+        "names": {"strategy": "zipar", "sampler": ["temperature"]},
+        "settings": {"strategy": {"window": 3}, "temperature": {"temperature": 1.0}},
+        "prompts": ["3"],
+        "new": 64,
+        "seed": 2,
+        "level": "decisions",
+    },
     "adaptive": {
         "title": "As long as it dares",
         "about": "The draft goes on while it is sure: one guess in some steps, eighteen in another. The bar tunes itself.",
@@ -247,7 +258,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
 def main() -> None:
     """Record the examples that are named, or all."""
     wanted = sys.argv[1:] or list(EXAMPLES)
-    models = {name: load(name, "float32", "cpu") for name in ("lab", "lab-mdm", *DRAFTS.values())}
+    models = {name: load(name, "float32", "cpu") for name in ("lab", "lab-mdm", "lab-digits", *DRAFTS.values())}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     kept |= {name: make(name, models) for name in wanted}

@@ -249,6 +249,24 @@ def test_what_is_said_of_the_canvas() -> None:
     assert " ".join(sorted(names)) in asked and names != sorted(names)
 
 
+def test_what_is_said_of_the_digit() -> None:
+    tour, steps = TOURS["digit"], told("digit")
+    fills = [x["fill"] for x in steps]
+    with opened("digit") as trace:
+        picture, method = trace.header.model["picture"], trace.header.method
+    level = picture["levels"].index
+    assert (picture["height"], picture["width"], method["strategy"]["window"], len(steps)) == (8, 8, 3, 16 + 6 * 3)
+    assert [[x[0] for x in fill["now"]] for fill in fills[:9]] == [[1 + cell] for cell in range(9)]
+    assert level(fills[0]["now"][0][2]) == level(fills[8]["now"][0][2]) == 0
+    says(tour[0], *fills[0]["c"], digits=2)
+    says(tour[1], *fills[8]["c"], digits=2)
+    assert [x[0] for x in fills[11]["now"]] == [12, 17] and [x[0] for x in fills[10]["now"]] == [11]
+    ((place, token, _),) = fills[11]["standins"]
+    assert place == 16 and level(token) == level(fills[10]["now"][0][2]) == 9
+    assert [x[0] for x in fills[14]["now"]] == [15, 20, 25] and [x[0] for x in fills[15]["now"]][0] == 16
+    assert (len(fills[16]["now"]), fills[16]["fed"]) == (2, 3) and sum(len(x["made"]) for x in steps) == 64
+
+
 def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
     tour, steps, kept = TOURS["adaptive"], told("adaptive"), steps_of("adaptive")
     said = [notes(x)["schedule"] for x in kept]
