@@ -263,7 +263,7 @@ def test_what_is_said_of_the_digit() -> None:
     assert [x[0] for x in fills[11]["now"]] == [12, 17] and [x[0] for x in fills[10]["now"]] == [11]
     ((place, token, _),) = fills[11]["standins"]
     assert place == 16 and level(token) == level(fills[10]["now"][0][2]) == 9
-    assert [x[0] for x in fills[14]["now"]] == [15, 20, 25] and [x[0] for x in fills[15]["now"]][0] == 16
+    assert [x[0] for x in fills[14]["now"]] == [15, 20, 25] and fills[15]["now"][0][0] == 16
     assert (len(fills[16]["now"]), fills[16]["fed"]) == (2, 3) and sum(len(x["made"]) for x in steps) == 64
 
 
