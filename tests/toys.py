@@ -299,6 +299,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
     "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],
     "skeleton": [dict(ask="3 5 7")],
+    "label_parallel": [dict(labels="3\n5", count="3 {label} 7")],
     "lexical_units": [dict(beta=0.3, rows=3), dict(beta=0.0, rows=2, repeats=True, placeholder="5")],
     "superposed": [dict(alpha=0.3, temperature=1.0, datastore=DATASTORE), dict(drafts=2, alpha=0.0, temperature=0.5)],
     "joint_tokens": [dict(threshold=0.1, datastore=DATASTORE), dict(threshold=0.2, tokens=2, weight=0.0)],

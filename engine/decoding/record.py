@@ -126,6 +126,7 @@ class Recorder:
             path=None if verdict is None else verdict.path,
             beams=move.beams if self.decisions or move.beams is None else replace(move.beams, candidates=None),
             threads=move.threads,
+            labels=move.labels,
             iteration=move.iteration,
         )
         for done in passes:

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint
+from decodescope.engine.trace.labels import Labels
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.lines import Lines
 from decodescope.engine.trace.threads import Threads
@@ -145,6 +147,7 @@ class Move:
     beams: Beams | None = None
     threads: Threads | None = None
     unit: Unit | None = None
+    labels: Labels | None = None
     lines: Lines | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None

@@ -77,6 +77,12 @@ class Writing:
         self.begun.append(Begun(strand.number, parent, at, strand.given))
         return thread
 
+    def fork(self, s: State, parent: Thread, at: int, behind: list[int], most: int | None = None) -> Thread:
+        """A thread that goes on behind the first `at` tokens that `parent` wrote, and `behind`, which nobody wrote."""
+        length = len(parent.branch.tokens) - len(parent.tokens) + at
+        branch = self.branches.fork(parent.branch, length, behind)
+        return self.begin(s, branch, parent=parent.strand.number, at=at, given=len(behind), most=most)
+
     def round(
         self,
         s: State,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .decided import decided, rule_at
@@ -16,13 +16,15 @@ from .forks import method_at, read_anew
 from .frame import encode
 from .freed import contradicts
 from .joined import joint_problems
+from .labels import check_labels
 from .limits import TraceError
 from .linebooks import LineBooks
 from .passengers import drafted
+from .pieces import join
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .sharing import Texts
-from .threads import ThreadBooks
+from .threads import ThreadBooks, ThreadTree
 from .trace import Trace
 from .units import check_unit
 from .verdicts import check_extra, check_iteration, check_tops, check_verdicts
@@ -108,6 +110,10 @@ def check(trace: Trace) -> Report:
                     report.add(where, problem)
             for problem in fills.problems(step):
                 report.add(where, problem)
+            if step.labels is not None and threads.tree is not None and trace.prefill:
+                for problem in check_labels(step.labels, threads.tree, _text_of(trace, threads.tree)):
+                    report.add(where, problem)
+                report.counts["labels"] += len(step.labels.names)
             emitted += step.emitted
             report.counts["steps"] += 1
         _counted(report, books, threads, fills, lines)
@@ -127,6 +133,13 @@ def check(trace: Trace) -> Report:
 def _threads(header: Header, prompt: int) -> ThreadBooks:
     """Books of threads behind a prompt of so many tokens."""
     return ThreadBooks(header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt))
+
+
+def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
+    """What tells the text of a thread's tokens; None where the trace does not show all of them."""
+    pieces = trace.pieces
+    shown = all(token in pieces for strand in tree.strands for token in strand.tokens)
+    return (lambda ids: join(ids, pieces)) if shown else None
 
 
 def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks, lines: LineBooks) -> None:

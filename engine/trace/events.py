@@ -19,6 +19,8 @@ from .exited import Exit as Exit
 from .explored import Explored as Explored
 from .filled import Fill as Fill
 from .joined import Joint as Joint
+from .labels import Labels as Labels
+from .labels import Mention as Mention
 from .lines import Infill as Infill
 from .lines import Lines as Lines
 from .passed import Pass as Pass
@@ -341,6 +343,7 @@ class Step:
     drafted: nodes proposed, without passengers; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
+    labels: what was found of each label, at the end of a run that writes them side by side
     unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
@@ -377,6 +380,7 @@ class Step:
     lines: Lines | None = None
     iteration: Iteration | None = None
     unit: Unit | None = None
+    labels: Labels | None = None
     fill: Fill | None = None
     joint: Joint | None = None
     fields: Fields | None = None

@@ -205,6 +205,11 @@ class ThreadBooks:
         self._known = True
         self.checked = 0
 
+    @property
+    def tree(self) -> ThreadTree | None:
+        """The threads so far; None where nothing can be told."""
+        return self._order if self._known else None
+
     def lose(self) -> None:
         """From here on nothing can be told: the run has gone on from another one's threads."""
         self._known = False

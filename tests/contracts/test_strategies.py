@@ -21,6 +21,7 @@ PLAIN = {
     "beam": dict(width=1),
     "jump_coder": dict(places=0),
     "joint_tokens": dict(threshold=1.01),
+    "label_parallel": dict(labels=""),
     "lexical_units": dict(beta=1.01),
     "masked": dict(block=1),
     "randar": dict(steps=64, order="raster"),

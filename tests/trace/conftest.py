@@ -24,6 +24,8 @@ from decodescope.engine.trace.events import (
     Fill,
     Infill,
     Iteration,
+    Labels,
+    Mention,
     Lines,
     Pass,
     Threads,
@@ -99,6 +101,7 @@ def everything_step(k: int, n: int) -> Step:
     step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
+    step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

@@ -85,7 +85,6 @@ class Apar(Strategy):
                 going = sum(x.strand.why is None for x in writing.alive)
                 fits = len(thread.branch.tokens) + 1 < s.limit
                 if thread.tokens[-1] == fork and going < self.most and fits:
-                    branch = writing.branches.fork(thread.branch, len(thread.branch.tokens), [child])
-                    writing.begin(s, branch, parent=thread.strand.number, at=len(thread.tokens), given=1)
+                    writing.fork(s, thread, len(thread.tokens), [child])
 
         return writing.round(s, then, law)

@@ -9,7 +9,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.threads import Threaded, Writing
 
-from .shared.written import fitting
+from .shared.written import side_by_side
 
 ASKED = "{question}"
 LONGEST = 20_000  # characters of all questions
@@ -62,13 +62,8 @@ class EncodeOnce(Threaded):
         if not asked:
             writing.begin(s, document)
             return
-        for i, question in enumerate(asked[: writing.budget], 1):
-            fitting(s, len(document.tokens) + len(question), f"question {i}")
-            branch = writing.branches.fork(document, len(document.tokens), question)
-            more = i <= writing.budget % len(asked)
-            writing.begin(s, branch, given=len(question), most=max(1, writing.budget // len(asked) + more))
-        writing.branches.read(whole=[document])
-        writing.branches.end(document)
+        share, more = divmod(writing.budget, len(asked))
+        side_by_side(s, writing, asked, [max(1, share + (i < more)) for i in range(len(asked))], "question")
 
     def step(self, s: State) -> Move:
         writing: Writing = s.scratch

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from decodescope.engine.decoding.state import State
+from decodescope.engine.decoding.threads import Thread, Writing
 from decodescope.engine.model.executor import EngineFault
 
 
@@ -20,6 +23,19 @@ def fitting(s: State, length: int, what: str) -> None:
     if length >= s.limit:
         most = f"{s.target.decoder.spec.name} reads at most {s.limit}, the answer included"
         raise EngineFault("bad_input", f"With {what} the prompt has {length} tokens, and {most}: shorten one of them.")
+
+
+def side_by_side(s: State, writing: Writing, asked: list[list[int]], most: Sequence[int], what: str) -> list[Thread]:
+    """A thread behind the prompt and each of the texts `asked` (ids), which are read; thread i writes at most most[i] tokens,
+    and there are at most as many threads as tokens may be written. what: one of them is called, before its number."""
+    prompt, threads = writing.branches.alive[0], list[Thread]()
+    for i, ids in enumerate(asked[: writing.budget]):
+        fitting(s, len(prompt.tokens) + len(ids), f"{what} {i + 1}")
+        branch = writing.branches.fork(prompt, len(prompt.tokens), ids)
+        threads.append(writing.begin(s, branch, given=len(ids), most=most[i]))
+    writing.branches.read(whole=[prompt])
+    writing.branches.end(prompt)
+    return threads
 
 
 def token_of(s: State, text: str, knob: str) -> int:

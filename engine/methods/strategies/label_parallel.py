@@ -1,0 +1,153 @@
+"""Label-parallel decoding: of each label first a count, then all mentions, side by side."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.threads import Thread, Threaded, Writing
+from decodescope.engine.decoding.tops import share
+from decodescope.engine.trace.labels import Labels, Mention, count_in, mention_in, settle
+
+from .shared.written import fitting, ids_of, side_by_side
+
+LABEL, INDEX = "{label}", "{index}"
+DIGITS = 8  # tokens of a count, at most
+NAMED = "the request of label"
+LONGEST = 4000  # characters of all labels, and of a request
+_OPEN = re.compile(r"\s*\d{0,4}")  # a count to which digits may still come
+
+
+@dataclass
+class _Run:
+    """names, counting, counts: of each label, its count's thread, and what that wrote;  mentions: by thread;  p: of the tokens
+    of each mention;  logits: of the last pass"""
+
+    writing: Writing
+    names: list[str] = field(default_factory=list)
+    counting: list[Thread] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    mentions: list[tuple[int, int, Thread]] = field(default_factory=list)
+    p: dict[int, list[float]] = field(default_factory=dict)
+    logits: Tensor | None = None
+
+
+@component
+class LabelParallel(Threaded):
+    """Find what a text mentions of each label. For all `labels` at once `count` is put behind the prompt, and the model writes
+    how many mentions there are; for each label and index at once `mention` is put behind that count, and the model writes that
+    one. Prompt and count are held once, and a pass writes a token of every thread: there are as many passes as the longest
+    count and mention of a label have tokens, and the order of the labels changes nothing. Where two labels claim the same text,
+    the one that gives its tokens the higher probability keeps it. The record (`Labels`) says which mentions stand; the run's
+    text is all that the threads wrote, in order. Without labels it is plain decoding, and so it is of a model without a
+    tokenizer, behind the ids that the first label's request holds.
+
+    Mentions do not see each other, so the answer is another one than that of one text. The model has to be trained on counts
+    and mentions. Beside the authors' code: mentions of a label begin when its own count is read, not when the last one is;
+    their forms hold text and label again, here entries of prompt and count are used again; `most` bounds a count.
+    """
+
+    title = "PaDeLLM-NER: label-parallel decoding"
+    source = "Lu et al. 2024, arXiv:2402.04838; GeorgeLuImmortal/PaDeLLM_NER, infer/padellm_singlegpu_eng.py, eval/dedu.py"
+    uses = frozenset({"context", "sampler"})
+    lossless = False
+    changes = "mentions are written without seeing each other"
+
+    labels: str = param("", lines=True, most=LONGEST, help="one a line; empty for none")
+    count: str = param(
+        f"\n\nLabel: {LABEL}\nCount:",
+        lines=True, most=LONGEST, help=f"put behind the prompt to get a count, the label for {LABEL}",
+    )  # fmt: skip
+    mention: str = param(
+        f"\nMention {INDEX}:",
+        lines=True, most=LONGEST, help=f"put behind a count to get a mention, its number for {INDEX}",
+    )  # fmt: skip
+    most: int = param(8, low=1, high=32, unit="mentions", help="of a label, at most")
+    length: int = param(16, low=1, high=256, unit="tokens", help="of a mention, at most")
+
+    @property
+    def names(self) -> list[str]:
+        """The labels, each once."""
+        return [x for x in dict.fromkeys(line.strip() for line in self.labels.splitlines()) if x]
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if LABEL not in self.count or INDEX not in self.mention:
+            return f"label_parallel.count and mention are the same for all: put {LABEL} into the one, {INDEX} into the other."
+        return None
+
+    def open(self, s: State) -> None:
+        """Read the requests for the counts, and begin these."""
+        s.target.ask(Needs())
+        run = s.scratch = _Run(Writing.of(s))
+        prompt, asked = run.writing.branches.alive[0], [self.count.replace(LABEL, x) for x in self.names]
+        if not asked or s.encode is None or s.stop.pieces is None:
+            given = ids_of(s, asked[0]) if asked else []
+            prompt.tokens += given
+            fitting(s, len(prompt.tokens), "a label's request")
+            run.writing.branches.read()
+            run.writing.begin(s, prompt, given=len(given))
+            return
+        run.names = self.names[: run.writing.budget]
+        run.counting = side_by_side(s, run.writing, [s.encode(x) for x in asked], [DIGITS] * len(asked), NAMED)
+
+    def step(self, s: State) -> Move:
+        run: _Run = s.scratch
+        if not run.counting:
+            return run.writing.round(s)
+
+        def law(logits: Tensor, writing: list[Thread]) -> Tensor:
+            run.logits = logits
+            return logits
+
+        move = run.writing.round(s, lambda wrote: self._look(s, run, wrote), law)
+        if not run.writing.alive:
+            move.labels = self._labels(s, run)
+        return move
+
+    def _look(self, s: State, run: _Run, wrote: list[Thread]) -> None:
+        """Keep the probabilities of mentions, and begin those of counts that have been read."""
+        assert run.logits is not None and s.stop.pieces is not None
+        for thread, p in zip(wrote, share(run.logits, [x.tokens[-1] for x in wrote]), strict=True):
+            run.p.setdefault(thread.strand.number, []).append(p)
+        for label, thread in enumerate(run.counting):
+            text = _text(s, thread.tokens)
+            going = thread.strand.why is None and _OPEN.fullmatch(text) is not None
+            if label in run.counts or thread not in wrote or going:
+                continue
+            run.counts[label] = count_in(text) or 0
+            thread.end("outline")
+            same = count_in(_text(s, thread.tokens[:-1])) == run.counts[label]
+            for index in range(1, min(run.counts[label], self.most) + 1):
+                self._mention(s, run, label, index, thread, len(thread.tokens) - same)
+
+    def _mention(self, s: State, run: _Run, label: int, index: int, count: Thread, at: int) -> None:
+        """Begin a mention behind the first `at` tokens of a count, if there is room for it."""
+        assert s.encode is not None
+        request = s.encode(self.mention.replace(INDEX, str(index)))
+        if request and len(count.branch.tokens) + len(request) < s.limit:
+            run.mentions.append((label, index, run.writing.fork(s, count, at, request, self.length)))
+
+    def _labels(self, s: State, run: _Run) -> Labels:
+        """What was found, now that all is written."""
+        counts = [run.counts.get(label, 0) for label in range(len(run.names))]
+        found = Labels(run.names, [x.strand.number for x in run.counting], counts)
+        for label, index, thread in sorted(run.mentions, key=lambda x: x[:2]):
+            stopped = thread.strand.why == "stop_token" and thread.tokens[-1] in s.stop.tokens
+            p = run.p.get(thread.strand.number, [])
+            text = mention_in(_text(s, thread.tokens[: len(thread.tokens) - stopped]))
+            found.mentions.append(Mention(label, index, thread.strand.number, text, p, sum(map(math.log, p))))
+        settle(found.mentions)
+        return found
+
+
+def _text(s: State, tokens: list[int]) -> str:
+    assert s.stop.pieces is not None
+    return b"".join(map(s.stop.pieces, tokens)).decode("utf-8", "replace")
