@@ -40,8 +40,8 @@ class Labels:
 
 def count_in(text: str) -> int | None:
     """The number that a text begins with; None: it begins with none."""
-    found = _COUNT.match(text)
-    return None if found is None else int(found[1])
+    number = _COUNT.match(text)
+    return None if number is None else int(found[1])
 
 
 def mention_in(text: str) -> str:

@@ -138,14 +138,14 @@ class LabelParallel(Threaded):
     def _labels(self, s: State, run: _Run) -> Labels:
         """What was found, now that all is written."""
         counts = [run.counts.get(label, 0) for label in range(len(run.names))]
-        found = Labels(run.names, [x.strand.number for x in run.counting], counts)
+        labels = Labels(run.names, [x.strand.number for x in run.counting], counts)
         for label, index, thread in sorted(run.mentions, key=lambda x: x[:2]):
             stopped = thread.strand.why == "stop_token" and thread.tokens[-1] in s.stop.tokens
             p = run.p.get(thread.strand.number, [])
             text = mention_in(_text(s, thread.tokens[: len(thread.tokens) - stopped]))
-            found.mentions.append(Mention(label, index, thread.strand.number, text, p, sum(map(math.log, p))))
-        settle(found.mentions)
-        return found
+            labels.mentions.append(Mention(label, index, thread.strand.number, text, p, sum(map(math.log, p))))
+        settle(labels.mentions)
+        return labels
 
 
 def _text(s: State, tokens: list[int]) -> str:
