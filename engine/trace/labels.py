@@ -41,7 +41,7 @@ class Labels:
 def count_in(text: str) -> int | None:
     """The number that a text begins with; None: it begins with none."""
     number = _COUNT.match(text)
-    return None if number is None else int(found[1])
+    return None if number is None else int(number[1])
 
 
 def mention_in(text: str) -> str:
