@@ -40,7 +40,7 @@ class Counting(Decoder):
         rows = zip(feed.tokens[0, -n:].tolist(), feed.positions[0, -n:].tolist(), strict=True)
         for row, (token, place) in enumerate(rows):
             letter, law = LETTERS.get(token, ""), logits[0, row]
-            if letter == "#":
+            if letter == "#" and place in self.counts:
                 law[self.counts[place]] = 90.0
             elif letter.isdigit():
                 law[IDS["\n"]] = 90.0
