@@ -108,12 +108,8 @@ def check(trace: Trace) -> Report:
                 wrong = *texts.problems(step), *threads.problems(step.threads, step.emitted), *lines.problems(step)
                 for problem in wrong:
                     report.add(where, problem)
-            for problem in fills.problems(step):
+            for problem in (*fills.problems(step), *_check_labels(report, trace, step, threads)):
                 report.add(where, problem)
-            if step.labels is not None and threads.tree is not None and trace.prefill:
-                for problem in check_labels(step.labels, threads.tree, _text_of(trace, threads.tree)):
-                    report.add(where, problem)
-                report.counts["labels"] += len(step.labels.names)
             emitted += step.emitted
             report.counts["steps"] += 1
         _counted(report, books, threads, fills, lines)
@@ -133,6 +129,13 @@ def check(trace: Trace) -> Report:
 def _threads(header: Header, prompt: int) -> ThreadBooks:
     """Books of threads behind a prompt of so many tokens."""
     return ThreadBooks(header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt))
+
+
+def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadBooks) -> Iterator[str]:
+    """What a step says of labels, by the threads so far."""
+    if step.labels is not None and threads.tree is not None and trace.prefill:
+        yield from check_labels(step.labels, threads.tree, _text_of(trace, threads.tree))
+        report.counts["labels"] += len(step.labels.names)
 
 
 def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
