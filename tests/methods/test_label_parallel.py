@@ -36,11 +36,10 @@ class Counting(Decoder):
 
     def forward(self, feed: Any, *rest: Any) -> Tensor:
         logits = super().forward(feed, *rest)
-        n = logits.shape[1]
-        rows = zip(feed.tokens[0, -n:].tolist(), feed.positions[0, -n:].tolist(), strict=True)
+        rows = zip(feed.tokens[0, feed.rows].tolist(), feed.positions[0, feed.rows].tolist(), strict=True)
         for row, (token, place) in enumerate(rows):
             letter, law = LETTERS.get(token, ""), logits[0, row]
-            if letter == "#" and place in self.counts:
+            if letter == "#":
                 law[self.counts[place]] = 90.0
             elif letter.isdigit():
                 law[IDS["\n"]] = 90.0
