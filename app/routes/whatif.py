@@ -102,6 +102,7 @@ def _real(body: dict[str, Any], name: str) -> float | None:
 def rules() -> list[dict[str, Any]]:
     """The acceptance rules by which a verdict can be derived again, with their knobs."""
     from decodescope.engine.core.component import registry
+    from decodescope.engine.decoding.acceptance import AcceptanceRule
 
     return [
         {
@@ -110,5 +111,5 @@ def rules() -> list[dict[str, Any]]:
             "params": [{**knob(x), "before": x.before, "step": x.step} for x in part.params()],
         }
         for name, part in registry("acceptance").items()
-        if not part().needs.hidden  # no record holds the features that such a rule looks at
+        if issubclass(part, AcceptanceRule) and part.from_laws
     ]

@@ -266,8 +266,8 @@ def _rule(change: Change, own: AcceptanceRule, step: Step) -> AcceptanceRule:
     name = change.rule or own.name
     knobs = {**(own.knobs() if name == own.name else {}), **change.settings}
     rule = cast(AcceptanceRule, build("acceptance", name, knobs))
-    if rule.needs.hidden and (rule.name != own.name or step.rule is None):
-        raise NeedsRun(f"The {rule.name} looks at the target's features, which no record holds: fork with this rule.")
+    if not rule.from_laws and (rule.name != own.name or step.rule is None):
+        raise NeedsRun(f"{rule.title} looks at more than distributions, which no other rule's record holds: fork with it.")
     proposal, chain = ("onehot", True) if step.draft is None else (step.draft.proposal, _is_chain(step.draft.parents))
     if rule.chain_only and not chain:
         raise ParamError(f"{rule.name} reads chains only, and this step drafted a tree: choose another rule, or fork.")

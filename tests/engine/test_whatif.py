@@ -218,8 +218,10 @@ def test_what_follows_from_nothing_is_said() -> None:
             asked(made, step, **change)
     with pytest.raises(ParamError, match="nodes beside the root"):
         asked(made, step, 99)
-    with pytest.raises(NeedsRun, match="judge"):
+    with pytest.raises(NeedsRun, match="Judge decoding looks at more"):
         asked(made, step, rule="judge")
+    with pytest.raises(NeedsRun, match="LANTERN looks at more"):
+        asked(made, step, rule="lantern")
     with pytest.raises(NeedsRun, match="greedy sampler only"):
         asked(made, step, ties="second")
     counts = toys.decode(toys.method(drafter=DRAFTERS["chain"], sampler=WARM), count=8, level="counts")

@@ -164,6 +164,9 @@ def test_another_draw_is_judged_by_whole_laws_alone() -> None:
                 with pytest.raises(NeedsRun, match="LANTERN cannot judge by this record, since the tokens that lend are put"):
                     derive(*asked, Change(u=0.0))
                 continue
+            with pytest.raises(NeedsRun, match="since 8 neighbours of each token are there"):
+                derive(*asked, Change(settings={"nearest": 9}))
+            assert derive(*asked, Change(settings={"delta": 0.0})).path is not None
             found = derive(*asked, Change(u=0.0))
             assert found.path[:1] == [step.trials.node[0]]
             told += 1

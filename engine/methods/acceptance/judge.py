@@ -45,6 +45,7 @@ class Judge(AcceptanceRule):
     changes = "a trained judge keeps rejected tokens"
     matches = False
     chain_only = True
+    from_laws = False
     telling = Telling(
         also=Also(
             word="judge",

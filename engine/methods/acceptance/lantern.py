@@ -43,6 +43,7 @@ class Lantern(AcceptanceRule):
     source = "Jang et al. 2025, arXiv:2410.03355, section 4; jadohu/LANTERN, models/ea_model_llamagen.py"
     caution = "Made for pictures, where one grey is as good as the next; among words a neighbour may mean something else."
     lossless = False
+    from_laws = False
     changes = "neighbouring tokens lend each other their probability"
     telling = Telling(
         num="(p + m)",
@@ -87,6 +88,7 @@ class Lantern(AcceptanceRule):
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         verdict = self.decide(draft, at, chance, self.around)
         if verdict.rule is not None:
+            verdict.rule["k"] = self.nearest
             verdict.rule["around"] = [[x, *self.around(x)] for x in dict.fromkeys(draft.tokens)]
         return verdict
 
@@ -94,6 +96,8 @@ class Lantern(AcceptanceRule):
         """As `verify`, with the neighbours that the record names."""
         rows = said.get("around")
         recorded = {row[0]: row[1 : 1 + self.nearest] for row in rows} if isinstance(rows, list) else {}
+        if recorded and self.nearest > said.get("k", 0):
+            raise NotRecorded(f"{said.get('k', 0)} neighbours of each token are there")
         if not at.whole and not at.greedy:
             raise NotRecorded("the tokens that lend are put together with others")
 
