@@ -23,9 +23,11 @@ def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, who
            "count", "cache", "stale", "fed": rows that the pass read, "again": places masked again, where there are some,
            "standins": [[place, token id, text], ...] of tokens fed in the place of others, where there are some,
            "open": [place, ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once,
-           "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors"}
+           "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors",
+           "tried": {"at": place, "won": index, "of": [[token id, text, probability, sure places, score], ...]}, "vetoes":
+           [[place, token id, text, whether only beside others], ...], "witness": [text, ...], each where there is one}
 
-    A brief has confidences with two digits, and neither bars nor order. Unless `whole`, what is above ROOM is left out from
+    A brief has confidences with two digits, and nothing from "bars" on. Unless `whole`, what is above ROOM is left out from
     "open" on, and "few" says so.
     """
     fill = step.fill
@@ -67,4 +69,18 @@ def _open(fill: Fill, text: Callable[[int], Piece], brief: bool) -> dict[str, An
         "bars": bars[:1] if bars and len(set(bars)) == 1 else bars,
         "order": None if fill.order is None else fill.order.tolist(),
         "anchors": fill.anchors,
+        **_beyond(fill, text),
     }
+
+
+def _beyond(fill: Fill, text: Callable[[int], Piece]) -> dict[str, Any]:
+    """What the pass tried, and what a grammar refused."""
+    more: dict[str, Any] = {}
+    if (tried := fill.explored) is not None:
+        rows = zip(tried.tokens, tried.chance, tried.sure, tried.scores, strict=True)
+        of = [[token, text(token), single(p), sure, single(score)] for token, p, sure, score in rows]
+        more["tried"] = {"at": tried.place, "won": tried.won, "of": of}
+    if fill.vetoes is not None:
+        more["vetoes"] = [[x.place, x.token, text(x.token), x.together] for x in fill.vetoes]
+        more["witness"] = [text(token) for token in fill.witness or ()]
+    return more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,7 @@ RULES = {
 
 def run(name: str, count: int = 20, **strategy: Any) -> Trace:
     """A finished run of the toy that reads both sides, its tokens read as letters."""
-    target = toys.both()
-    target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
+    target = replace(toys.both(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
     method = toys.method(strategy=("masked", {"block": 8, **strategy}), selector=RULES[name])
     session = Session(target, method, toys.PROMPT, max_new_tokens=count, seed=0)
     session.sink = Trace()
@@ -252,3 +252,48 @@ def test_rows_fed_and_old_entries_stand_beside_the_pass(drawn: Drawn) -> None:
     due = [(step.passes[0].tokens, step.fill.stale) for step in trace.steps]
     assert shown == [f"{rows}, {stale} old" if stale else str(rows) for rows, stale in due][: len(shown)]
     assert "beside entries that were made 1 pass before (dual)" in drawn.text(".decision")
+
+
+# ---- what was tried, and what a grammar refused
+
+
+NESTED = 'start: "1" [start ("0" start)*] "2" | "3"'
+
+
+def unusual(selector: tuple[str, dict], **strategy: Any) -> Trace:
+    method = toys.method(strategy=("masked", {"block": 16, **strategy}), selector=selector)
+    return toys.decode(method, count=16, stop_tokens=[7]).sink
+
+
+def test_what_was_tried_and_refused_is_on_the_wire() -> None:
+    tried = unusual(("explore", {"tau": 0.9, "least": 6, "tries": 3}))
+    refused = unusual(("low_confidence", {"steps": 1}), grammar=NESTED)
+    seen = 0
+    for trace in (tried, refused):
+        for step, message in zip(trace.steps, told(trace)[1:-1], strict=True):
+            fill, sent = step.fill, message["fill"]
+            assert fill is not None and ("tried" in sent) == (fill.explored is not None)
+            assert ("witness" in sent) == ("vetoes" in sent) == (fill.vetoes is not None)
+            if fill.explored is not None:
+                assert [x[0] for x in sent["tried"]["of"]] == fill.explored.tokens
+                assert (sent["tried"]["at"], sent["tried"]["won"]) == (fill.explored.place, fill.explored.won)
+            for veto, (place, token, _, together) in zip(fill.vetoes or (), sent.get("vetoes", ()), strict=True):
+                assert (veto.place, veto.token, veto.together) == (place, token, together)
+            seen += bool(fill.explored) + len(fill.vetoes or ())
+    assert seen > 5
+
+
+@drawing
+def test_card_tells_what_was_tried_what_was_refused_and_bits(drawn: Drawn) -> None:
+    trace = unusual(("explore", {"tau": 0.9, "least": 6, "tries": 3}), grammar=NESTED)
+    open_run(drawn, told(trace))
+    i, fill = next((i, x) for i, x in enumerate(fills(trace)) if x.explored is not None)
+    select = "([step, node]) => view.select({ step, node })"
+    drawn.run(select, [i, fill.explored.place - fill.start + 1])
+    card = drawn.text(".decision")
+    assert "tokens were tried here" in card and "Canvases read side by side" in card and ", won" in card
+    assert "Bits settled: " in card and "(witness)" in card
+    assert drawn.text(".agrees") == "✓ re-derived"
+    j, veto = next((j, v) for j, x in enumerate(fills(trace)) for v in x.vetoes or ())
+    drawn.run(select, [j, veto.place - fills(trace)[j].start + 1])
+    assert "The grammar refused" in drawn.text(".decision") and drawn.text(".agrees") == "✓ re-derived"

@@ -11,7 +11,8 @@ const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table a
 /** Why a place was settled: its sign, and a word. */
 export const RULES = { scheduled: ["•", "by schedule"], best: ["▴", "the first in rank"],
   sure: ["●", "reaches its bar"], near: ["◐", "reaches a bar that an anchor lowered"], factor: ["ƒ", "factor rule"],
-  written: ["•", "written"], row: ["▸", "next of its row"], group: ["•", "of this group"] };
+  written: ["•", "written"], row: ["▸", "next of its row"], group: ["•", "of this group"],
+  explored: ["?", "explored"] };
 
 const said = ({ text }) => `“${spoken(text)}”`;
 /** A token where it stands among others; a mask where there is none. */

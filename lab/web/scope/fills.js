@@ -30,8 +30,9 @@ export function offered(fill) {
 /** Does what was settled follow from count, ranks and bars? null where that was left out. */
 export function follows(fill) {
   const all = offered(fill);
-  return all && [...all.values()].every(({ c, bar, rank, rule }) =>
-    (rank <= fill.count || (bar !== null && c >= bar)) === (rule !== null))
+  const apart = new Set((fill.vetoes ?? []).flatMap(([place, , , together]) => together ? [place] : []));
+  return all && [...all.values()].every(({ place, c, bar, rank, rule }) =>
+    ((rank <= fill.count || (bar !== null && c >= bar)) && !apart.has(place)) === (rule !== null))
     && fill.now.every(([place, , token]) => all.get(place)?.token === token);
 }
 

@@ -2,6 +2,7 @@
 import { fedSays } from "./canvas.js";
 import { follows, offered, proposed, settled } from "./fills.js";
 import { plural } from "./numbers.js";
+import { bitsSay, triedSay, vetoesSay } from "./triesays.js";
 
 const BEFORE = 8; // passes that are listed
 
@@ -19,6 +20,7 @@ function why(one, { count, order, anchors, at: [start] }) {
     return `The ${count} surest places: the largest n for which (n + 1)(1 − c) stays below the factor.`;
   if (rule === "row") return "Each row that is alive is written one cell on in a pass.";
   if (rule === "group") return "All cells of a group are drawn in one pass, and none of them sees another.";
+  if (rule === "explored") return "It was the most uncertain place, and tokens were tried here.";
   if (rule) return `It was settled: ${rule}.`;
   return `It stays open: it is number ${rank} of the ${ranked}${bar === null ? "" : ", and below its bar"}; `
     + `${plural(count, "place")} ${count === 1 ? "is" : "are"} settled by rank.`;
@@ -54,7 +56,7 @@ export function placeSays(store, i, number) {
   if (later && right < line.length)
     said.lines.push(`Its candidate is the token that was settled here${right ? ` since pass ${line[right].step}`
       : " in all passes"}.`);
-  said.lines.push(fedSays(fill));
+  said.lines.push(...triedSay(fill, place), ...vetoesSay(fill, place), ...bitsSay(fill), fedSays(fill));
   said.before = line.slice(-BEFORE).map((x, k, all) => ({ ...x, word: x.step === later?.step ? "settled"
     : line.length - all.length + k >= right ? "right" : "" }));
   return said;
