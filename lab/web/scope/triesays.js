@@ -35,5 +35,5 @@ export function bitsSay(fill) {
   const sure = now.filter((x) => x.bar > 0 && x.c >= x.bar);
   const sum = (list, of) => two(list.reduce((total, x) => total + of(x), 0));
   return [`Bits settled: ${sum(now, (x) => surprise(x.c))}, by ${plural(sure.length, "sure place")} `
-    + `${sum(sure, (x) => surprise(x.c))} of at most ${sum(sure, (x) => surprise(x.bar))} (the sum of log2 of 1 / bar).`];
+    + `${sum(sure, (x) => surprise(x.c))} of at most ${sum(sure, (x) => surprise(x.bar))} (log2 of 1 / bar each).`];
 }
