@@ -27,9 +27,10 @@ from data import BUILD
 from heads import MODELS
 from lud import Units
 from net import Net
+from outline import Templates
 
 # name of an adapter, which is that of its folder -> a fresh one for a model, with a seed and a number of texts
-ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {"cllm": Consistency, "lud": Units}
+ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {"cllm": Consistency, "lud": Units, "outline": Templates}
 EMBEDDING = "model.embed_tokens.weight"
 KEPT = 100  # steps between two states that are kept
 

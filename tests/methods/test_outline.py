@@ -1,0 +1,65 @@
+"""The adapter lab+outline: skeleton, apar and label_parallel really fork with it, by templates, whatever they then say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decodescope.engine import Method, Session
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.load import Model, load
+from decodescope.engine.methods.strategies.apar import Apar
+from decodescope.engine.methods.strategies.label_parallel import LabelParallel
+from decodescope.engine.methods.strategies.skeleton import Skeleton
+from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace.threads import schedule, strands
+
+LAB = Path(__file__).parents[2] / "assets" / "models" / "lab"
+TEXT = (
+    "Aaron is a musician in Sydney and likes silver. Nils from Lima is a painter and has a pencil. "
+    "Zelda is a postman in Cairo, likes brown and has a letter."
+)
+
+
+@pytest.fixture(scope="module")
+def outline() -> Model:
+    return load(f"{LAB}+outline", "float32", "cpu")
+
+
+def run(model: Model, strategy: Strategy, prompt: str) -> Session:
+    assert model.tokenizer is not None
+    session = Session(model, Method(strategy=strategy), model.tokenizer.encode(prompt), max_new_tokens=160)
+    session.sink = Trace()
+    for _ in session.stream():
+        pass
+    assert check(session.sink).ok, str(check(session.sink))
+    return session
+
+
+def test_an_outline_parses_and_its_points_are_written_side_by_side(outline: Model) -> None:
+    records = [x.threads for x in run(outline, Skeleton(), TEXT).sink.steps]
+    points = strands(records).strands[1:]
+    assert len(points) >= 2 and all(x.why == "stop_token" for x in points)
+    assert schedule(records).rounds < schedule(records).tokens
+
+
+def test_it_forks_where_details_stand_and_holds_no_more_than_plain_decoding(outline: Model) -> None:
+    marks = Apar(fork="<|reserved_0|>", child="<|reserved_1|>")
+    session = run(outline, marks, TEXT + "\n\nAll of them, one by one.\n")
+    records = [x.threads for x in session.sink.steps]
+    tree = strands(records).strands
+    assert len(tree) >= 3 and all(x.why == "stop_token" for x in tree), "parent and details end by themselves"
+    assert schedule(records).rounds < 0.75 * schedule(records).tokens
+    plain = len(session.header.prompt) + schedule(records).tokens
+    assert max(x.cache[0].held for x in session.sink.steps) <= plain
+
+
+def test_labels_are_counted_and_their_mentions_written(outline: Model) -> None:
+    labels = run(outline, LabelParallel(labels="person\njob\ncity"), TEXT).sink.steps[-1].labels
+    assert labels is not None and all(labels.counts) and len(labels.mentions) == sum(labels.counts)
+
+
+def test_without_a_mark_nothing_forks(outline: Model) -> None:
+    marks = Apar(fork="<|reserved_0|>", child="<|reserved_1|>")
+    assert len(strands(x.threads for x in run(outline, marks, "Once upon a time").sink.steps).strands) == 1
