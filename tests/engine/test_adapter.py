@@ -215,12 +215,13 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
 
 def test_shipped_adapters_do_what_their_cards_say() -> None:
     shipped = [x for x in models() if x["adapter"]]
-    assert {"lab+cllm"} <= {x["name"] for x in shipped}
+    assert {"lab+cllm", "lab+lud", "lab+outline"} <= {x["name"] for x in shipped}
     for row in shipped:
         card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
         nats = card["measured"]["nats"]
         assert nats["adapted"] <= nats["base"] + 0.1, row["name"]
-        for size, passes in ((x, card["measured"][f"passes of a block of {x}"]) for x in (8, 16)):
+        for size in (8, 16) if row["adapter"] == "cllm" else ():
+            passes = card["measured"][f"passes of a block of {size}"]
             assert passes["adapted"] < passes["base"] <= size, row["name"]
         model = load(row["name"], "float32", "cpu")
         for text in ("Once upon a time there was a small", "def area(width, height):\n    "):
