@@ -20,9 +20,10 @@ from decodescope.engine.trace.events import Exit
 
 @component
 class FfnSkip(Depth):
-    """Behind every feed-forward block outside of the cold regions ask for the cosine between the states that entered and left
-    it; once it reaches the threshold, the next `most` blocks outside of them are left out, their weights not read. Attention
-    runs in every layer, so no entry is missing. The first `warmup` tokens run whole. Of several rows the least alike decides.
+    """Behind each feed-forward block, from the last of those that always run at the start, ask for the cosine between the states
+    that entered and left it; once it reaches the threshold, the next `most` blocks outside of the cold regions are left out,
+    their weights not read. Attention runs in every layer, so no entry is missing. The first `warmup` tokens run whole. Of
+    several rows the least alike decides.
 
     With `retest` = 0 it is asked no more once blocks were left out; else a block runs, and is asked, after each `retest` left
     out. The paper does not say which (secondary sources only: [recalled], as are the defaults of warmup and share). A threshold
@@ -42,16 +43,16 @@ class FfnSkip(Depth):
     threshold: float = param(0.95, low=-1.0, high=1.01, step=0.005, help="cosine from which the following blocks are left out")
     most: int = param(3, low=1, high=512, unit="blocks", help="left out of one pass, at most")
     warmup: int = param(25, low=0, high=65_536, unit="tokens", help="first of the answer, which run whole")
-    cold_start: int = param(2, low=0, high=512, unit="layers", help="first layers, whose blocks always run")
+    cold_start: int = param(1, low=0, high=512, unit="layers", help="first layers, whose blocks always run")
     cold_end: int = param(1, low=0, high=512, unit="layers", help="last layers, whose blocks always run")
     retest: int = param(0, low=0, high=64, unit="blocks", help="left out before one runs and is asked again; 0: never again")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        if spec.n_layers - self.cold_start - self.cold_end > 1:
+        if spec.n_layers - max(self.cold_start, 1) - self.cold_end > 0:
             return None
         return (
             f"{self.name}: {spec.name} has {spec.n_layers} layers, cold_start {self.cold_start} and cold_end {self.cold_end} "
-            "leave no two between them; choose smaller ones."
+            "leave none between them; choose smaller ones."
         )
 
     def begin(self, spec: ModelSpec) -> None:
@@ -64,7 +65,7 @@ class FfnSkip(Depth):
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
         end = self._layers - self.cold_end
-        asked = self.cold_start <= layer < end - 1 and not self._warm
+        asked = self.cold_start - 1 <= layer < end - 1 and not self._warm
         room = self.most - len(self._closed)
         if not asked or not room or (self._closed and not self.retest):
             return ()
