@@ -50,6 +50,7 @@ def parts() -> list[dict[str, Any]]:
                         "models": list(part.lanes),
                         "heads": heads(part),
                         "sides": method.strategy.sides,
+                        "writes": method.strategy.writes,
                     },
                 }
             )

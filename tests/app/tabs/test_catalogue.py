@@ -40,9 +40,11 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     assert filling == {"masked", *registry("selector")} and not any(
         told["selector", x]["lossless"] for x in registry("selector")
     )
+    pictures = {x["name"] for x in told.values() if "model of pictures" in x["needs"]}
+    assert pictures == {"zipar", "randar"}
     gaps = {x["name"] for x in told.values() if x["needs"] == ["gap-filling model"]}
     assert gaps == {"jump_coder"}
-    assert {x["name"] for x in told.values() if x["why"]} == filling | gaps, "the toy has all heads and a draft model"
+    assert {x["name"] for x in told.values() if x["why"]} == filling | gaps | pictures, "the toy has all heads and a draft model"
     del play.names["draft"]
     why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
@@ -91,6 +93,7 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
         assert name in ([chosen] if isinstance(chosen, str) else chosen)
         strategy = registry("strategy")[str(made.names.get("strategy", "draft_verify"))]
         why = "choose a model without a causal mask" if strategy.sides == "both" else ""
+        why = "choose a model whose config.json has a picture" if strategy.writes != "text" else why
         why = "choose one under Gap-filling model" if "infill" in strategy.lanes else why
         said = play.check(made)
         assert why in said and bool(said) is bool(why), f"{name}: what can be used is put so that it runs"
