@@ -20,10 +20,10 @@ from decodescope.engine.trace.events import Exit
 
 @component
 class FfnSkip(Depth):
-    """Behind each feed-forward block, from the last of those that always run at the start, ask for the cosine between the states
-    that entered and left it; once it reaches the threshold, the next `most` blocks outside of the cold regions are left out,
-    their weights not read. Attention runs in every layer, so no entry is missing. The first `warmup` tokens run whole. Of
-    several rows the least alike decides.
+    """Behind each feed-forward block, from the last that always runs at the start, ask for the cosine between the states that
+    entered and left it; once it reaches the threshold, the next `most` blocks outside of the cold regions are left out, their
+    weights not read. Attention runs in every layer, so no entry is missing. The first `warmup` tokens run whole. Of several
+    rows the least alike decides.
 
     With `retest` = 0 it is asked no more once blocks were left out; else a block runs, and is asked, after each `retest` left
     out. The paper does not say which (secondary sources only: [recalled], as are the defaults of warmup and share). A threshold
