@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -14,7 +13,7 @@ from decodescope.app.runs.aside import has_chat
 from decodescope.app.runs.composed import Composed
 from decodescope.app.runs.given import no_template
 from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
-from decodescope.app.runs.presets import PRESETS, preset_of
+from decodescope.app.runs.presets import PRESETS, preset_of, taken
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import roles
@@ -195,8 +194,7 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML
             choice, visitor = table.choice(*values), str(request.session_hash or "")
             if second not in PRESETS:
                 return {"run": play.start(choice, visitor).run, "at": time.monotonic()}
-            beside = PRESETS[second]
-            channels = play.start_two(choice, replace(choice, names=beside.names, settings=beside.settings), visitor)
+            channels = play.start_two(choice, taken(choice, second, play.names), visitor)
             return {"run": channels[0].run, "with": channels[1].run}
         except Still as no:
             return {"refused": str(no), "going": no.run, "at": time.monotonic()}
@@ -232,7 +230,7 @@ def _settings(
             choice = table.choice(*values)
             composed = play.compose(choice)
             shown = [gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further]
-            return [_said(play, composed), preset_of(composed.method) or OWN, _chat(play, choice), *shown]
+            return [_said(play, composed), preset_of(composed.method, choice.models) or OWN, _chat(play, choice), *shown]
         except Exception as error:  # the library would leave all later changes unheard
             return [{"refused": told(error)}, *[gr.skip()] * (len(said) - 1)]
 
@@ -240,11 +238,16 @@ def _settings(
         before = len(first) + len(table.models)
         return [*table.visibility(*values[before : before + len(table.parts)]), *checked(*values)]
 
-    def composed(name: str) -> list[Any]:
+    def composed(name: str, *values: Any) -> list[Any]:
         wanted_preset = PRESETS.get(str(name))
         if wanted_preset is None:
-            return [gr.skip()] * len(knobs)
-        return table.put(Choice("", wanted_preset.names, wanted_preset.settings))
+            return [gr.skip()] * len(put_preset)
+        if gone := [x for x in wanted_preset.models.values() if play.nearest(x) is None]:
+            why = f"{wanted_preset.title} is made for the model {gone[0]}, which is not here: choose another method."
+            return [gr.skip()] * (len(put_preset) - 1) + [{"refused": why, "at": time.monotonic()}]
+        now = {role: str(x) for role, x in zip(table.models, values, strict=True) if x}
+        choice = taken(Choice("", models=now), name, play.names)
+        return [*table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     def restored(text: Any, *values: Any) -> list[Any]:
         try:
@@ -266,7 +269,11 @@ def _settings(
     put = [*first, *table.models.values(), *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
     gr.on([box.change for box in (*first, *table.models.values(), *table.knobs.values())], checked, outputs=said, **last)
-    said[1].input(composed, said[1], knobs, trigger_mode="always_last", **PRIVATE).then(checked, everything, said, **PRIVATE)
+    put_preset = [*table.models.values(), *knobs, started]
+    preset, roles_now = said[1], list(table.models.values())
+    preset.input(composed, [preset, *roles_now], put_preset, trigger_mode="always_last", **PRIVATE).then(
+        checked, everything, said, **PRIVATE
+    )
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
 

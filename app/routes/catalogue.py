@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from decodescope.app.runs.commands import commands
 from decodescope.app.runs.parts import book, heads, parts
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.presets import PRESETS, taken
 from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
@@ -81,14 +81,14 @@ def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
     behind the address."""
     begin, nothing, rows = opening(), usual("drafter").name, []
     for name, x in PRESETS.items():
-        choice = Choice(begin.prompt, x.names, x.settings, begin.seed, begin.max_new)
+        choice = taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name)
         knobs = {part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()}
         said = []
         for kind, chosen in x.names.items():
             for one in [chosen] if isinstance(chosen, str) else chosen:
                 more, word = knobs.get(one if kind == "sampler" else kind, ""), registry(kind)[str(one)].title or str(one)
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
-        composed = play.compose(replace(choice, models=beside))
+        composed = play.compose(taken(replace(choice, models=beside), name, play.names))
         method = composed.method
         assert method is not None, "a preset makes a method"
         trained = sorted({word for part in method.parts().values() for word in heads(part)})

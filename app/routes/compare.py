@@ -16,7 +16,7 @@ from decodescope.app.refusal import Refused
 from decodescope.app.runs.channel import Channel, stream
 from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
 from decodescope.app.runs.play import GONE, PROMPT, Play
-from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.presets import PRESETS, taken
 from decodescope.app.runs.recipe import opening
 from decodescope.app.runs.repeats import MOST, Repeats
 from decodescope.app.runs.standings import Figures, as_csv
@@ -37,7 +37,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     def choices(request: Request) -> Response:
         begin = replace(opening(), models=models_of(request))
         rows = [
-            {"key": key, "title": x.title, "why": play.check(replace(begin, names=x.names, settings=x.settings))}
+            {"key": key, "title": x.title, "why": play.check(taken(begin, key, play.names))}
             for key, x in PRESETS.items()
         ]
         of = play.state(models_of(request))["models"]

@@ -10,7 +10,7 @@ from decodescope.app.refusal import Refused
 
 from .channel import Channel
 from .play import Choice, Play
-from .presets import GREEDY, PRESETS, WARMED, WARMTH, at
+from .presets import GREEDY, PRESETS, WARMED, WARMTH, at, taken
 from .recipe import from_json
 
 LETTERS = "ABCD"
@@ -37,7 +37,14 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
         raise Refused("The prompt must be a text, and each method the name of a preset or settings as text.")
     common: dict[str, Any] = {"prompt": prompt, "seed": said["seed"], "max_new": said["new"]}
     common |= {"models": models_of(said), **_switches(said)}
-    return [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in methods]
+    asked = [replace(_sampled(choice_of(text), sampler, float(warm)), **common) for text in methods]
+    return [_with_models(choice, text) for choice, text in zip(asked, methods, strict=True)]
+
+
+def _with_models(choice: Choice, text: str) -> Choice:
+    """The same with the models of its preset, where that names some."""
+    models = PRESETS[text].models if text in PRESETS else {}
+    return replace(choice, models={**choice.models, **models}) if models else choice
 
 
 def _switches(said: dict[str, Any]) -> dict[str, bool]:
@@ -60,7 +67,7 @@ def models_of(said: dict[str, Any]) -> dict[str, str]:
 def choice_of(text: str) -> Choice:
     """The method of a preset, or of settings as text. Raises Refused."""
     if text in PRESETS:
-        return Choice("", PRESETS[text].names, PRESETS[text].settings)
+        return taken(Choice(""), text)
     if text.startswith("{"):
         return from_json(text)
     raise Refused(f"There is no preset {text[:40]!r} here: choose one of the list.")

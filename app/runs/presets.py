@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import Method
 
 from .play import Choice
@@ -14,14 +16,17 @@ from .play import Choice
 
 @dataclass(frozen=True)
 class Preset:
-    """A named composition. says: what happens in a step, as a sentence; names, settings: as Method.named takes them."""
+    """A named composition. says: what happens in a step, as a sentence; names, settings: as Method.named takes them; models:
+    role -> name of those that it is for, none where it goes with any."""
 
     title: str
     says: str
     names: Mapping[str, str | Sequence[str]]
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
+NONE: Mapping[str, str] = MappingProxyType({})
 GREEDY, WARMED = "greedy", "temperature"  # samplers that the page offers by themselves
 
 
@@ -32,6 +37,7 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 
 WARMTH = 0.8
 WARM = at(WARMTH)
+MASKED, CLLM = {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}
 PRESETS: dict[str, Preset] = {
     "plain": Preset(
         "Plain greedy",
@@ -163,6 +169,32 @@ PRESETS: dict[str, Preset] = {
         "A block of guesses is corrected pass by pass until it stops changing: no draft model, the greedy text.",
         {"strategy": "jacobi", "sampler": ["greedy"]},
     ),
+    "cllm": Preset(
+        "CLLM, trained for Jacobi",
+        "A block of guesses is corrected by a model that was trained to come to rest in fewer passes: compare with Jacobi.",
+        {"strategy": "jacobi", "sampler": ["greedy"]},
+        models=CLLM,
+    ),
+    "canvas": Preset(
+        "Canvas, by confidence",
+        "A masked text is filled in any order: each pass settles the places of which the model is sure. The text may differ.",
+        {"strategy": "masked", "selector": "threshold", "sampler": ["greedy"]},
+        models=MASKED,
+    ),
+    "canvas_schedule": Preset(
+        "Canvas, by schedule",
+        "A masked text is filled in eight passes of equal size, the surest places first. The text may differ.",
+        {"strategy": "masked", "selector": "low_confidence", "sampler": ["greedy"]},
+        {"selector": {"steps": 8}},
+        models=MASKED,
+    ),
+    "canvas_at_once": Preset(
+        "Canvas, all at once",
+        "Every place is drawn in one pass, none knowing the others: n names to shuffle come out right n!/n^n of the time.",
+        {"strategy": "masked", "selector": "low_confidence", "sampler": ["temperature"]},
+        {"selector": {"steps": 1}, **WARM},
+        models=MASKED,
+    ),
     "snapkv": Preset(
         "SnapKV, 25 %",
         "Once the prompt is read a quarter of it stays, what its last tokens look at. The text may differ.",
@@ -270,12 +302,27 @@ def matching(choice: Choice) -> str | None:
         method = Method.named(choice.names, choice.settings)
     except ValueError:
         return None
-    return preset_of(method)
+    return preset_of(method, choice.models)
 
 
-def preset_of(method: Method | None) -> str | None:
-    """The preset that makes this method, if there is one."""
-    return next((name for name, other in _methods().items() if other == method), None)
+def preset_of(method: Method | None, models: Mapping[str, str] = NONE) -> str | None:
+    """The preset that makes this method, if there is one; of several the one that is for these models (role -> name)."""
+    same = [name for name, other in _methods().items() if other == method and _goes(PRESETS[name], models)]
+    return max(same, key=lambda name: len(PRESETS[name].models), default=None)
+
+
+def taken(choice: Choice, name: str, begin: Mapping[str, str] = NONE) -> Choice:
+    """The settings with the method of this preset, and with its models where it names some. begin: role -> model that a page
+    begins with: where another preset had brought a target, one that goes with any goes back to that."""
+    preset, models = PRESETS[name], dict(choice.models)
+    if begin and not preset.models and any(x.models and _goes(x, models) for x in PRESETS.values()):
+        models[TARGET] = begin[TARGET]
+    return replace(choice, names=preset.names, settings=preset.settings, models={**models, **preset.models})
+
+
+def _goes(preset: Preset, models: Mapping[str, str]) -> bool:
+    """Whether these are the models that the preset is for."""
+    return all(models.get(role) == name for role, name in preset.models.items())
 
 
 @cache

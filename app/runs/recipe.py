@@ -26,7 +26,7 @@ from decodescope.lab.cost.passes import spec_of
 
 from .examples import examples
 from .play import Choice
-from .presets import GREEDY, PRESETS, SMALLER, matching
+from .presets import GREEDY, PRESETS, SMALLER, matching, taken
 
 FURTHER = ("chat", "ignore_eos", "level", "shadow")  # of a choice: named alike in Python, said where they are not the usual
 WAYS = ("command", "python", "link")
@@ -133,7 +133,7 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
     """
     if kind == "preset" and name in PRESETS:
-        return replace(choice, names=PRESETS[name].names, settings=PRESETS[name].settings)
+        return taken(choice, name)
     if kind not in KINDS or name not in registry(kind) or not registry(kind)[name].listed:
         raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
     names: dict[str, Any] = {**{x: usual(x).name for x in KINDS}, **choice.names}

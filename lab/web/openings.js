@@ -3,12 +3,19 @@ import { button, h } from "./scope.js";
 import { heard, shown } from "./runs.js";
 
 const WORDS = 5; // of a prompt, on its button
+const target = ({ models }) => models?.target ?? "";
 
 /** A row of buttons, one for each prompt of the examples. */
 export function openings() {
   const element = h("div", { class: "ds-prompts", role: "group", "aria-label": "prompts to begin with" });
-  const use = ({ prompt, chat }) =>
-    shown.put?.(JSON.stringify({ ...JSON.parse(shown.settings), prompt, chat: !!chat }));
+  let own = new Set(); // models that only some of the prompts are for
+  /** A prompt that is for another model than the others comes with that model and its method, and so does one of the
+   *  others where such a model is chosen. */
+  function use(one) {
+    const { names, settings, models, prompt, chat } = one, now = JSON.parse(shown.settings);
+    const other = target(now) !== target(one) && (own.has(target(now)) || own.has(target(one)));
+    shown.put?.(JSON.stringify({ ...now, ...(other ? { names, settings, models } : {}), prompt, chat: !!chat }));
+  }
   const brief = (prompt) => {
     const words = prompt.split(/\s+/);
     return words.slice(0, WORDS).join(" ") + (words.length > WORDS ? "…" : "");
@@ -17,11 +24,15 @@ export function openings() {
   heard(() => {
     if (filled === shown.examples) return;
     filled = shown.examples;
-    const all = filled.map((x) => JSON.parse(x.settings)), first = new Map(all.map((x) => [x.prompt, x])),
-      texts = [...first.keys()].filter((text) => ![...first.keys()].some((x) => x !== text && x.startsWith(text)));
-    element.replaceChildren(...texts.map((text) =>
-      button(brief(text), () => shown.settings && use(first.get(text)), { class: null, title: text })
-    ));
+    const all = filled.map((x) => JSON.parse(x.settings)), first = new Map();
+    for (const one of all) if (!first.has(one.prompt)) first.set(one.prompt, one);
+    const texts = [...first.keys()].filter((text) => ![...first.keys()].some((x) => x !== text && x.startsWith(text)));
+    own = new Set(all.map(target).filter((model) => model !== target(all[0])));
+    element.replaceChildren(...texts.map((text) => {
+      const model = own.has(target(first.get(text))) ? target(first.get(text)) : "";
+      return button([brief(text), model && h("small", null, ` ${model}`)], () => shown.settings && use(first.get(text)),
+        { class: null, title: model ? `${text}\n(for ${model}: chosen with it, and with its method)` : text });
+    }));
   });
   return element;
 }

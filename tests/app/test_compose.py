@@ -76,14 +76,23 @@ def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(
         play.start(odd)
 
 
+def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, _ = handler(play, "composed")
+    monkeypatch.setattr(type(play), "nearest", lambda self, name: None)
+    *rest, said = put("canvas", "toy")
+    assert said["refused"].endswith("is made for the model lab-mdm, which is not here: choose another method.")
+    assert rest and all(x == rest[0] for x in rest), "the controls stay as they are"
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: str) -> None:
     """Also of one that leaves a knob at its default, which the controls may have begun elsewhere."""
     with gr.Blocks():
         table = controls.build(draft=True)
-    values = [x.get("value") for x in table.put(Choice("", PRESETS[name].names, PRESETS[name].settings))]
+    preset = PRESETS[name]
+    values = [x.get("value") for x in table.put(Choice("", preset.names, preset.settings))]
     chosen = table.choice("x", 0, 1, "fields", True, False, False, *values[: len(table.parts)], *values[len(table.shown) :])
-    assert preset_of(Method.named(chosen.names, chosen.settings)) == name and chosen.shadow
+    assert preset_of(Method.named(chosen.names, chosen.settings), preset.models) == name and chosen.shadow
 
 
 def test_the_level_of_a_choice_is_what_its_run_records(play: Play) -> None:

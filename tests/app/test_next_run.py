@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser import Lab
+from browser import KEPT, Lab, option
 from starlette.testclient import TestClient
 from toylab import finished, speculative
 
@@ -102,3 +102,25 @@ def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab)
     texts.nth(1).click()
     page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
     page.wait_for_selector(".ds-next >> text=another prompt")
+    canvas = texts.filter(has_text="lab-mdm")  # one that is for another model brings it, and its method
+    assert canvas.count() == 1 and "for lab-mdm" in str(canvas.get_attribute("title"))
+    canvas.click()
+    page.wait_for_function(f"{KEPT}.models?.target == 'lab-mdm' && {KEPT}.names.strategy == 'masked'")
+    page.wait_for_function("document.querySelector('#ds-answer').textContent.trim() == ''")
+    texts.nth(0).click()
+    page.wait_for_function(f"{KEPT}.models?.target == 'lab' && {KEPT}.names.strategy != 'masked'")
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_preset_for_a_model_chooses_it_and_one_for_any_goes_back(shipped: Lab) -> None:
+    page = shipped.open()
+    option(page, "#ds-preset", PRESETS["canvas"].title)
+    page.wait_for_function(f"{KEPT}.models?.target == 'lab-mdm' && {KEPT}.names.selector == 'threshold'")
+    page.wait_for_function(f"document.querySelector('#ds-preset input').value == '{PRESETS['canvas'].title}'")
+    option(page, "#ds-preset", PRESETS["cllm"].title)
+    page.wait_for_function(f"{KEPT}.models?.target == 'lab+cllm'")
+    page.wait_for_function(f"document.querySelector('#ds-preset input').value == '{PRESETS['cllm'].title}'")
+    option(page, "#ds-preset", PRESETS["jacobi"].title)
+    page.wait_for_function(f"{KEPT}.models?.target == 'lab' && {KEPT}.models.draft == 'lab-draft'")
+    page.wait_for_function(f"document.querySelector('#ds-preset input').value == '{PRESETS['jacobi'].title}'")

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ import toys
 
 from decodescope.app.cli import main
 from decodescope.app.refusal import Refused
+from decodescope.app.runs.lineup import choices_of
 from decodescope.app.runs.play import Choice
-from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.presets import PRESETS, matching, taken
 from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, opening, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.answers import COMPOSITIONS
@@ -124,7 +126,29 @@ def test_settings_that_make_no_method_have_no_recipe() -> None:
         recipe(Choice("x" * 9000), NAMES, "link")
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name, x in PRESETS.items() if x.models])
+def test_a_preset_for_a_model_runs_on_it_and_is_known_again(name: str) -> None:
+    preset, begin = PRESETS[name], {"target": "lab", "draft": "lab-draft"}
+    choice = taken(Choice("shuffle: Ada Ben Clara ->", models=begin), name, begin)
+    assert choice.models == begin | dict(preset.models) and matching(choice) == name
+    made = run(load(choice.models["target"]), Method.named(choice.names, choice.settings), choice.prompt, max_new_tokens=16)
+    again = recorded(made.trace.header)
+    assert matching(again) == name and again.models["target"] == preset.models["target"]
+    assert matching(replace(again, models={"target": "lab"})) in (None, "jacobi")
+    assert len(made.tokens) > 1 and (preset.settings.get("selector") != {"steps": 1} or len(made.trace.steps) == 1)
+
+
+def test_a_preset_that_goes_with_any_model_goes_back_to_the_page_s_own() -> None:
+    begin = {"target": "lab", "draft": "lab-draft"}
+    on_canvas = taken(Choice("x", models=begin), "canvas", begin)
+    assert taken(on_canvas, "jacobi", begin).models == begin
+    own = Choice("x", models={"target": "mine", "draft": "lab-draft"})
+    assert taken(own, "jacobi", begin).models == own.models, "one that nobody brought stays"
+    said = {"prompt": "x", "seed": 1, "new": 4, "models": begin, "methods": ["cllm", "jacobi"]}
+    assert [x.models["target"] for x in choices_of(said)] == ["lab+cllm", "lab"]
+
+
+@pytest.mark.parametrize("name", [name for name, x in PRESETS.items() if not x.models])
 def test_a_preset_runs_and_is_known_again(name: str) -> None:
     """On a long prompt its drafts are taken, and its policy evicts: what is held is the budget in the header."""
     preset, prompt = PRESETS[name], "\n\n".join(PROMPTS.values())
