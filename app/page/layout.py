@@ -239,15 +239,7 @@ def _settings(
         return [*table.visibility(*values[before : before + len(table.parts)]), *checked(*values)]
 
     def composed(name: str, *values: Any) -> list[Any]:
-        wanted_preset = PRESETS.get(str(name))
-        if wanted_preset is None:
-            return [gr.skip()] * len(put_preset)
-        if gone := [x for x in wanted_preset.models.values() if play.nearest(x) is None]:
-            why = f"{wanted_preset.title} is made for the model {gone[0]}, which is not here: choose another method."
-            return [gr.skip()] * (len(put_preset) - 1) + [{"refused": why, "at": time.monotonic()}]
-        now = {role: str(x) for role, x in zip(table.models, values, strict=True) if x}
-        choice = taken(Choice("", models=now), name, play.names)
-        return [*table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
+        return _preset(str(name), table, play, values, len(put_preset))
 
     def restored(text: Any, *values: Any) -> list[Any]:
         try:
@@ -276,6 +268,20 @@ def _settings(
     )
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
+
+
+def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[Any], count: int) -> list[Any]:
+    """What the lists of models (now `values`), the controls and the place of a refusal, `count` in all, become for a preset;
+    where a model that it is for is not here they stay."""
+    preset = PRESETS.get(name)
+    if preset is None:
+        return [gr.skip()] * count
+    if gone := [x for x in preset.models.values() if play.nearest(x) is None]:
+        why = f"{preset.title} is made for the model {gone[0]}, which is not here: choose another method."
+        return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
+    now = {role: str(x) for role, x in zip(table.models, values, strict=True) if x}
+    choice = taken(Choice("", models=now), name, play.names)
+    return [*table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
 
 def _said(play: Play, composed: Composed) -> dict[str, Any]:
