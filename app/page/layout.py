@@ -262,10 +262,8 @@ def _settings(
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
     gr.on([box.change for box in (*first, *table.models.values(), *table.knobs.values())], checked, outputs=said, **last)
     put_preset = [*table.models.values(), *knobs, started]
-    preset, roles_now = said[1], list(table.models.values())
-    preset.input(composed, [preset, *roles_now], put_preset, trigger_mode="always_last", **PRIVATE).then(
-        checked, everything, said, **PRIVATE
-    )
+    preset, now = said[1], [said[1], *table.models.values()]
+    preset.input(composed, now, put_preset, trigger_mode="always_last", **PRIVATE).then(checked, everything, said, **PRIVATE)
     demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
     given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
 
