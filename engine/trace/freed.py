@@ -34,7 +34,9 @@ def contradicts(ended: Strand, freed: list[int], others: Collection[Strand], pro
     if not freed:
         return ""
     read = begins(ended, prompt) + len(ended.tokens) - 1
-    if freed != list(range(freed[0], read)):
+    # one that was cut off before it wrote may have read no more than the thread that it began in, whose last token waits too
+    least = read if ended.tokens else read - len(ended.given)
+    if not least <= freed[-1] + 1 <= read or freed != list(range(freed[0], freed[-1] + 1)):
         return f"thread {ended.number} took places {freed[0]} to {freed[-1]} with it, and had read up to {read - 1}"
     places = [parted(ended, x, prompt) for x in others]
     least, most = (max((x[i] for x in places), default=prompt) for i in (0, 1))
