@@ -244,7 +244,8 @@ def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int)
 SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
 # none of these guesses a token; the others' tests are in test_judge.py and test_learn2pd.py
-APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", ASSETS / "models" / "lab-mdm" / "heads" / "learn2pd")
+FILTER = ASSETS / "models" / "lab-mdm" / "heads" / "learn2pd"
+APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER)
 GUESSING = [x for x in SHIPPED if x not in APART and x.name not in CACHE]
 
 
@@ -255,6 +256,11 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert config["loss"] < config["constant"]
     said = [row[-1] for row in config["calibration"]]
     assert said == sorted(said), "the more it expects, the more is accepted"
+
+
+def test_the_shipped_filter_belongs_to_its_model() -> None:
+    config = read_json(FILTER, "config.json")
+    assert config["target"] == fingerprint(FILTER.parents[1]), "the model was trained again after its filter"
 
 
 @pytest.mark.parametrize("folder", GUESSING, ids=lambda x: f"{x.parents[1].name}-{x.name}")
