@@ -356,7 +356,11 @@ def decode(made: Method | None = None, prompt: list[int] | None = None, count: i
     big, small = more.pop("pair", None) or pair()
     big = big if made is None or fitting(made.strategy) is pair()[0] else fitting(made.strategy)
     models = {**helpers(), "draft": small}
-    session = Session(big, made or Method(), prompt or PROMPT, models=models, max_new_tokens=count, **more)
+    return finished(Session(big, made or Method(), prompt or PROMPT, models=models, max_new_tokens=count, **more))
+
+
+def finished(session: Session) -> Session:
+    """The session at its end, its trace in `sink`."""
     session.sink = Trace()
     for _ in session.stream():
         pass

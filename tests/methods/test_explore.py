@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 import toys
+from filling import filled, fills
 
 from decodescope.engine import Method, Session
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Fill
+from decodescope.engine.trace import check
 from decodescope.engine.trace.explored import bits
 
 COUNT = 22
@@ -26,17 +26,7 @@ def masked(selector: str, knobs: dict[str, Any], sampler: Any = "greedy", **stra
 
 
 def decoded(method: Method, prompt: list[int] | None = None, **more: Any) -> Session:
-    session = Session(toys.both(), method, prompt or toys.PROMPT, max_new_tokens=COUNT, **more)
-    session.sink = Trace()
-    for _ in session.stream():
-        pass
-    report = check(session.sink)
-    assert report.ok and not report.notes, str(report)
-    return session
-
-
-def fills(session: Session) -> list[Fill]:
-    return [step.fill for step in session.sink.steps]
+    return filled(Session(toys.both(), method, prompt or toys.PROMPT, max_new_tokens=COUNT, **more))
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])

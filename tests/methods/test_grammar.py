@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import toys
+from filling import filled, fills
 from lark import Lark
 from toylab import Words
 
@@ -15,7 +16,6 @@ from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.grammar import SHIPPED
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Fill
 
 COUNT, START = 16, len(toys.PROMPT)
 NESTED = 'start: "1" [start ("0" start)*] "2" | "3"'
@@ -31,17 +31,7 @@ def masked(selector: tuple[str, dict[str, Any]], sampler: Any = "greedy", **stra
 
 
 def decoded(method: Method, count: int = COUNT, **more: Any) -> Session:
-    session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=count, **{"stop_tokens": [7], **more})
-    session.sink = Trace()
-    for _ in session.stream():
-        pass
-    report = check(session.sink)
-    assert report.ok and not report.notes, str(report)
-    return session
-
-
-def fills(session: Session) -> list[Fill]:
-    return [step.fill for step in session.sink.steps]
+    return filled(Session(toys.both(), method, toys.PROMPT, max_new_tokens=count, **{"stop_tokens": [7], **more}))
 
 
 def parses(text: str, tokens: list[int]) -> bool:

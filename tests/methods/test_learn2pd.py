@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 import toys
+from filling import filled, fills
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.decoding.canvas import Canvas
 from decodescope.engine.decoding.selector import Choice
 from decodescope.engine.heads.learn2pd import ParallelFilter
 from decodescope.engine.load import Model
-from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Fill
 from decodescope.engine.trace.filled import cut_at, passed
 
 START = len(toys.PROMPT)
@@ -24,17 +23,7 @@ START = len(toys.PROMPT)
 def decoded(knobs: dict[str, Any], model: Model | None = None, count: int = 22, stop: tuple[int, ...] = (), **strategy: Any):
     selector = ("low_confidence", knobs) if "accept" not in knobs else ("learn2pd", knobs)
     method = toys.method(strategy=("masked", {"block": 22, **strategy}), selector=selector)
-    session = Session(model or toys.both(), method, toys.PROMPT, max_new_tokens=count, stop_tokens=stop)
-    session.sink = Trace()
-    for _ in session.stream():
-        pass
-    report = check(session.sink)
-    assert report.ok and report.counts["fills"] == len(session.sink.steps) and not report.notes, str(report)
-    return session
-
-
-def fills(session: Session) -> list[Fill]:
-    return [step.fill for step in session.sink.steps]
+    return filled(Session(model or toys.both(), method, toys.PROMPT, max_new_tokens=count, stop_tokens=stop))
 
 
 def rows(session: Session) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import toys
 from brute import brute
+from filling import filled, fills
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
@@ -26,7 +27,6 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.exact_law import law
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Fill
 from decodescope.engine.trace.filled import factored
 
 CACHES = ("none", "prefix", "dual")
@@ -39,17 +39,7 @@ def masked(selector: str, knobs: dict[str, Any] | None = None, sampler: Any = "g
 
 
 def decoded(method: Method, model: Model | None = None, count: int = 22, **more: Any) -> Session:
-    session = Session(model or toys.both(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more)
-    session.sink = Trace()
-    for _ in session.stream():
-        pass
-    report = check(session.sink)
-    assert report.ok and report.counts["fills"] == len(session.sink.steps) and not report.notes, str(report)
-    return session
-
-
-def fills(session: Session) -> list[Fill]:
-    return [step.fill for step in session.sink.steps]
+    return filled(Session(model or toys.both(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more))
 
 
 def shaped(layers: int) -> Model:

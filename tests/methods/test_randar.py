@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import toys
+from filling import filled, fills
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import Picture
@@ -17,7 +18,6 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.exact_law import EveryChance, outcomes
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Fill
 from decodescope.engine.trace.pictured import group_sizes
 
 START = len(toys.PROMPT)
@@ -36,16 +36,7 @@ def begun(method: Method, model: Model | None = None, count: int = 200, **more: 
 
 
 def decoded(method: Method, model: Model | None = None, **more: Any) -> Session:
-    session = begun(method, model, **more)
-    for _ in session.stream():
-        pass
-    report = check(session.sink)
-    assert report.ok and not report.notes, str(report)
-    return session
-
-
-def fills(session: Session) -> list[Fill]:
-    return [step.fill for step in session.sink.steps]
+    return filled(begun(method, model, **more))
 
 
 def groups(session: Session) -> list[list[int]]:

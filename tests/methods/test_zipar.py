@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import toys
+from filling import filled, fills
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import Picture
@@ -15,7 +16,6 @@ from decodescope.engine.load import Model
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Fill
 from decodescope.engine.trace.pictured import waves
 
 START = len(toys.PROMPT)
@@ -32,17 +32,7 @@ def shaped(height: int, width: int) -> Model:
 
 
 def decoded(method: Method, model: Model | None = None, count: int = 200, **more: Any) -> Session:
-    session = Session(model or toys.raster(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more)
-    session.sink = Trace()
-    for _ in session.stream():
-        pass
-    report = check(session.sink)
-    assert report.ok and not report.notes, str(report)
-    return session
-
-
-def fills(session: Session) -> list[Fill]:
-    return [step.fill for step in session.sink.steps]
+    return filled(Session(model or toys.raster(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more))
 
 
 # ---- when a cell comes
