@@ -18,13 +18,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import data
 import digits_data as pictures
 import torch
 import torch.nn.functional as F
 import train
 from digits_data import Pictures, Rows
-from net import Net, Shape, size
+from net import Net, Shape
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -164,13 +163,7 @@ def main() -> None:
     if cells and not args.source:
         placed(net)
     training = Training(net.to(args.device), some, cells, PLANS[cells], RATES, args.seed)
-    file = data.BUILD / f"{args.as_name}.pt"
-    data.BUILD.mkdir(parents=True, exist_ok=True)
-    if args.fresh:
-        file.unlink(missing_ok=True)
-    if not train.resumed(training, file, args):
-        training.source = args.source
-        print(f"begins with {args.source or 'fresh weights'}, {size(net):,} numbers", flush=True)
+    file = train.opened(training, args)
     if train.run(training, args, None if args.trial else file, {"held out": held_out}) and not args.trial:
         write(training.net, Path(args.out or train.MODELS / args.name), cells)
         train.note(training, args)

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 import train
 from infill_data import Rows, Source
-from net import MASK, Net, Shape, size
+from net import MASK, Net, Shape
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -162,13 +162,7 @@ def main() -> None:
     source = Source(data.load("train", args.text))
     net = Net.from_folder(args.source) if args.source else Net(SHAPE)
     training = Training(net, source, PLAN, RATES, args.seed, args.stage)
-    file = data.BUILD / f"{args.as_name}.pt"
-    data.BUILD.mkdir(parents=True, exist_ok=True)
-    if args.fresh:
-        file.unlink(missing_ok=True)
-    if not train.resumed(training, file, args):
-        training.source = args.source
-        print(f"begins with {args.source or 'fresh weights'}, {size(net):,} numbers", flush=True)
+    file = train.opened(training, args)
     if train.run(training, args, None if args.trial else file, {"questions": args.questions}) and not args.trial:
         train.write(training, args)
 

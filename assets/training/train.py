@@ -33,7 +33,7 @@ import data
 import torch
 from data import BUILD, ROOT
 from losses import Objective, dropout_rates, kept, loss_of, own_text, teacher_of, token_loss
-from net import Net, Shape, matrices, others
+from net import Net, Shape, matrices, others, size
 from torch import Tensor
 
 MODELS = ROOT / "assets" / "models"
@@ -313,6 +313,18 @@ def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Traini
         training.source = args.source
         print(f"begins with {args.source or 'fresh weights'}", flush=True)
     return training, steady
+
+
+def opened(training: Steps, args: argparse.Namespace) -> Path:
+    """The file of its checkpoints, from which the training now goes on if there is one and it is not to begin anew."""
+    file = BUILD / f"{args.as_name}.pt"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if args.fresh:
+        file.unlink(missing_ok=True)
+    if not resumed(training, file, args):
+        training.source = args.source
+        print(f"begins with {args.source or 'fresh weights'}, {size(training.net):,} numbers", flush=True)
+    return file
 
 
 def resumed(training: Steps, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True) -> bool:
