@@ -104,6 +104,7 @@ def parser() -> Parser:
     _app(command("app", "app", "app", "open the lab in the browser"))
     _run(command("run", "run", "run", "decode one prompt with a method and tell what happened"))
     _batch(command("batch", "batch", "batch", "decode many prompts, what several begin with read and held once"))
+    _workload(command("workload", "workload", "workload", "serve requests with a cache of answers in front of a method"))
     for name, help in (
         ("methods", "list the parts that a method is made of, and their knobs"),
         ("models", "list the models that need no download"),
@@ -323,6 +324,27 @@ def _batch(sub: Parser) -> None:
     sub.add_argument("--texts", type=whole(1, 1024), default=32, metavar="N", help="texts of a pass, at most (default: 32)")
     sub.add_argument("--plan-only", action="store_true", help="say which prompts share what, and decode nothing")
     sub.add_argument("--out", metavar="OUT", help="write the texts to this file, as JSON lines")
+    _length(sub)
+    _place(sub)
+    _json(sub)
+
+
+def _workload(sub: Parser) -> None:
+    _method(sub)
+    sub.add_argument("--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input")
+    sub.add_argument("--chat", action="store_true", help="put each prompt as a user's turn, by the model's template")
+    sub.add_argument("--requests", type=whole(1, TOKENS), default=100, metavar="N", help="how many come (default: 100)")
+    sub.add_argument(
+        "--zipf", type=number(0, 10), default=1.0, metavar="S", help="prompt i is asked for as i^-S (default: 1; 0: all alike)"
+    )
+    sub.add_argument(
+        "--capacity", type=whole(1, TOKENS), default=1024, metavar="N", help="tokens that are held, prompts too (default: 1024)"
+    )
+    sub.add_argument("--evicts", choices=("lec", "gdsf", "lru"), default="lec", metavar="NAME", help="lec, gdsf or lru (default: lec)")
+    sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
+    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
+    sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of requests and draws (default: 0)")
+    sub.add_argument("--out", metavar="OUT", help="write the requests to this file, as JSON lines")
     _length(sub)
     _place(sub)
     _json(sub)

@@ -16,7 +16,7 @@ from source import ROOMS, ROOT, broken, families, imported, imports, method_modu
 # for types alone. What lies in no folder is a room by itself. Below `engine`: a user's words.
 FLOORS = (
     *("engine.core", "engine.grammar", "engine.trace", "engine.cost", "engine.model", "engine.saved"),
-    *("engine.checkpoint", "engine.heads"),
+    *("engine.answers", "engine.checkpoint", "engine.heads"),
     *("engine.decoding", "engine.timing"),
     *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance")),
     *(f"engine.methods.{x}" for x in ("schedules", "selectors", "drafters", "strategies")),

@@ -39,6 +39,14 @@ COMMANDS = (
         lossless=True,
         run="decodescope batch --model lab --prompts FILE",
     ),
+    Command(
+        "answers",
+        "A cache of answers",
+        "Keep answers by the exact prompt, so that a repeat costs no pass, and let those go that are least worth their place.",
+        "Zhu et al. 2023, arXiv:2306.02003; GDSF: Cherkasova 1998",
+        lossless=True,
+        run="decodescope workload --model lab --prompts FILE",
+    ),
 )
 
 

@@ -382,7 +382,7 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
     assert not by_name["typical"]["lossless"] and by_name["block"]["lossless"], "a rule by what it does to any draft"
     assert by_name["eagle2"]["needs"]["heads"] == ["eagle"] and by_name["none"]["measured"] == {"tau": 1.0, "ratio": 1.0}
     apart = asked("methods")["commands"]
-    assert {x["name"] for x in apart} == {"cachegen", "batchllm"}
+    assert {x["name"] for x in apart} == {"cachegen", "batchllm", "answers"}
     text = said("methods")[1]
     assert all(f"  {x['name']}: {x['title']}" in text for x in (*found, *apart)) and all(x["run"] in text for x in apart)
 

@@ -66,7 +66,7 @@ def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are
 
 def test_a_method_that_is_a_command_is_one_that_can_be_typed(client: TestClient) -> None:
     found = client.get("/ds/catalogue").json()["commands"]
-    assert {x["name"]: bool(x["headline"]) for x in found} == {"cachegen": True, "batchllm": True}
+    assert {x["name"]: bool(x["headline"]) for x in found} == {"cachegen": True, "batchllm": True, "answers": True}
     for x in found:
         assert x["kind"] == "command" and x["idea"].endswith(".") and "arXiv" in x["source"]
         for typed in x["run"].split(" && "):

@@ -1,0 +1,131 @@
+"""The command `workload`: requests that ask for some prompts more often than for others, with a cache of answers in front."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.runs.prompts import JSON_LINES, Prompt, of_text
+from decodescope.engine.answers import Answer, Answers, Totals, served, totals, zipf
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace.lookups import EVICTS, Lookup, replayed
+
+from .output import free_file, note, say_json, table
+from .run import compose, ignored, models, prompt_ids, typed
+from .texts import read_text
+
+if TYPE_CHECKING:
+    from decodescope.engine.trace import Trace
+
+
+def workload(args: argparse.Namespace) -> int:
+    """Serve the requests as asked; the exit code."""
+    out = None if args.out is None else free_file(args.out, "--out", "the requests")
+    prompts = distinct(of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES)))
+    typed(("--stop", text) for text in args.stop)
+    if "" in args.stop:
+        raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
+    requests = zipf(len(prompts), args.requests, args.zipf, args.seed)
+    answers: Answers[list[int]] = Answers(args.capacity, args.evicts)
+    texts: dict[int, str] = {}
+    for lookup, text in _served(args, prompts, requests, answers):
+        texts[requests[lookup.number]] = text
+        if not args.json:
+            print(_row(lookup, prompts), flush=True)
+    if out is not None:
+        _write(out, answers.lookups, prompts, texts)
+    _show(args, answers.lookups, prompts, out)
+    return 0
+
+
+def distinct(prompts: list[Prompt]) -> list[Prompt]:
+    """The prompts, each text once: a cache goes by the exact text."""
+    first: dict[str, Prompt] = {}
+    for prompt in prompts:
+        first.setdefault(prompt.text, prompt)
+    return list(first.values())
+
+
+def _served(
+    args: argparse.Namespace, prompts: list[Prompt], requests: list[int], answers: Answers[list[int]]
+) -> Iterator[tuple[Lookup, str]]:
+    """Each request, and its text. A prompt that is not held is decoded, as `run` decodes it."""
+    from decodescope.engine.run import run
+
+    method = compose(args)
+    for text in ignored(args, method):
+        note(text)
+    model, drafts = models(args, method)
+    ids = {q: prompt_ids(model, prompts[q].text, args.chat) for q in dict.fromkeys(requests)}
+
+    def answer(query: int) -> Answer[list[int]]:
+        done = run(
+            model, method, ids[query], models=drafts, max_new_tokens=args.max_new_tokens, seed=args.seed,
+            ignore_eos=args.ignore_eos, stop=args.stop, level="counts",
+        )  # fmt: skip
+        return Answer(done.tokens, flops(done.trace), len(ids[query]) + len(done.tokens))
+
+    assert model.tokenizer is not None
+    for lookup, tokens in served(answers, requests, answer):
+        yield lookup, model.tokenizer.decode(tokens)
+
+
+def flops(trace: Trace) -> float:
+    """What a run cost: operations of all passes of all its models, by the cost model."""
+    from decodescope.lab.cost.passes import Passes
+
+    passes = Passes(trace.header)
+    prefill = [] if trace.prefill is None else passes.learn(trace.prefill).passes
+    whole = sum(passes.cost(one).flops for one in prefill)
+    return float(whole + sum(passes.cost(one, step.draft).flops for step in trace.steps for one in step.passes))
+
+
+def _row(lookup: Lookup, prompts: list[Prompt]) -> str:
+    """A request in a line."""
+    said = "hit" if lookup.hit else f"{lookup.cost / 1e9:.3f} GFLOP"
+    kept = "; not kept" if lookup.query in lookup.victims else ""
+    gone = ", ".join(prompts[int(x)].name for x in lookup.victims if x != lookup.query)
+    return f"{lookup.number}: {prompts[int(lookup.query)].name}: {said}{kept}" + (f"; {gone} went" if gone else "")
+
+
+def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[int, str]) -> None:
+    """Keep the requests, an object a line; those that were answered have the text too."""
+    lines = []
+    for one in lookups:
+        query = int(one.query)
+        said = {**asdict(one), "name": prompts[query].name, **({} if one.hit else {"text": texts[query]})}
+        lines.append(json.dumps(said, ensure_ascii=False) + "\n")
+    try:
+        out.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise Refusal(f"The requests cannot be written to {out}: {error.strerror}.") from None
+
+
+def sums(one: Totals) -> dict[str, float]:
+    """The figures of a workload."""
+    return {"hits": one.hits, "flops": one.cost, "saved_flops": one.saved}
+
+
+def _show(args: argparse.Namespace, lookups: list[Lookup], prompts: list[Prompt], out: Path | None) -> None:
+    """The sums, beside those that the other rules of eviction would have had on the same requests."""
+    every = {x: totals(lookups if x == args.evicts else replayed(lookups, x, args.capacity)) for x in EVICTS}
+    if args.json:
+        said: dict[str, Any] = {"requests": len(lookups), "prompts": [x.name for x in prompts], "evicts": args.evicts}
+        said |= {"capacity": args.capacity, **sums(every[args.evicts]), "others": {}}
+        said["others"] = {x: sums(one) for x, one in every.items() if x != args.evicts}
+        say_json({**said, "lookups": [asdict(x) for x in lookups], "out": None if out is None else str(out)})
+        return
+    rows = [
+        [
+            x if x == args.evicts else f"{x}, gone through again",
+            f"{one.hits / one.requests:.0%}",
+            f"{one.cost / 1e9:.2f}",
+            f"{one.saved / (one.cost + one.saved):.0%}",
+        ]
+        for x, one in every.items()
+    ]
+    print("\n" + table((f"{len(lookups)} requests", "hits", "GFLOP", "saved"), rows) + (f"\nrequests: {out}" if out else ""))
