@@ -340,7 +340,8 @@ def _workload(sub: Parser) -> None:
     sub.add_argument(
         "--capacity", type=whole(1, TOKENS), default=1024, metavar="N", help="tokens that are held, prompts too (default: 1024)"
     )
-    sub.add_argument("--evicts", choices=("lec", "gdsf", "lru"), default="lec", metavar="NAME", help="lec, gdsf or lru (default: lec)")
+    rules = "lec", "gdsf", "lru"
+    sub.add_argument("--evicts", choices=rules, default="lec", metavar="NAME", help="lec, gdsf or lru (default: lec)")
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of requests and draws (default: 0)")
