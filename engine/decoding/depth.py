@@ -22,6 +22,7 @@ class Depth(Component):
 
     kind = "depth"
     exact: ClassVar[bool] = False
+    shown = False  # whether somebody records what passes decide
 
     def says(self) -> dict[str, Any]:
         return {"exact": self.exact}

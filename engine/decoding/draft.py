@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.exited import Exit
 
 ROOT = -1
 Proposal = Literal["onehot", "iid", "without_replacement", "mixed"]
@@ -64,6 +65,7 @@ class Draft:
     enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
                 drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
     slots:      rows of the same pass in which the target guesses for the next draft, or None
+    exits:      of passes that drafted and were asked whether to leave, for the trace
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -79,6 +81,7 @@ class Draft:
     enter: int = 0
     states: Tensor | None = None
     slots: Slots | None = None
+    exits: list[Exit] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.tokens):

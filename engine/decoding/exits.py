@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from decodescope.engine.core.company import Company
@@ -51,12 +52,18 @@ class ExitRule(Depth):
 
     def begin(self, spec: ModelSpec) -> None:
         self._layers = spec.n_layers
-        self._left: int | None = None
-        self._tests: list[list[float]] = []
+        self._begin_pass()
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        self._tests, self._left = [], None
+        self._begin_pass()
         return NOTHING
+
+    def _begin_pass(self) -> None:
+        self._left: int | None = None
+        self._tests: list[list[float]] = []
+        self._best: list[Tensor] = []  # likeliest token of the row that decided, by test
+        self._sure: Tensor | None = None  # bool [B, T], rows that were sure by themselves at a test so far
+        self._rows: Tensor | None = None  # int64 [B, T], the layer of the first of these
 
     def bound(self, layer: int) -> float:
         """The score at which a pass leaves in front of `layer`."""
@@ -73,15 +80,31 @@ class ExitRule(Depth):
         if rows is None:
             return False
         score, bound = float(rows.max() if self.below else rows.min()), self.bound(layer)
+        if self.shown:
+            self._show(layer, rows, bound, read)
         self._tests.append([layer, score, bound])
         if score < bound if self.below else score >= bound:
             self._left = layer
             return True
         return False
 
+    def _show(self, layer: int, rows: Tensor, bound: float, read: Callable[[], Tensor]) -> None:
+        """Keep what a trace tells of a test: the best token where its logits are there, and which rows were sure."""
+        if self.asks == "head":
+            least = rows.flatten().argmax() if self.below else rows.flatten().argmin()
+            self._best.append(read().flatten(0, 1).argmax(-1)[least])
+        if rows.numel() > 1:
+            sure = rows < bound if self.below else rows >= bound
+            if self._sure is None or self._rows is None:
+                self._sure, self._rows = torch.zeros_like(sure), torch.full_like(sure, self._layers, dtype=torch.long)
+            self._rows = torch.where(sure & ~self._sure, layer, self._rows)
+            self._sure |= sure
+
     def took(self) -> Exit | None:
         depth = self._layers if self._left is None else self._left
-        return Exit(depth, self.measure, self._tests, below=self.below, asks=self.asks)
+        best = torch.stack(self._best).tolist() if self._best else None
+        rows = None if self._rows is None else self._rows.flatten().clamp_max(depth).tolist()
+        return Exit(depth, self.measure, self._tests, below=self.below, asks=self.asks, best=best, rows=rows)
 
     @property
     def measure(self) -> str:

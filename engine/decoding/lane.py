@@ -38,6 +38,7 @@ class Lane:
     open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
     encode: text -> its ids, nothing put in front; None without a tokenizer
     shadow: a full cache beside this one; None: nobody asked for it
+    shown:  whether what its passes decide is recorded
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
     """
@@ -76,6 +77,7 @@ class Lane:
         self.open: Callable[[str, Needs], Lane] | None = None
         self.encode: Callable[[str], list[int]] | None = None
         self.shadow: Shadow | None = None
+        self.shown = False
         if policy.shadowed:
             self.keep_shadow()
         self._feed: Feed | None = None
@@ -98,6 +100,8 @@ class Lane:
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
         self.probe = Probe(self.needs) if self.needs else None
+        if depth is not None:
+            depth.shown = self.shown
         self._sighted(feed)
         held = self.cache.lengths()
         start = self.executor.mark()

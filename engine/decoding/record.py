@@ -73,6 +73,7 @@ class Recorder:
 
     def attach(self, target: Lane) -> None:
         """Begin to watch the target's lane."""
+        target.shown = self.decisions
         if self.decisions:
             target.log_evictions(scores=self.level == "fields")
         if self.level == "fields":
@@ -180,9 +181,9 @@ class Recorder:
         if move.joint is not None:
             step.joint = move.joint
             shown += [token for text in move.joint.texts for token in text]
-        if not s.depth.exact:
-            took = s.depth.took()
-            step.exits = None if took is None else [took]
+        took = None if s.depth.exact else s.depth.took()
+        step.exits = [*(draft.exits if draft is not None else ()), *([] if took is None else [took])] or None
+        shown += [x for left in step.exits or () for x in left.best or ()]
         step.sampler = s.sampler.show(move.sampler_state) if s.sampler.stateful else None
         step.pieces = self.pieces(shown) or None
 
@@ -255,18 +256,15 @@ class Recorder:
             seen = [torch.nn.functional.pad(x, (0, most - x.shape[-1])) for x in seen]
         positions = [_positions(lane, i, seen[0].shape[-1]) for i in layers]
         at = torch.tensor(rows, device=lane.decoder.device)
-        norms = [x[0].float().norm(dim=-1)[at] for _, x in sorted(lane.probe.hidden.items(), key=_place)]
+        norms = torch.full((lane.decoder.spec.n_layers + 1, len(rows)), torch.nan)
+        for place, x in lane.probe.hidden.items():
+            norms[-1 if place == "final" else int(place)] = x[0].float().norm(dim=-1)[at].cpu()
         self._fields = Fields(
             layers or None,
             torch.stack(seen).half().cpu().numpy() if seen else None,
             np.stack(positions) if seen else None,
-            torch.stack(norms).float().cpu().numpy() if norms else None,
+            norms.numpy(),
         )
-
-
-def _place(probed: tuple[int | str, Tensor]) -> int:
-    """Layers in order, "final" last."""
-    return probed[0] if isinstance(probed[0], int) else 1 << 20
 
 
 def _positions(lane: Lane, layer: int, width: int) -> np.ndarray:

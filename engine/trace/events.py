@@ -284,7 +284,8 @@ class Fields:
     layers: of those that were asked for (all, if none were named) as many, from the first on, as fit into 524,288 weights
     attention: float16 [L', H_kv, g, R, n], softmax weights of `layers` over what was held when the rows were committed
     positions: int32 [L', H_kv, n] original positions; -1 pads where layers hold different numbers
-    hidden_norm: float32 [L + 1, R]; the norm of the residual stream entering each layer, and after the final norm
+    hidden_norm: float32 [L + 1, R]; the norm of the residual stream entering each layer, and after the final norm; NaN: the
+            pass did not come there
     logits: float32 [N + 1, V] of the step's target pass, before the sampler: after the root, then after each drafted node
     laws:   float32 [M, V]; what the drafted nodes were drawn from; law_of: int32 [N], the row of each, -1: without chance.
             These three only where they have at most 262,144 numbers together

@@ -17,6 +17,9 @@ class Exit:
     tests: [[layer, score, bound], ...] in order: the pass leaves in front of the first layer whose score reaches its bound
     below: a small score means sure: it leaves where the score is under the bound
     closed: feed-forward blocks that the pass left out, where the tests are asked behind such blocks; None: they are exits
+    best:  of each test the likeliest token there, for the row that decided; None: its logits were not worked out
+    rows:  of each of several rows the layer before which it was first sure by itself; the depth, where it never was
+    drafted: it is of a pass that drafted: what it left out checks its token later on
     asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, or "": nothing
     """
 
@@ -26,6 +29,9 @@ class Exit:
     below: bool = False
     asks: Price = ""
     closed: list[int] | None = None
+    best: list[int] | None = None
+    rows: list[int] | None = None
+    drafted: bool = False
 
     def passed(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""
@@ -40,6 +46,10 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
     asked = [test[0] for test in left.tests]
     if asked != sorted(set(asked)) or any(not 0 <= layer < layers for layer in asked):
         yield f"exits asks in front of the layers {[f'{x:g}' for x in asked]}, which do not rise below {layers}"
+    if left.best is not None and len(left.best) != len(asked):
+        yield f"exits has {len(asked)} tests and names the best token of {len(left.best)}"
+    if any(not 0 <= row <= left.depth for row in left.rows or ()):
+        yield f"exits has rows that were sure before the layers {left.rows}, but {left.depth} layers ran"
     if left.closed is not None:
         yield from _gates(left, layers)
         return

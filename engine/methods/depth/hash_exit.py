@@ -47,18 +47,19 @@ class HashExit(Depth):
         return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers; choose at most so many."
 
     def begin(self, spec: ModelSpec) -> None:
-        self._layers, self._depth = spec.n_layers, spec.n_layers
+        self._layers, self._depth, self._rows = spec.n_layers, spec.n_layers, list[int]()
         ids, step = torch.arange(spec.vocab), (spec.n_layers - self.first) / (self.buckets - 1)
         if self.by == "random":
             ids = torch.randperm(spec.vocab, generator=torch.Generator().manual_seed(self.seed))
         self.table = (self.first + step * (ids * self.buckets // spec.vocab)).round().long()
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        self._depth = int(self.table[feed.tokens.to("cpu")].max())
+        self._rows = self.table[feed.tokens.to("cpu")].flatten().tolist()
+        self._depth = max(self._rows)
         return NOTHING
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         return layer >= self._depth
 
     def took(self) -> Exit | None:
-        return Exit(self._depth, self.by)
+        return Exit(self._depth, self.by, rows=self._rows if len(self._rows) > 1 else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.exited import Exit
 
 from ..shared.exits import Watched, rule_of
 
@@ -93,6 +95,7 @@ class EarlyExit(Drafter):
         tokens, laws, us = [ctx.tokens[-1]], list[Tensor](), list[float | None]()
         states, depths, sound, sure = list[dict[int, Tensor]](), list[int](), list[int](), list[float]()
         state, longest, more = ctx.state, ctx.schedule.allow(ctx, self.length), True
+        exits = list[Exit]()
         if longest == 0:
             return Draft()
         while more and len(tokens) <= longest:
@@ -100,6 +103,8 @@ class EarlyExit(Drafter):
             logits, entering, left, whole = self._read(ctx, feed, len(states))
             states.append(entering)
             depths.append(left)
+            took = None if self._exits is None else self._exits.took()
+            exits += [] if took is None else [replace(took, drafted=True)]
             sound.append(whole)
             if sampler.greedy:
                 token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
@@ -116,6 +121,7 @@ class EarlyExit(Drafter):
         enter = min(*sound, layers - 1) if not lane.needs.attends else 0
         notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers], **ctx.schedule.notes()}
         draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
+        draft.exits = exits
         if laws:
             draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
         for store in lane.cache.layers[enter:]:

@@ -42,7 +42,7 @@ class Watched(Depth):
         return closed
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
-        self.entered[layer] = x
+        self.entered[layer], self.rule.shown = x, self.shown
         if self.rule.leave(layer, x, read):
             self._left = layer
             self.sound = min(self.sound, layer)
