@@ -73,6 +73,7 @@ SHAPES = {
     "specdec": dict(blocks=3),
     "duo_attention": dict(),
     "learn2pd": dict(block=6, hidden=5),
+    "exits": dict(rank=4),
     "ntk_attention": dict(),
     "compress_then_prompt": dict(tokens=3),
 }

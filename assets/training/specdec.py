@@ -161,13 +161,13 @@ def _entropy(a: Tensor, labels: Tensor, weight: float) -> float:
     return float(-(labels * a.log() + weight * (1 - labels) * (1 - a).log()).mean())
 
 
-def shuffled(rows: np.ndarray, seed: int, device: str) -> Iterator[Tensor]:
-    """Batches int64 [ROWS, T] without end: all rows in random order, then again in another."""
+def shuffled(rows: np.ndarray, seed: int, device: str, size: int = ROWS) -> Iterator[Tensor]:
+    """Batches int64 [size, T] without end: all rows in random order, then again in another."""
     r = np.random.default_rng(seed)
     while True:
         order = r.permutation(len(rows))
-        for at in range(0, len(rows) - ROWS + 1, ROWS):
-            yield torch.from_numpy(rows[order[at : at + ROWS]].astype(np.int64)).to(device)
+        for at in range(0, len(rows) - size + 1, size):
+            yield torch.from_numpy(rows[order[at : at + size]].astype(np.int64)).to(device)
 
 
 def main(words: Sequence[str] | None = None) -> None:

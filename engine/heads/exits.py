@@ -1,0 +1,43 @@
+"""Exit heads: what each layer's state has to be told before the unembedding reads it, and how far it is to be believed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .base import Head, normed
+
+
+class ExitHeads(Head):
+    """One exit in front of every layer from 1 on: y = norm(x), times a weight of its own, and y + up(down(y)) is the feature
+    that the target's unembedding reads there; rank: width between the two maps. Beside it a linear map says whether the exit's
+    best token is that of the whole model (CALM's `meta` classifier, arXiv:2207.07061, section 3.5). `up` begins at zero: with
+    the target's last norm as weights such exits are the untrained ones.
+
+    norm float [E, d], down [E, rank, d], up [E, d, rank], sure [E, d] and bias [E], E = n_layers - 1.
+    """
+
+    kind = "exits"
+    of_target: ClassVar[tuple[str, ...]] = ("n_layers",)
+
+    def __init__(self, d: int, n_layers: int, rank: int) -> None:
+        super().__init__(d=d, n_layers=n_layers, rank=rank)
+        exits = n_layers - 1
+        self.norm = nn.Parameter(torch.ones(exits, d))
+        self.down = nn.Parameter(torch.randn(exits, rank, d) * d**-0.5)
+        self.up = nn.Parameter(torch.zeros(exits, d, rank))
+        self.sure = nn.Parameter(torch.zeros(exits, d))
+        self.bias = nn.Parameter(torch.zeros(exits))
+
+    def forward(self, x: Tensor, layer: int) -> Tensor:
+        """The feature [..., d] of states x [..., d] that enter `layer`, 1 or above."""
+        y = normed(x, self.norm[layer - 1])
+        return y + F.linear(F.linear(y, self.down[layer - 1]), self.up[layer - 1])
+
+    def meta(self, x: Tensor, layer: int) -> Tensor:
+        """float32 [...]: how sure it is that the exit in front of `layer` names the whole model's best token, from 0 to 1."""
+        y = normed(x) @ self.sure[layer - 1] + self.bias[layer - 1]
+        return y.float().sigmoid()
