@@ -294,7 +294,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "ffn_skip": [
         dict(threshold=0.3, warmup=0, cold_start=0, cold_end=0), dict(threshold=-1.0, warmup=3, cold_start=0, cold_end=1),
     ],
-    "confidence_exit": [dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1)],
+    "confidence_exit": [
+        dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1),
+        dict(criterion="meta", threshold=0.55, first=1, heads="exits"), dict(criterion="oracle", first=1),
+    ],
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
     "encode_once": [{}],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],

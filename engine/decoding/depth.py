@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import NOTHING, Skip
 from decodescope.engine.trace.events import Exit
+
+
+class Reads(Protocol):
+    """The lane whose passes a rule decides, as the rule sees it."""
+
+    decoder: Decoder
+
+    def forward(self, feed: Feed, phase: str = ...) -> Tensor:
+        """Run `feed`; its rows are pending. Logits [B, T, V]."""
+        ...
+
+    def rollback(self) -> None:
+        """Drop what is pending."""
+        ...
 
 
 class Depth(Component):
@@ -26,6 +41,14 @@ class Depth(Component):
 
     def says(self) -> dict[str, Any]:
         return {"exact": self.exact}
+
+    @property
+    def whole(self) -> bool:
+        """Whether the layers above an exit run all the same, for their entries alone."""
+        return False
+
+    def meet(self, lane: Reads) -> None:
+        """The lane whose passes it decides, told once before `begin`: its model's heads, and passes of the rule's own."""
 
     def begin(self, spec: ModelSpec) -> None:
         """Called once before the run."""

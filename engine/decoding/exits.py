@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -12,12 +13,14 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.heads.exits import ExitHeads
+from decodescope.engine.heads.files import missing
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import NOTHING, Skip
+from decodescope.engine.model.partial import NOTHING, Answer, Skip
 from decodescope.engine.trace.events import Exit
 from decodescope.engine.trace.exited import Price
 
-from .depth import Depth
+from .depth import Depth, Reads
 
 CAUTION = "Leaving early changes the text; how much depends on how well the layers below were trained to answer."
 
@@ -28,6 +31,7 @@ class ExitRule(Depth):
     first layer whose score reaches the bound. Layers that did not run get keys and values from the exit state (CALM's state
     propagation), so later tokens find no gap, only an approximation. With several rows in one pass (a draft being verified)
     the least sure one decides for all. A model with no more layers than `first` is refused: nothing could be left out.
+    With `heads` = "exits" a state is read through the trained exit of its layer (`heads/exits`), in tests and in the answer.
 
     A subclass says `score`; `below` says that a small score means sure, and then the pass leaves under the bound.
     """
@@ -43,15 +47,22 @@ class ExitRule(Depth):
 
     first: int = param(2, low=1, high=512, unit="layers", help="layers that always run")
     interval: int = param(1, low=1, high=64, unit="layers", help="layers between two tests")
+    heads: str = param("none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
+            return no
         if self.first < spec.n_layers:
             return None
         way = f"choose at most {spec.n_layers - 1}" if spec.n_layers > 1 else "choose the depth all_layers"
         return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers, so none could be left out; {way}."
 
+    def meet(self, lane: Reads) -> None:
+        self._lane = lane
+
     def begin(self, spec: ModelSpec) -> None:
         self._layers = spec.n_layers
+        self._heads = None if self.heads == "none" else cast(ExitHeads, self._lane.decoder.heads["exits"])
         self._begin_pass()
 
     def plan(self, position: int, feed: Feed) -> Skip:
@@ -69,6 +80,11 @@ class ExitRule(Depth):
         """The score at which a pass leaves in front of `layer`."""
         raise NotImplementedError
 
+    def by_exit(self, layer: int, bounds: tuple[float, ...], usual: float) -> float:
+        """The bound in front of `layer` of those given by exit, the last of them for all further exits; `usual` if none are."""
+        place = (layer - self.first) // self.interval
+        return bounds[min(place, len(bounds) - 1)] if bounds else usual
+
     def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
         """How sure each row of x [B, T, d_model] is in front of `layer`, float [B, T]; None: there is nothing to compare."""
         raise NotImplementedError
@@ -76,6 +92,8 @@ class ExitRule(Depth):
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         if layer < self.first or (layer - self.first) % self.interval:
             return False
+        if self._heads is not None:
+            cast(Answer, read).by(partial(self._heads, layer=layer))
         rows = self.score(layer, x, read)
         if rows is None:
             return False

@@ -152,18 +152,20 @@ class Decoder:
 
         Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not
         run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap. What the pass
-        did is entered in `ran`.
+        did is entered in `ran`. A rule that is `whole` has these layers run all the same; the answer stays that of the exit.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
-        closed, answer = set(skip.ffn), None
+        closed = set(skip.ffn)
+        answer: Answer | None = None
         for i in range(feed.enter, self.spec.n_layers):
             if probe is not None and i in probe.needs.hidden:
                 probe.hidden[i] = x
-            if depth is not None and depth.leave(i, x, asked := self._answer(x)):
+            if answer is None and depth is not None and depth.leave(i, x, asked := self._answer(x)):
                 answer = asked
-                self._propagate(job, i, x, ran)
-                break
+                if not depth.whole:
+                    self._propagate(job, i, x, ran)
+                    break
             if i not in skip.attn:
                 x = job.attend(i, x)
                 ran.attn.append(i)

@@ -21,7 +21,15 @@ NOTHING = Skip()
 
 
 class Rule(Protocol):
-    """What decides, inside a pass, how much of it runs."""
+    """What decides, inside a pass, how much of it runs.
+
+    whole: whether the layers above an exit run all the same, for their entries alone: the answer is that of the exit
+    """
+
+    @property
+    def whole(self) -> bool:
+        """See above."""
+        ...
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         """Asked before `layer` runs, x float [B, T, d_model] entering it; read() gives logits [B, T, V] from x."""
@@ -49,6 +57,10 @@ class Answer:
         self._x, self._normed, self._unembed = x, normed, unembed
         self._feature: Tensor | None = None
         self._logits: Tensor | None = None
+
+    def by(self, normed: Callable[[Tensor], Tensor]) -> None:
+        """From now on `normed` makes the feature, in the place of the model's last norm; nothing was asked yet."""
+        self._normed = normed
 
     @property
     def feature(self) -> Tensor:

@@ -187,6 +187,7 @@ class Fork(Session):
             self.method.strategy.begin(self)
         else:
             if "depth" in changed:
+                self.depth.meet(self.target)
                 self.depth.begin(self.target.decoder.spec)
             if "acceptance" in changed:
                 self.acceptance.begin(self.target.decoder)

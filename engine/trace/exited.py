@@ -21,6 +21,7 @@ class Exit:
     rows:  of each of several rows the layer before which it was first sure by itself; the depth, where it never was
     drafted: it is of a pass that drafted: what it left out checks its token later on
     asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, or "": nothing
+    whole: the best token of each row at full depth, where an oracle asked all layers before; None: nobody asked
     """
 
     depth: int
@@ -32,6 +33,7 @@ class Exit:
     best: list[int] | None = None
     rows: list[int] | None = None
     drafted: bool = False
+    whole: list[int] | None = None
 
     def passed(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""

@@ -16,8 +16,8 @@ Layers = int | list[int] | None  # a number: so many, from the first on
 class Pass:
     """One forward call.
 
-    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored), "score"
-             (a context or a policy looks at the prompt), "canvas" (places among the text are filled)
+    lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored, an oracle
+             looks ahead), "score" (a context or a policy looks at the prompt), "canvas" (places among the text are filled)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: layers whose attention and whose feed-forward block ran: a number, so many from the first on; a list, these;

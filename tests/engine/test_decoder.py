@@ -266,6 +266,8 @@ def test_a_skipped_block_adds_nothing_and_stores_nothing(skip: Skip) -> None:
 class LeaveAt:
     """Leaves before layer `at`; keeps what it was shown."""
 
+    whole = False
+
     def __init__(self, at: int):
         self.at, self.asked, self.read = at, [], None
 

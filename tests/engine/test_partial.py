@@ -25,6 +25,8 @@ DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 class Gate:
     """Asks in front of each layer, leaves before `at`, and leaves out the feed-forward blocks `closed` behind layer 1."""
 
+    whole = False
+
     def __init__(self, at: int = 99, closed: tuple[int, ...] = ()):
         self.at, self.closed, self.seen = at, closed, dict[int, tuple[Tensor, Tensor]]()
 

@@ -9,11 +9,14 @@ import toys
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.heads.base import normed
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
-CRITERIA = ["softmax_max", "softmax_diff", "state"]
+DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=("exits",)), 3, torch.float64))
+EXITS = DEEP.decoder.heads["exits"]
+KNOBS = {"softmax_max": {}, "softmax_diff": {}, "state": {}, "meta": {"heads": "exits"}}
+CRITERIA = list(KNOBS)
 
 
 def leaving(count: int = 30, **settings):
@@ -22,7 +25,7 @@ def leaving(count: int = 30, **settings):
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_threshold_above_every_confidence_is_plain_decoding(criterion: str) -> None:
-    session = leaving(criterion=criterion, threshold=1.01)
+    session = leaving(criterion=criterion, threshold=1.01, **KNOBS[criterion])
     plain = toys.decode(count=30, pair=(DEEP, DEEP))
     assert session.end.tokens == plain.end.tokens
     assert all(
@@ -42,7 +45,9 @@ def test_lower_threshold_never_leaves_later(criterion: str) -> None:
     for token in range(13):
         depths = []
         for threshold in [x / 20 for x in range(21)]:
-            rule = build("depth", "confidence_exit", {"criterion": criterion, "threshold": threshold, "first": 1})
+            knobs = {"criterion": criterion, "threshold": threshold, "first": 1, **KNOBS[criterion]}
+            rule = build("depth", "confidence_exit", knobs)
+            rule.meet(lane)
             rule.begin(DEEP.spec)
             feed = Feed.causal([token], len(lane.tokens))
             lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
@@ -102,3 +107,90 @@ def test_least_confident_row_decides_for_a_draft() -> None:
 def test_layers_that_always_run_are_fewer_than_the_model_has() -> None:
     with pytest.raises(MethodError, match=r"confidence_exit.first = 6: .* choose at most 5\."):
         leaving(count=1, first=6)
+
+
+def entering(lane: Lane, token: int) -> list[torch.Tensor]:
+    """The states [1, 1, d] that enter layers 0 to 5 and the last norm, of `token` behind the prompt."""
+    found = []
+    for layer in range(7):
+        found.append(lane.decoder.shallow(Feed.causal([token], len(lane.tokens)), lane.cache, layer))
+        lane.rollback()
+    return found
+
+
+@torch.inference_mode()
+def test_trained_exits_read_a_state_through_their_norm_and_map_in_tests_and_in_the_answer() -> None:
+    lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
+    lane.read(toys.PROMPT)
+    left = set()
+    for token in range(13):
+        states = entering(lane, token)
+        for criterion, threshold in (("softmax_max", 0.35), ("meta", 0.5)):
+            knobs = dict(criterion=criterion, threshold=threshold, first=1, heads="exits")
+            rule = build("depth", "confidence_exit", knobs)
+            rule.meet(lane)
+            rule.begin(DEEP.spec)
+            feed = Feed.causal([token], len(lane.tokens))
+            logits = lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
+            lane.rollback()
+            took = rule.took()
+            for layer, score, _ in took.tests:
+                y = normed(states[int(layer)], EXITS.norm[int(layer) - 1])
+                read = lane.decoder.unembed(y + y @ EXITS.down[int(layer) - 1].T @ EXITS.up[int(layer) - 1].T)
+                said = (normed(states[int(layer)]) * EXITS.sure[int(layer) - 1]).sum() + EXITS.bias[int(layer) - 1]
+                due = said.sigmoid() if criterion == "meta" else read.softmax(-1).max()
+                assert score == pytest.approx(float(due), abs=1e-6)
+            if took.depth < 6:
+                assert torch.allclose(logits, read, atol=1e-9)
+                left.add((criterion, took.depth))
+    assert len({depth for _, depth in left}) > 1 and len({criterion for criterion, _ in left}) == 2
+
+
+def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers() -> None:
+    session = leaving(criterion="oracle")
+    plain = toys.decode(count=30, pair=(DEEP, DEEP))
+    depths, lane = [], Lane("target", DEEP.decoder, build("policy", "keep_all"))
+    for step in session.sink.steps:
+        (left,), ahead = step.exits, step.passes[0]
+        assert (ahead.phase, ahead.attn) == ("search", None), "all layers ran for the oracle, and the trace says so"
+        assert [score for _, score, _ in left.tests] == [0.0] * (len(left.tests) - 1) + [float(left.depth < 6)]
+        assert left.whole == step.emitted, "greedy text goes on with the token of all layers, read on the same entries"
+        depths.append(left.depth)
+    assert len(set(depths)) > 2 and check(session.sink).ok
+    with torch.inference_mode():  # the first step again, each layer asked by hand
+        lane.read(toys.PROMPT[:-1])
+        best = [int(lane.decoder.unembed(lane.decoder.normed(x)).argmax()) for x in entering(lane, toys.PROMPT[-1])]
+    assert depths[0] == next((i for i in range(1, 6) if best[i] == best[6]), 6)
+    assert session.end.tokens[0] == plain.end.tokens[0]
+
+
+def test_full_entries_leave_decisions_as_the_only_error_and_an_oracle_without_it_is_plain_decoding() -> None:
+    plain = toys.decode(count=30, pair=(DEEP, DEEP))
+    session = leaving(criterion="oracle", entries="full")
+    assert session.end.tokens == plain.end.tokens
+    assert min(step.exits[0].depth for step in session.sink.steps) < 6, "the test needs exits"
+    lossy = leaving(threshold=0.3, entries="full")
+    with torch.inference_mode():
+        lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
+        lane.read(lossy.tokens[:-1])
+    for mine, fresh in zip(lossy.target.cache.layers, lane.cache.layers, strict=True):
+        assert torch.allclose(mine.kv[:, :, :, : mine.n], fresh.kv[:, :, :, : fresh.n], atol=1e-9)
+    assert any(step.exits[0].depth < 6 for step in lossy.sink.steps) and lossy.end.tokens != plain.end.tokens
+    assert all(step.passes[0].attn is None for step in lossy.sink.steps) and check(lossy.sink).ok
+
+
+def test_each_exit_may_have_a_threshold_of_its_own() -> None:
+    never = leaving(thresholds="1.01,0.0")
+    assert {step.exits[0].depth for step in never.sink.steps} == {2}
+    assert [bound for *_, bound in never.sink.steps[0].exits[0].tests] == [1.01, 0.0]
+
+
+def test_what_asks_for_more_than_there_is_is_refused() -> None:
+    with pytest.raises(MethodError, match=r"criterion = meta asks trained exits: set heads = exits, or choose softmax_max\."):
+        leaving(count=1, criterion="meta")
+    bare = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=()), 3, torch.float64))
+    with pytest.raises(MethodError, match=r"has no heads/exits: .*exits\.py .* or choose confidence_exit.heads = none\."):
+        toys.decode(toys.method(depth=("confidence_exit", {"heads": "exits"})), count=1, pair=(bare, bare))
+    drafting = toys.method(drafter=("early_exit", {"criterion": "confidence_exit criterion=oracle first=1"}))
+    with pytest.raises(MethodError, match=r"criterion = oracle reads all layers first"):
+        toys.decode(drafting, count=1, pair=(DEEP, DEEP))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.exits import ExitRule, cosine
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Skip
+from decodescope.engine.trace.events import Exit
 from decodescope.engine.trace.exited import Price
+
+CRITERIA = ("softmax_max", "softmax_diff", "state", "meta", "oracle")
 
 
 @component
@@ -21,19 +27,37 @@ class ConfidenceExit(ExitRule):
     no gap, only an approximation.
 
     Criteria: "softmax_max", the best probability under the final norm and unembedding; "softmax_diff", best minus second;
-    "state", the cosine between this layer's state and the last tested one (never at the first test). With several rows
-    in one pass (a draft being verified) the least confident one decides for all. A threshold above 1 never leaves.
+    "state", the cosine between this layer's state and the last tested one (never at the first test); "meta", what the trained
+    classifier of the exit says (`heads` = "exits"). With several rows in one pass (a draft being verified) the least confident
+    one decides for all. A threshold above 1 never leaves; `thresholds` gives each exit its own, as conformal calibration does.
     A model with no more layers than `first` is refused: nothing could be left out.
-    Lossy. On a model whose exits were never trained the confidence of an early layer means little.
+
+    Two knobs part the error of a decision from that of the cache, as the authors' oracles do (google/flaxformer,
+    calm_architecture.py), and save nothing. The criterion "oracle" reads all layers first, in a pass of its own, and leaves in
+    front of the first layer whose best token is theirs: no decision is wrong, so what changes the text is that later tokens
+    read entries of exit states. With `entries` = "full" the layers above an exit run all the same for their keys and values:
+    the cache is right, and what changes the text are decisions. Oracle and full entries together are greedy decoding.
+
+    Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. `decodescope
+    calibrate` finds a threshold that keeps the difference below a bound.
     """
 
     title = "Confidence exit (CALM)"
-    source = "Schuster et al. 2022, arXiv:2207.07061, sections 3.1, 3.3, 3.5"
+    source = "Schuster et al. 2022, arXiv:2207.07061, sections 3.1, 3.3, 3.5; google/flaxformer, calm_t5"
 
-    criterion: str = param("softmax_max", choices=("softmax_max", "softmax_diff", "state"), help="what is asked")
+    criterion: str = param("softmax_max", choices=CRITERIA, help="what is asked")
     threshold: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence at which the pass leaves")
     decay: float = param(0.0, low=0.0, high=16.0, step=0.5, help="tau: the threshold relaxes to 0.9 of itself; 0: never")
     horizon: int = param(256, low=1, high=65_536, unit="tokens", help="N, the length over which it relaxes")
+    thresholds: tuple[float, ...] = param((), low=0.0, high=1.01, help="by exit; none: one for all", least=0)
+    entries: str = param("own", choices=("own", "full"), help="of layers above an exit: from its state, or run for them")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.criterion == "meta" and self.heads == "none":
+            return f"{self.name}.criterion = meta asks trained exits: set heads = exits, or choose softmax_max."
+        if self.criterion == "oracle" and method.depth is not self:
+            return f"{self.name}.criterion = oracle reads all layers first, so it drafts nothing sooner; choose softmax_max."
+        return super().refuse(method, spec)
 
     @property
     def measure(self) -> str:
@@ -41,21 +65,41 @@ class ConfidenceExit(ExitRule):
 
     @property
     def asks(self) -> Price:
-        return "cosine" if self.criterion == "state" else "head"
+        return {"state": "cosine", "meta": "classifier"}.get(self.criterion, "head")  # type: ignore[return-value] # of Price
+
+    @property
+    def whole(self) -> bool:
+        return self.entries == "full"
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self._before: Tensor | None = None
-        relaxed = 0.9 + 0.1 * math.exp(-self.decay * position / self.horizon) if self.decay else 1.0
-        self._bound = self.threshold * relaxed
+        self._relaxed = 0.9 + 0.1 * math.exp(-self.decay * position / self.horizon) if self.decay else 1.0
+        self._wanted = self._at_full_depth(feed) if self.criterion == "oracle" else None
         return super().plan(position, feed)
 
+    def _at_full_depth(self, feed: Feed) -> Tensor:
+        """The best token of each row when all layers run, int64 [B, T]; nothing of that pass stays."""
+        logits = self._lane.forward(replace(feed, logits="all"), "search")
+        self._lane.rollback()
+        return logits.argmax(-1)
+
     def bound(self, layer: int) -> float:
-        return self._bound
+        return 1.0 if self.criterion == "oracle" else self.by_exit(layer, self.thresholds, self.threshold) * self._relaxed
 
     def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
         if self.criterion == "state":
             before, self._before = self._before, x
             return None if before is None else cosine(x, before)
+        if self.criterion == "meta":
+            assert self._heads is not None
+            return self._heads.meta(x, layer)
+        if self._wanted is not None:
+            return (read().argmax(-1) == self._wanted).float()
         best = read().softmax(-1).topk(2, -1).values  # [B, T, 2]
         return best[..., 0] if self.criterion == "softmax_max" else best[..., 0] - best[..., 1]
 
+    def took(self) -> Exit | None:
+        left = super().took()
+        if left is not None and self._wanted is not None:
+            left.whole = self._wanted[0].tolist()
+        return left

@@ -35,8 +35,7 @@ class EntropyExit(ExitRule):
     over: str = param("vocabulary", choices=OVER, help="tokens whose entropy is taken")
 
     def bound(self, layer: int) -> float:
-        place = (layer - self.first) // self.interval
-        return self.thresholds[min(place, len(self.thresholds) - 1)] if self.thresholds else self.threshold
+        return self.by_exit(layer, self.thresholds, self.threshold)
 
     def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
         return entropy(read(), self.over)[0]

@@ -24,6 +24,7 @@ class DraftVerify(Strategy):
     verdicts = True
 
     def begin(self, s: State) -> None:
+        s.depth.meet(s.target)
         s.depth.begin(s.target.decoder.spec)
         s.schedule.begin(s.context)
         s.acceptance.begin(s.target.decoder)

@@ -86,6 +86,7 @@ class EarlyExit(Drafter):
     def begin(self, ctx: Context) -> None:
         rule = self._rule()
         if rule is not None:
+            rule.meet(ctx.target)
             rule.begin(ctx.target.decoder.spec)
         self._exits = None if rule is None else Watched(rule, ctx.target.decoder.spec.n_layers)
 

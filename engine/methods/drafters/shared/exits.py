@@ -29,6 +29,10 @@ class Watched(Depth):
     def __init__(self, rule: Depth, layers: int):
         self.rule, self._layers, self.sound = rule, layers, layers
 
+    @property
+    def whole(self) -> bool:
+        return self.rule.whole
+
     def plan(self, position: int, feed: Feed) -> Skip:
         self.entered: dict[int, Tensor] = {}
         self._left: int | None = None
