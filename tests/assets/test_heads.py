@@ -243,9 +243,10 @@ def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int)
 
 SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
-# none of these guesses a token; the others' tests are in test_judge.py and test_learn2pd.py
+# none of these guesses a token; the others' tests are in test_judge.py, test_learn2pd.py and test_exits.py
 FILTER = ASSETS / "models" / "lab-mdm" / "heads" / "learn2pd"
-APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER)
+EXITS = ASSETS / "models" / "lab" / "heads" / "exits"
+APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER, EXITS)
 GUESSING = [x for x in SHIPPED if x not in APART and x.name not in CACHE]
 
 
