@@ -16,6 +16,8 @@ from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.typed import read
 
+SPENT = ("draft", "verify")  # phases of the passes that write
+
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     """The shape of a model from what a trace's header says of it. Raises TraceError where it tells none."""
@@ -71,6 +73,16 @@ class Passes:
             row["kept"] = max(row["kept"], cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes)
             row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
         return list(rows.values())
+
+    def saved(self, passes: Iterable[Pass], emitted: int) -> float | None:
+        """Layers of one row that a step saved, by FLOPs and net of tests, of what was propagated and of answers beyond one a
+        token: what plain decoding of so many tokens runs, less what the target's passes did. None: it has no price."""
+        spec, ran = self.specs.get("target"), [x for x in passes if x.lane == "target" and x.phase in SPENT]
+        if spec is None or self.bits is None or not ran:
+            return None
+        held = ran[-1].held
+        plain, bare = (self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0))  # n: answers
+        return (plain * emitted - sum(self.cost(x).flops for x in ran)) * spec.n_layers / bare
 
     def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""

@@ -1,11 +1,21 @@
-"""Mixed: what a view is told of hypotheses that were scored by a model and by n-grams, and read as one."""
+"""Mixed: what a view is told of hypotheses, and of those that were scored by a model and by n-grams, and read as one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from decodescope.engine.trace.events import Beams
+
+TAIL = 16  # tokens of a hypothesis that ended, counted from its end
+
+
+def beamed(b: Beams, texts: Callable[[list[int]], list[Any]]) -> dict[str, Any]:
+    """The hypotheses of a step; of those that ended in it how many tokens they have, and the last of them. texts: ids -> tokens
+    as views have them"""
+    ended = [{"score": one["score"], "n": len(one["tokens"]), "tail": texts(one["tokens"][-TAIL:])} for one in b.finished]
+    return {"parents": b.parents, "scores": b.scores, "tokens": texts(b.tokens), "ended": ended, **mixed(b)}
 
 
 def mixed(beams: Beams) -> dict[str, Any]:

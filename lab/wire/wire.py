@@ -14,7 +14,7 @@ from typing import Any
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.decided import decided, telling_at
-from decodescope.engine.trace.events import Beams, End, Header, Iteration, Piece, Prefill, Step
+from decodescope.engine.trace.events import End, Header, Iteration, Piece, Prefill, Step
 from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.notes import told as noted
 from decodescope.engine.trace.parts import called, said, zones
@@ -27,8 +27,9 @@ from decodescope.lab.words.style import STATUS_OF_ORIGIN
 from . import notes
 from .cache import cache_row, mapped, maps
 from .canvas import filled
+from .depths import deep, left_by
 from .drafts import drafted_as
-from .mixed import mixed
+from .mixed import beamed
 from .pictured import picture_shown
 from .prompt import prompt_shown
 from .single import single as _single
@@ -36,7 +37,6 @@ from .threaded import threaded
 from .told import told
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
-TAIL = 16  # tokens of a hypothesis that ended, counted from its end
 LONGEST = 4096  # characters of one token
 LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
 NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not asked for, and of one without its tree
@@ -61,6 +61,7 @@ class Wire:
     another method than the head's, before the run was forked; sampler: what the sampler of that method says of itself.
     What a rule says of itself stands in the head, `telling`, its formulas worked into lists (`lab/wire/told.py`); a step of a
     rule that says something else has its own.
+    depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
@@ -167,6 +168,7 @@ class Wire:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:
             message["iteration"] = {**self._block(step.iteration), "before": self._texts(step.iteration.before or [])}
+        left_by(message, step, self.text, whole)
         self._laws(message, step, whole)
         self._notes(message, step, whole)
         if whole:
@@ -230,16 +232,9 @@ class Wire:
         likely = {} if it.p is None else {"p": [_single(x) for x in it.p]}
         return {"start": it.start, "fixed": it.fixed, "after": self._texts(it.tokens), **likely}
 
-    def _beams(self, b: Beams) -> dict[str, Any]:
-        """The hypotheses of a step; of those that ended in it how many tokens they have, and the last of them."""
-        ended = [
-            {"score": one["score"], "n": len(one["tokens"]), "tail": self._texts(one["tokens"][-TAIL:])} for one in b.finished
-        ]
-        return {"parents": b.parents, "scores": b.scores, "tokens": self._texts(b.tokens), "ended": ended, **mixed(b)}
-
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
-        searched = {} if step.beams is None else {"beams": self._beams(step.beams)}
+        searched = {} if step.beams is None else {"beams": beamed(step.beams, self._texts)}
         read, before = self._read[step.step], None if step.step else self.prefill
         return {
             "kind": "step",
@@ -270,6 +265,7 @@ class Wire:
                 "decode": decode,
             },
             **searched,
+            **deep(step, self.header, self._passes),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
         }
 

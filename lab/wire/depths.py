@@ -1,0 +1,66 @@
+"""Depths: what a view is told of the layers that ran in a step, and of the tests by which a pass left out others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from decodescope.engine.trace.events import Exit, Header, Pass, Piece, Step
+from decodescope.engine.trace.passed import Layers
+from decodescope.lab.cost.passes import SPENT, Passes
+
+
+def letters(one: Pass, layers: int) -> str:
+    """A letter for each layer of a pass: r it ran, a its attention alone, f its feed-forward block alone, p it got keys and
+    values from the state at an exit, "-" nothing of it was there."""
+    attn, ffn = (_which(x, range(layers)) for x in (one.attn, one.ffn))
+    filled = _which(one.propagated or 0, [x for x in range(layers) if x not in attn])
+    return "".join(
+        ("r" if x in ffn else "a") if x in attn else "f" if x in ffn else "p" if x in filled else "-" for x in range(layers)
+    )
+
+
+def partial(step: Step) -> list[Pass]:
+    """The passes of the target that wrote in a step, if one of them left something out, or asked whether to."""
+    passes = [x for x in step.passes if x.lane == "target" and x.phase in SPENT]
+    some = step.exits or any(x.attn is not None or x.ffn is not None or x.propagated is not None for x in passes)
+    return passes if some else []
+
+
+def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
+    """depth: `ran`, a row for each pass of the target that wrote, in order: its letters, the rows that it fed, and whether
+    it was a drafting one (the last of these may run the layers below the check alone);  `saved`: layers that the step saved
+    against plain decoding, net of tests. Empty where all layers ran, unasked."""
+    layers, ran = int(header.model.get("n_layers", 0)), partial(step)
+    if not ran or layers < 1:
+        return {}
+    saved = passes.saved(step.passes, len(step.emitted))
+    rows = [[letters(x, layers), x.tokens, int(x.phase == "draft")] for x in ran]
+    return {"depth": {"ran": rows, "saved": None if saved is None else round(saved, 3)}}
+
+
+def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
+    """Put the exits of a step into its message, one for each pass that asked: `of`, the number of that pass in `ran`; unless
+    `whole`, the last of them alone. A test is [layer, score, bound, best token, its text]."""
+    if not step.exits or "depth" not in message:
+        return
+    ran = message["depth"]["ran"]
+    drafts, rest = ([k for k, row in enumerate(ran) if bool(row[2]) is drafted] for drafted in (True, False))
+    places = {True: iter(drafts), False: iter(rest)}
+    shown = [{"of": next(places[left.drafted], len(ran) - 1), **_exit(left, text)} for left in step.exits]
+    message["depth"]["exits"] = shown if whole else shown[-1:]
+    if len(shown) > 1 and not whole:
+        message["few"] = True
+
+
+def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
+    best = [[x, text(x)] for x in left.best] if left.best is not None else [[]] * len(left.tests)
+    tests = [[int(test[0]), *test[1:], *named] for test, named in zip(left.tests, best, strict=False)]
+    more = {"rows": left.rows, "closed": left.closed}
+    shown = {"depth": left.depth, "by": left.criterion, "asks": left.asks, "below": int(left.below), "tests": tests}
+    return shown | {name: value for name, value in more.items() if value is not None}
+
+
+def _which(said: Layers, among: Any) -> set[int]:
+    """The layers that a pass names of `among`."""
+    return set(among if said is None else said if isinstance(said, list) else list(among)[:said])

@@ -1,0 +1,77 @@
+"""Depths on the wire: letters of the layers that ran, exits with their tests, and layers saved net of what they cost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine.trace.passed import Pass
+from decodescope.lab.cost.passes import Passes
+from decodescope.lab.wire.depths import letters
+from decodescope.lab.wire.messages import messages
+from decodescope.lab.wire.wire import encode
+
+DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+
+
+def told(**parts):
+    trace = toys.decode(toys.method(**parts), count=16, pair=(DEEP, DEEP)).sink
+    return trace, [x for x in json.loads(encode(list(messages(trace)))) if x["kind"] == "step"]
+
+
+@pytest.mark.parametrize(
+    ("ran", "due"),
+    [
+        (dict(), "rrrrrr"),
+        (dict(attn=3, ffn=3, propagated=3), "rrrppp"),
+        (dict(ffn=[0, 1, 5]), "rraaar"),
+        (dict(attn=[2, 3, 4, 5], ffn=[2, 3, 4, 5]), "--rrrr"),
+        (dict(attn=[0, 2, 5], ffn=[0, 1, 2, 5]), "rfr--r"),
+    ],
+)
+def test_each_layer_has_the_letter_of_what_ran(ran: dict, due: str) -> None:
+    assert letters(Pass("target", "verify", 1, 4, 1.0, **ran), 6) == due
+
+
+def test_a_lossy_exit_reaches_the_wire_with_every_test() -> None:
+    trace, steps = told(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
+    early = 0
+    for record, step in zip(trace.steps, steps, strict=True):
+        left, (shown,) = record.exits[0], step["depth"]["exits"]
+        assert step["depth"]["ran"] == [["r" * left.depth + "p" * (6 - left.depth), 1, 0]]
+        assert shown["depth"] == left.depth and shown["of"] == 0 and not shown["below"]
+        assert [[*x[:3]] for x in shown["tests"]] == left.tests and [x[3] for x in shown["tests"]] == left.best
+        early += left.depth < 6
+    assert 0 < early < len(steps), "the test needs passes that left and passes that did not"
+
+
+def test_drafting_passes_stand_before_the_check_and_name_their_own_exit() -> None:
+    criterion = {"criterion": "confidence_exit threshold=0.6 first=1", "length": 3}
+    trace, steps = told(drafter=("early_exit", criterion))
+    drafted = [(x, y) for x, y in zip(trace.steps, steps, strict=True) if x.draft]
+    assert drafted
+    for record, step in drafted:
+        ran = step["depth"]["ran"]
+        entered = ran[-1][0].startswith("-")  # then the last token ran through the layers below the check, too
+        assert [row[2] for row in ran] == [1] * (len(record.draft.tokens) + entered) + [0]
+        last = step["depth"]["exits"][-1]
+        assert last["of"] == len(record.draft.tokens) - 1 and ran[last["of"]][0].count("r") == last["depth"]
+        assert step.get("few", False) or len(step["depth"]["exits"]) == len(record.exits)
+
+
+def test_plain_decoding_says_nothing_of_depth() -> None:
+    assert not any("depth" in step for step in told()[1])
+
+
+def test_layers_saved_are_net_of_tests_and_of_what_was_propagated() -> None:
+    trace, _ = told()
+    passes, plain = Passes(trace.header), Pass("target", "verify", 1, 9, 1.0)
+    assert passes.saved([plain], 1) == pytest.approx(0) and passes.saved([], 1) is None
+    free = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3)
+    filled = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3, propagated=3)
+    asked = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3, propagated=3, tests=[1, 2, 3], asks="head")
+    saved = [passes.saved([x], 1) for x in (free, filled, asked)]
+    assert saved[0] == pytest.approx(3) and saved[0] > saved[1] > saved[2]
