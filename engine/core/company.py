@@ -60,6 +60,10 @@ class Leaves(Protocol):
     def exact(self) -> bool:
         """Whether all layers run for every token."""
 
+    @property
+    def gap(self) -> str:
+        """What stands in the cache of layers that do not run."""
+
 
 class Chooses(Protocol):
     """A sampler, as its neighbours see it."""
@@ -103,6 +107,10 @@ class Company(Protocol):
     @property
     def policy(self) -> Keeps:
         """Which entries stay."""
+
+    @property
+    def codec(self) -> Keeps:
+        """How entries are stored."""
 
     @property
     def depth(self) -> Leaves:

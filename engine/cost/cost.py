@@ -52,6 +52,7 @@ class PassOptions(TypedDict, total=False):
     attn_layers: Collection[int] | int | None
     ffn_layers: Collection[int] | int | None
     propagated: Collection[int] | int
+    copied: Collection[int] | int
     again: int
     heads: Sequence[int] | None
     kv_heads: Sequence[int] | None
@@ -76,6 +77,7 @@ def pass_ops(
     attn_layers: Collection[int] | int | None = None,
     ffn_layers: Collection[int] | int | None = None,
     propagated: Collection[int] | int = 0,
+    copied: Collection[int] | int = 0,
     again: int = 0,
     heads: Sequence[int] | None = None,
     kv_heads: Sequence[int] | None = None,
@@ -95,7 +97,8 @@ def pass_ops(
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
              sliding window respected), or all pairs where the model is not causal
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
-    propagated: layers without attention whose keys and values are filled from an exit state: norm, K and V linears
+    propagated: layers without attention whose keys and values are filled from an exit state: norm, K and V linears;
+             copied: those that get the keys and values of the layer below
     heads, kv_heads: open query and KV heads per layer; None: all
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average, where older ones are
@@ -106,7 +109,7 @@ def pass_ops(
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
-    filled = _chosen(propagated, [i for i in layers if i not in attn]) - attn
+    filled, again_there = (_chosen(x, [i for i in layers if i not in attn]) - attn for x in (propagated, copied))
     price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
@@ -119,6 +122,8 @@ def pass_ops(
             ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
         elif i in filled:
             ops += price.keys_values(i, open_kv[i])
+        elif i in again_there:
+            ops.append(price.copied(i, open_kv[i]))
         if i in ffn:
             ops += price.ffn(i)
     if logits:
@@ -195,7 +200,8 @@ def ops_of(
         logits = logits if record.logits is None else record.logits
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
-    options["propagated"], options["again"] = record.propagated or 0, _again(record)
+    options["propagated"], options["copied"] = record.propagated or 0, record.copied or 0
+    options["again"] = _again(record)
     options["bounds"] = record.bounds
     entries = held if held is not None else record.held if record.read is None else record.read
     entries = _more(entries, record.aside or 0)
@@ -209,7 +215,7 @@ def ops_of(
 def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
     """What it cost to ask whether to leave. The logits of the test that a pass left by are those that it answers with."""
     asked = record.tests or []
-    if record.asks == "head" and record.propagated:
+    if record.asks == "head" and asked and asked[-1] not in _chosen(record.attn, range(spec.n_layers)):
         asked = asked[:-1]
     if not asked or not record.asks:
         return []

@@ -168,6 +168,11 @@ class Prices:
         norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2)
         return [norm, *(self.linear(name, layer, h, o, into_cache=True) for name in ("k_proj", "v_proj"))]
 
+    def copied(self, layer: int, kv_heads: int) -> Op:
+        """What fills a layer's cache with the newest entries of the layer below: they are read and written."""
+        both = size(2 * kv_heads * self.spec.head_dim * self.n * self.batch, self.k)
+        return Op("kv_copy", layer, flops=0, kv_read_bytes=both, kv_write_bytes=both)
+
     def ffn(self, layer: int) -> list[Op]:
         """The feed-forward sub-layer: norm, three projections, activation, residual add."""
         h, f = self.spec.d_model, self.spec.d_ff

@@ -33,11 +33,13 @@ class Depth(Component):
     """Base of every depth rule, which has three hooks: `plan` before a pass, `gate` and `leave` inside it.
 
     exact: all layers run for every token
+    gap:   what stands in the cache of layers that a pass which leaves early does not run; a plan says it of itself
     """
 
     kind = "depth"
     exact: ClassVar[bool] = False
     shown = False  # whether somebody records what passes decide
+    gap: str = "propagate"
 
     def says(self) -> dict[str, Any]:
         return {"exact": self.exact}

@@ -22,14 +22,31 @@ from decodescope.engine.trace.exited import Price
 
 from .depth import Depth, Reads
 
+LACKING = ("monotone", "absent")  # gaps under which a layer gets no entry of some tokens, ever
+FILLS = ("propagate", "copy", "absent")  # the gaps among which a rule that leaves early lets choose
+FILLED = "keys and values of the layers above: made of the exit state, copied from the layer below, or none"
 CAUTION = "Leaving early changes the text; how much depends on how well the layers below were trained to answer."
+
+
+def unfit(rule: Depth, method: Company) -> str | None:
+    """Why a rule under whose gap layers lack entries does not go with its neighbours; None: it does."""
+    if rule.gap not in LACKING:
+        return None
+    what = f"under the gap {rule.gap} of {rule.name} layers lack entries, and"
+    if method.codec.does:
+        return f"{what} {method.codec.name} packs them as they follow; choose the codec unpacked, or the gap propagate."
+    if "select" in method.policy.does:
+        return f"{what} {method.policy.name} looks for pages of the text; choose the policy keep_all, or the gap propagate."
+    return None
 
 
 @component
 class ExitRule(Depth):
     """A rule that asks in front of layer `first` and of every `interval`-th above it how sure the target is, and leaves at the
-    first layer whose score reaches the bound. Layers that did not run get keys and values from the exit state (CALM's state
-    propagation), so later tokens find no gap, only an approximation. With several rows in one pass (a draft being verified)
+    first layer whose score reaches the bound. What layers that did not run hold of the token says `gap`: keys and values from
+    the exit state (CALM's state propagation, "propagate"), so that later tokens find no hole, only an approximation; those of
+    the last layer that ran ("copy", the naive baseline), which cost no product; or nothing ("absent"), so that later tokens
+    read fewer there, for which a model has to be trained. With several rows in one pass (a draft being verified)
     the least sure one decides for all. A model with no more layers than `first` is refused: nothing could be left out.
     With `heads` = "exits" a state is read through the trained exit of its layer (`heads/exits`), in tests and in the answer.
 
@@ -48,12 +65,13 @@ class ExitRule(Depth):
     first: int = param(2, low=1, high=512, unit="layers", help="layers that always run")
     interval: int = param(1, low=1, high=64, unit="layers", help="layers between two tests")
     heads: str = param("none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits")
+    gap: str = param("propagate", choices=FILLS, help=FILLED)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
             return no
         if self.first < spec.n_layers:
-            return None
+            return unfit(self, method)
         way = f"choose at most {spec.n_layers - 1}" if spec.n_layers > 1 else "choose the depth all_layers"
         return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers, so none could be left out; {way}."
 

@@ -25,6 +25,7 @@ from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
 from .prompt import Prompt
 from .shadow import Shadow
+from .told import entered, note_read, shrinking, told
 
 
 class Lane:
@@ -39,6 +40,7 @@ class Lane:
     encode: text -> its ids, nothing put in front; None without a tokenizer
     shadow: a full cache beside this one; None: nobody asked for it
     shown:  whether what its passes decide is recorded
+    lacks:  by layer, entries that it did not take up of the tokens committed since this was last taken; None: none
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
     """
@@ -80,7 +82,9 @@ class Lane:
         self.shown = False
         if policy.shadowed:
             self.keep_shadow()
+        self.lacks: list[int] | None = None
         self._feed: Feed | None = None
+        self._ran: Ran | None = None
 
     def keep_shadow(self) -> None:
         """From now on, before anything was read, keep a full cache beside this one."""
@@ -95,7 +99,8 @@ class Lane:
             store.evicted, store.merged, store.ranked = [], [], [] if scores else None
 
     def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
-        """Run `feed`; its rows are pending. Logits float [B, T, V], or [B, R, V] of the rows that the feed asks for.
+        """Run `feed`; its rows are pending in the layers that got entries of them. Logits float [B, T, V], or [B, R, V] of the
+        rows that the feed asks for.
 
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
@@ -104,6 +109,8 @@ class Lane:
             depth.shown = self.shown
         self._sighted(feed)
         held = self.cache.lengths()
+        if skip is not None and skip.gap == "monotone":
+            shrinking(self.cache, skip)
         start = self.executor.mark()
         ran = Ran() if skip is not None or depth is not None or feed.enter else None
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth, ran)
@@ -114,20 +121,17 @@ class Lane:
             self.rollback()
             raise fault
         self.best = best[0].tolist()
-        self._feed = feed
+        self._feed, self._ran = feed, ran
         if self.shadow is not None:
             self.shadow.logits = logits
-        record = Pass(self.name, phase, feed.length, held, self.executor.elapsed_us(start, end), batch=len(feed.tokens))
+        record = told(self.name, phase, feed, self.cache, held, self.executor.elapsed_us(start, end))
         if ran is not None:
-            record.ran(ran.attn, ran.ffn, ran.filled, self.decoder.spec.n_layers)
+            entered(record, ran, self.decoder.spec.n_layers)
         left = None if depth is None else depth.took()
         if left is not None and left.asks:
             record.asked(left)
         record.instrumented = True if self.probe is not None else None
-        record.slots, record.shared, record.distinct = feed.slots or None, self.cache.shared or None, self.cache.distinct
-        record.aside = feed.shift or None
-        record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
-        self._note_read(record, feed)
+        self.board = feed.board
         self.passes.append(record)
         return logits
 
@@ -149,8 +153,8 @@ class Lane:
         states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
         record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until)
-        record.aside = feed.shift or None
-        self._note_read(record, feed)
+        record.aside, self.board = feed.shift or None, feed.board
+        note_read(record, feed, self.cache)
         self.passes.append(record)
         return states
 
@@ -162,13 +166,6 @@ class Lane:
         if feed.highest < whole:
             return None
         return Board(self.policy.select, feed.positions, feed.highest, whole)
-
-    def _note_read(self, record: Pass, feed: Feed) -> None:
-        """What a pass has read of the cache, where it did not read all."""
-        self.board = feed.board
-        if feed.board is not None and feed.board.chosen:
-            record.read = feed.board.read(self.cache.layers)
-            record.bounds = [feed.board.bounds.get(i, 0) for i in range(len(self.cache.layers))] if feed.board.bounds else None
 
     @torch.inference_mode()
     def skim(self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score") -> Tensor:
@@ -194,10 +191,13 @@ class Lane:
         """
         assert self._feed is not None
         before = [store.n for store in self.cache.layers]
-        for store in self.cache.layers:
+        apart = None if self._ran is None else self._ran.rows
+        for store in () if apart else self.cache.layers:
             if store.m != self._feed.length:
                 raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {self._feed.length}.")
-        self.cache.commit(rows)
+        self.cache.commit(rows, apart)
+        if apart:
+            self._lack(before, len(rows))
         fed = self._feed.tokens[0].tolist()
         self.tokens += [fed[row] for row in rows]
         if self.policy.reads:
@@ -216,6 +216,11 @@ class Lane:
         self.policy_us += self.executor.elapsed_us(start, self.executor.mark())
         if compress and self.shadow is not None:
             self.shadow.cut(self.cache)
+
+    def _lack(self, before: list[int], rows: int) -> None:
+        """Note how many entries layers lack of the `rows` just committed; `before`: entries held until then."""
+        taken = [store.n - n for store, n in zip(self.cache.layers, before, strict=True)]
+        self.lacks = [old + rows - n for old, n in zip(self.lacks or [0] * len(taken), taken, strict=True)]
 
     def _act(self) -> None:
         """Let the policy act behind a commit; the first time the prompt has ended."""
@@ -245,7 +250,7 @@ class Lane:
     def aside(self, tokens: list[int]) -> Iterator[Probe]:
         """Read `tokens` behind what is committed; they are pending as long as this lasts, and then gone with their memory. The
         probe has the queries of all of them. What the last pass left behind stays as it is."""
-        kept = self.probe, self.best, self._feed, self.needs
+        kept = self.probe, self.best, self._feed, self._ran, self.needs
         self.needs = Needs(queries=len(tokens))
         feed = Feed.causal(tokens, len(self.tokens), self.decoder.device, logits="last")
         batch = self.cache.layers[0].k.shape[0]
@@ -255,7 +260,7 @@ class Lane:
             assert self.probe is not None
             yield self.probe
         finally:
-            self.probe, self.best, self._feed, self.needs = kept
+            self.probe, self.best, self._feed, self._ran, self.needs = kept
             for store in self.cache.layers:
                 store.release()
             self.cache.shrink()
@@ -288,9 +293,12 @@ class Lane:
         `before[layer]` of which stood there already."""
         assert self.probe is not None and self._feed is not None
         seen, heads = self.probe.rows[layer], self.cache.layers[layer].heads
+        if self._ran is not None and layer in self._ran.rows:
+            kept = set(rows)
+            rows = [at for at, row in enumerate(self._ran.rows[layer]) if row in kept]
         if heads is not None:
             return heads.aligned(seen.index_select(3, torch.tensor(rows, device=seen.device)), before[layer], rows)
-        if rows == list(range(self._feed.length)):
+        if rows == list(range(seen.shape[3])):
             return seen
         at = torch.tensor(rows, device=seen.device)
         entries = torch.cat([torch.arange(before[layer], device=at.device), before[layer] + at])

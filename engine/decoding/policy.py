@@ -234,16 +234,17 @@ def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
 
     The heads of a layer must hold the same positions, as must layers that hold as many: so it is where nothing else evicts.
     """
-    oldest: dict[int, list[int]] = {}  # entries held -> slots that leave
+    oldest: dict[tuple[int, int], list[int]] = {}  # entries held, and the layer that lacks some -> slots that leave
     for store in cache.layers:
         gone = store.n - protect - keep
         if gone <= 0:
             continue
-        if store.n not in oldest:
+        key = store.n, -1 if store.missing is None else store.layer
+        if key not in oldest:
             pos = store.positions()[0, 0]
             pos = pos.masked_fill(pos < protect, cache.length)
-            oldest[store.n] = pos.topk(gone, largest=False).indices.tolist()
-        store.evict_same(oldest[store.n])
+            oldest[key] = pos.topk(gone, largest=False).indices.tolist()
+        store.evict_same(oldest[key])
 
 
 def share() -> Any:

@@ -208,8 +208,10 @@ class Recorder:
             self._beside[lane.name] = len(cache.outside)
         if any(store.heads is not None for store in cache.layers):
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
+        change.lacks, lane.lacks = lane.lacks, None
         if lane.name == "target":
-            lost = appended - np.array(held) if before is None else np.array(before) + appended - held
+            added = appended - np.array(change.lacks or [0])[:, None]
+            lost = added - np.array(held) if before is None else np.array(before) + added - held
             change.evicted_count = max(0, int(lost.max()))  # a hypothesis may follow one that held less
         if any(store.evicted for store in cache.layers):
             logs, merged, scores = [taken(store) for store in cache.layers], mergers(cache), ranked.taken(cache)

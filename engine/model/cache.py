@@ -51,8 +51,11 @@ class KVCache:
             for i in range(spec.n_layers)
         ]
 
-    def commit(self, rows: Sequence[int]) -> None:
-        """Keep the pending rows `rows` (ascending) in every layer, drop the other pending ones."""
+    def commit(self, rows: Sequence[int], fed: Mapping[int, list[int]] | None = None) -> None:
+        """Keep the rows `rows` (ascending) of a pass in every layer, drop the other pending ones. fed: layer -> which rows of
+        the pass are pending there, where not all of them are; what it lacks it never gets."""
+        if fed:
+            return self._commit_apart(rows, fed)
         for store in self.layers:
             store._check_pending(rows)  # all or none
         device = self.layers[0].kv.device
@@ -62,6 +65,19 @@ class KVCache:
         self.length += len(rows)
         if self.tree is not None and rows:
             self.tree.grow()
+
+    def _commit_apart(self, rows: Sequence[int], fed: Mapping[int, list[int]]) -> None:
+        kept, first = set(rows), self.length
+        own = [rows if i not in fed else [at for at, row in enumerate(fed[i]) if row in kept] for i in range(len(self.layers))]
+        for store, mine in zip(self.layers, own, strict=True):
+            store._check_pending(mine)  # all or none
+        for i, (store, mine) in enumerate(zip(self.layers, own, strict=True)):
+            if len(mine) < len(rows):
+                here = {fed[i][at] for at in mine}
+                store.miss(first + next(k for k, row in enumerate(rows) if row not in here))
+            if store.m:
+                store.commit(mine)
+        self.length += len(rows)
 
     @property
     def aside(self) -> int:

@@ -9,6 +9,9 @@ from torch import Tensor
 
 # what an entry stands for: the values of a column "kind", where a policy asks for one
 TOKEN, MERGED = range(2)
+# how it was made: the values of a column "origin", where somebody asks for one: by its own layer, from a state that had stopped
+# below, or copied from the layer below
+COMPUTED, PROPAGATED, COPIED = range(3)
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class Column:
         """A table of new entries."""
         shape = (batch, heads, slots) if self.width == 1 else (batch, heads, slots, self.width)
         return torch.full(shape, self.fill, dtype=self.dtype, device=device)
+
+
+ORIGIN = Column(COMPUTED, torch.int8)
 
 
 def beside(index: Tensor, table: Tensor, axis: int) -> Tensor:

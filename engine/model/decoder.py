@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -16,6 +16,7 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .attention import by_head, capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
+from .column import COPIED, PROPAGATED
 from .feed import Feed
 from .matrix import linear, pack, unpack
 from .norm import doubled, rms_norm, single
@@ -150,9 +151,9 @@ class Decoder:
     ) -> Tensor:
         """Logits float32 (float64 if the model is) [B, T, V], or [B, R, V] of those R rows that the feed names.
 
-        Every layer that runs appends T pending rows to its store. When `depth` leaves early, the layers that did not
-        run get keys and values from the exit state (CALM's propagation), so that no later token finds a gap. What the pass
-        did is entered in `ran`. A rule that is `whole` has these layers run all the same; the answer stays that of the exit.
+        Every layer that runs appends T pending rows to its store. What the others get, where `skip` leaves attention out or
+        `depth` leaves early, each of them says (`gap`). What the pass did is entered in `ran`. A rule that is `whole` has the
+        layers above an exit run all the same; the answer stays that of the exit.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
@@ -164,9 +165,11 @@ class Decoder:
             if answer is None and depth is not None and depth.leave(i, x, asked := self._answer(x)):
                 answer = asked
                 if not depth.whole:
-                    self._propagate(job, i, x, ran)
+                    job.fill(range(i, self.spec.n_layers), x, depth.gap, ran)
                     break
-            if i not in skip.attn:
+            if i in skip.attn:
+                job.fill((i,), x, skip.gap, ran)
+            else:
                 x = job.attend(i, x)
                 ran.attn.append(i)
             if i not in closed:
@@ -185,12 +188,6 @@ class Decoder:
 
     def _answer(self, x: Tensor) -> Answer:
         return Answer(x, self.normed, self.unembed)
-
-    def _propagate(self, job: _Pass, first: int, x: Tensor, ran: Ran) -> None:
-        """Keys and values of the layers from `first` on, which do not run, from the state x [B, T, d_model] that left."""
-        for i in range(first, self.spec.n_layers):
-            job.store_kv(i, job.project(i, x))
-            ran.filled.append(i)
 
     def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`; the layers below it run and append T pending rows each."""
@@ -302,6 +299,25 @@ class _Pass:
         store = self.cache.layers[i]
         store.append(kv, self.feed.positions)
         return store
+
+    def fill(self, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:
+        """Give `layers`, ascending, whose attention does not run what `gap` says, for rows whose state is x [B, T, d_model]."""
+        ran.gap = gap
+        for i in layers:
+            if gap == "propagate":
+                store = self.store_kv(i, self.project(i, x))
+                ran.filled.append(i)
+            elif gap == "copy" and self.cache is not None:
+                if i == 0:
+                    raise ValueError("below layer 0 there is nothing to copy: let layer 0 run, or choose another gap.")
+                store = self.cache.layers[i]
+                store.append(self.cache.layers[i - 1].newest(self.feed.length), self.feed.positions)
+                ran.copied.append(i)
+            else:
+                ran.rows[i] = []
+                continue
+            if store is not None and "origin" in store.columns:
+                store.mark(PROPAGATED if gap == "propagate" else COPIED, self.feed.length)
 
     def attend(self, i: int, x: Tensor) -> Tensor:
         """x + attention block of layer i."""

@@ -8,13 +8,20 @@ from typing import Protocol
 
 from torch import Tensor
 
+# What stands in a layer's cache for a row whose attention does not run there: keys and values of the state that passes by
+# ("propagate"), or those of the layer below once more ("copy"); nothing, and no later row runs that layer ("monotone"), or
+# later rows read fewer ("absent"); nothing until the row goes on from where it stopped ("defer").
+GAPS = ("propagate", "copy", "monotone", "absent", "defer")
+
 
 @dataclass(frozen=True)
 class Skip:
-    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number."""
+    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number. gap: what stands in the cache of a
+    layer whose attention is left out; rows of a draft, which are dropped, need nothing there."""
 
     attn: frozenset[int] = frozenset()
     ffn: frozenset[int] = frozenset()
+    gap: str = "absent"
 
 
 NOTHING = Skip()
@@ -24,11 +31,17 @@ class Rule(Protocol):
     """What decides, inside a pass, how much of it runs.
 
     whole: whether the layers above an exit run all the same, for their entries alone: the answer is that of the exit
+    gap:   what stands in the cache of the layers above the one that it leaves in front of
     """
 
     @property
     def whole(self) -> bool:
         """See above."""
+        ...
+
+    @property
+    def gap(self) -> str:
+        """One of GAPS."""
         ...
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
@@ -43,11 +56,19 @@ class Rule(Protocol):
 
 @dataclass
 class Ran:
-    """The sub-layers that a pass ran, entered where they run. filled: layers that got keys and values without attention."""
+    """The sub-layers that a pass ran, entered where they run.
+
+    filled: layers that got keys and values of a state, without attention;  copied: those of the layer below
+    rows:   layer -> which rows of the pass are pending there, ascending, where it is not all of them
+    gap:    what became of layers whose attention did not run; "": there were none
+    """
 
     attn: list[int] = field(default_factory=list)
     ffn: list[int] = field(default_factory=list)
     filled: list[int] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    rows: dict[int, list[int]] = field(default_factory=dict)
+    gap: str = ""
 
 
 class Answer:

@@ -28,7 +28,7 @@ class Sight:
 
     def __init__(self, spec: ModelSpec, feed: Feed):
         self.spec, self.feed, self.sinks = spec, feed, feed.sinks
-        self.masks: dict[tuple[int, int], Tensor | None] = {}
+        self.masks: dict[tuple[int, ...], Tensor | None] = {}
         band = feed.band
         self.band = None if band is None or feed.highest <= band.first + band.newest else band
         self.rope: RopeMode = "original"
@@ -52,7 +52,9 @@ class Sight:
         present = store.present if store is not None and padded else None
         if window is not None and n + m <= window and (store is None or store.in_order or self.rope == "in_cache"):
             window = None  # nothing is out of reach yet
-        key = (n, m)
+        key: tuple[int, ...] = (n, m)
+        if self.band is not None and store is not None and store.missing is not None:
+            key = (n, m, i)  # it holds others than a layer with as many
         if key not in self.masks:
             self.masks[key] = self._visible(n, m, store)
         base, reaches, banded = self.masks[key], self._reaches(n + m), self._by_head(i)

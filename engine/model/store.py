@@ -61,6 +61,8 @@ class LayerStore:
         self._freed = False  # entries were dropped whose memory has not all been returned
         self._bounds: PageBounds | None = None  # once they were asked for
         self.n = self.m = 0
+        self.missing: int | None = None  # first position of the text of which it got no entry, for good
+        self._origin: float | None = None  # what to enter in the column "origin" where heads differ
         self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
         self.merged: list[Any] | None = None  # a list: what `merge` does is added
         self.ranked: list[Any] | None = None  # a list: what entries were worth at the last cut, where a policy ranks them
@@ -190,6 +192,20 @@ class LayerStore:
         """int64 [B, m]: original positions of the pending rows; None when there are none."""
         return self._pending if self.m else None
 
+    def newest(self, rows: int) -> Tensor:
+        """float [2, B, H_kv, rows, D]: keys and values of the newest pending rows, a copy or a view."""
+        end = self.n + self.m
+        if type(self) is LayerStore and self.heads is None:
+            return self.kv[:, :, :, end - rows : end]
+        return torch.stack([self.k[:, :, end - rows :], self.v[:, :, end - rows :]])
+
+    def mark(self, origin: int, rows: int) -> None:
+        """Enter in the column "origin" how the newest `rows` pending ones were made."""
+        if self.heads is not None:
+            self._origin = origin
+        else:
+            self.columns["origin"][:, :, self.n + self.m - rows : self.n + self.m] = origin
+
     def _move(self, source: Tensor, start: int) -> None:
         """Copy the pending rows `source` (int64 [R]) to the pending places start, start + 1, ..."""
         if self.heads is not None:
@@ -220,7 +236,9 @@ class LayerStore:
         at = heads.counts[..., None] + torch.arange(len(rows), device=self.kv.device)  # [B, H_kv, R]
         self._pos.scatter_(2, at, self._pending[:, None, list(rows)].expand(at.shape).int())
         for name, table in self.columns.items():
-            table.scatter_(2, beside(at, table, 2), self._fill[name])
+            fill = self._origin if name == "origin" and self._origin is not None else self._fill[name]
+            table.scatter_(2, beside(at, table, 2), fill)
+        self._origin = None
         heads.commit(len(rows))
 
     def _check_pending(self, rows: Sequence[int]) -> None:
@@ -262,9 +280,15 @@ class LayerStore:
                 table.narrow(axis, start, over).copy_(old)
 
     def unordered(self) -> None:
-        """From here on keep the position of each entry: what is committed need not continue the text. Nothing is pending."""
-        assert self.m == 0, "a pending row has no place in the table yet"
-        self._explicit()
+        """From here on keep the position of each entry: what is committed need not continue the text."""
+        pos = self._explicit()
+        if self._pending is not None and self.heads is None:
+            pos[:, :, self.n : self.n + self.m] = self._pending[:, None]
+
+    def miss(self, position: int) -> None:
+        """It gets no entry of the text's `position` and perhaps of some behind it."""
+        self.missing = position if self.missing is None else min(position, self.missing)
+        self.unordered()
 
     def _explicit(self) -> Tensor:
         if self._pos is None:
@@ -363,6 +387,8 @@ class LayerStore:
     def truncate(self, length: int) -> None:
         """Forget every entry at position >= `length`, and what is pending."""
         self.rollback()
+        if self.missing is not None and length <= self.missing:
+            self.missing = None
         if self._bounds is not None:
             self._bounds.truncate(length)
         if self._pos is None or (length <= 0 and self.heads is None):

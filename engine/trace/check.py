@@ -15,6 +15,7 @@ from .fills import FillBooks
 from .forks import method_at, read_anew
 from .frame import encode
 from .freed import contradicts
+from .gapped import check_gaps
 from .joined import joint_problems
 from .labels import check_labels
 from .limits import TraceError
@@ -210,6 +211,9 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_exit(left, int(header.model.get("n_layers", left.depth))):
             report.add(where, problem)
         report.counts["exits"] += 1
+    if step.exits:
+        for problem in check_gaps(step.passes, step.cache, int(header.model.get("n_layers", 1))):
+            report.add(where, problem)
     if step.joint is not None:
         for problem in joint_problems(step.joint, step.emitted):
             report.add(where, problem)

@@ -40,6 +40,7 @@ class CacheBooks:
         self._forked = header.fork is not None  # the plan of the prompt may be another policy's than the header tells of
         self._once = bool(said(header, "policy").get("once"))
         self._most: np.ndarray | None = None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
+        self._lacks = np.zeros(self._shape[0], bool)  # layers that got no entry of some tokens
         self._aside = 0  # entries without tokens, as far as they were told
 
     def begin(self, prefill: Prefill, n: int) -> None:
@@ -97,6 +98,9 @@ class CacheBooks:
             return
         self._read += change.appended
         self._held += change.appended
+        if change.lacks is not None and len(change.lacks) == len(self._held):
+            self._held -= np.array(change.lacks)[:, None]
+            self._lacks |= np.array(change.lacks) > 0
         self._held -= listed
         self.checked += 1
         if (self._held < 0).any():
@@ -119,7 +123,8 @@ class CacheBooks:
             return
         elif plan is not None and self._once:
             due = np.minimum(plan.entries, self._prompt) + self._read - self._prompt
-            if (held != due)[plan.entries >= 0].any():
+            wrong = np.where(self._lacks[:, None], held > due, held != due)  # a layer that lacks entries holds no more
+            if wrong[plan.entries >= 0].any():
                 self._report(where, "its cache does not hold what was planned of the prompt")
         elif plan is not None:
             self._most = plan.entries

@@ -191,7 +191,8 @@ class Tops:
 class CacheChange:
     """What happened to one lane's KV cache in a step.
 
-    appended:    tokens committed beyond the furthest so far; held: entries of the KV head that holds most afterwards
+    appended:    tokens committed beyond the furthest so far; lacks: by layer, of how many of them it got no entry, where some
+                 did not;  held: entries of the KV head that holds most afterwards
     by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, where they differ
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
@@ -239,6 +240,7 @@ class CacheChange:
     augmented: list[Augmented] | None = None
     scores: Scores | None = None
     plan: Plan | None = None
+    lacks: list[int] | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

@@ -24,6 +24,9 @@ class Pass:
              None: all
     propagated: layers that got keys and values from the state at an exit, without running: a number, so many of the first of
              those without attention; a list, these
+    gap:     what stands in the cache of a layer without attention: keys and values of a state ("propagate", `propagated`),
+             those of the layer below ("copy", `copied`, as `propagated`), nothing, where no later pass runs the layer
+             ("monotone"), later ones read fewer ("absent") or the rows go on later ("defer"); "": all layers ran
     tests:   layers in front of which it was asked whether to leave;  asks: what each cost, as in `Exit`
     slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
@@ -50,6 +53,8 @@ class Pass:
     aside: int | None = None
     tests: list[int] | None = None
     asks: Price = ""
+    gap: str = ""
+    copied: int | list[int] | None = None
     logits: int | None = None
 
     @property
@@ -62,13 +67,11 @@ class Pass:
         """Entries of the KV head that held most."""
         return int(max(np.max(layer) for layer in self.held)) if isinstance(self.held, list) else self.held
 
-    def ran(self, attn: list[int], ffn: list[int], filled: list[int], layers: int) -> None:
+    def ran(self, attn: list[int], ffn: list[int], filled: list[int], copied: list[int], layers: int) -> None:
         """Enter what ran, of a model with so many layers."""
         everything = range(layers)
         self.attn, self.ffn = _said(attn, everything), _said(ffn, everything)
-        self.propagated = _said(filled, [i for i in everything if i not in attn]) if filled else None
-        if filled and self.propagated is None:
-            self.propagated = len(filled)
+        self.propagated, self.copied = (_filled(x, [i for i in everything if i not in attn]) for x in (filled, copied))
 
     def asked(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""
@@ -85,6 +88,12 @@ def _said(which: list[int], among: Sequence[int]) -> Layers:
     if len(which) == len(among):
         return None
     return len(which) if which == list(among[: len(which)]) else which
+
+
+def _filled(which: list[int], among: Sequence[int]) -> Layers:
+    """As `_said`, of layers that got something else; None: of none."""
+    said = _said(which, among) if which else None
+    return len(which) if which and said is None else said
 
 
 def _count(layers: Layers) -> int | None:

@@ -264,7 +264,7 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 def _pass(one: Pass, where: str) -> None:
     _counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
-    for layers in (one.attn, one.ffn, one.propagated, one.tests, one.bounds):
+    for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds):
         _counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.logits is not None and one.logits > one.tokens:
         raise TraceError(f"{where}.logits is {one.logits}, more than the rows that were fed")
@@ -297,6 +297,9 @@ def _change(change: CacheChange, where: str) -> None:
         _shape(change.evicted, f"{where}.evicted", 2, "iu")
         if change.evicted.shape[1] != 3:
             raise TraceError(f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position")
+    _counts(change.lacks or [], f"{where}.lacks")
+    if max(change.lacks or [0]) > change.appended:
+        raise TraceError(f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed")
     if change.by_head is not None:
         _shape(change.by_head, f"{where}.by_head", 2, "iu")
         _within(change.by_head, 0, change.held, f"{where}.by_head")

@@ -8,7 +8,7 @@ import toys
 from entries import entry
 
 from decodescope.engine import Method, MethodError
-from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.component import KINDS, build, registry
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.trace import check
@@ -109,8 +109,23 @@ def test_depth_that_never_leaves_is_all_layers_bit_for_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "settings"), toys.variants("depth"))
-def test_depth_leaves_no_layer_without_entries(name: str, settings: dict) -> None:
+def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict) -> None:
+    knob = next((x for x in registry("depth")[name].params() if x.name == "gap"), None)
+    for gap in (build("depth", name, settings).gap,) if knob is None or "gap" in settings else knob.choices:
+        chosen = settings if knob is None else {**settings, "gap": gap}
+        _leaves(name, chosen, gap)
+
+
+def _leaves(name: str, settings: dict, gap: str) -> None:
+    """Entries of each layer are as many as tokens, less those of the passes that did not run it where its gap leaves none."""
     session = toys.decode(toys.method(depth=(name, settings), drafter="prompt_lookup"), count=30)
-    assert {store.n for store in session.target.cache.layers} == {len(session.tokens) - 1}
+    n, layers = len(session.tokens) - 1, len(session.target.cache.layers)
+    lacks, before = [0] * layers, set(range(layers))
+    for step in session.sink.steps if gap in ("absent", "monotone") else ():
+        told = step.passes[-1].attn
+        ran = set(range(layers if told is None else told) if told is None or isinstance(told, int) else told)
+        assert gap == "absent" or ran <= before, "under monotone a layer that stopped runs no more"
+        lacks, before = [x + (i not in ran) * step.cache[0].appended for i, x in enumerate(lacks)], ran
+    assert [n - store.n for store in session.target.cache.layers] == lacks and check(session.sink).ok
     assert session.header.lossless == registry("depth")[name].exact
     assert isinstance(session.target, Lane) and isinstance(session.target.policy, KeepAll)

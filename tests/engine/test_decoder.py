@@ -267,6 +267,7 @@ class LeaveAt:
     """Leaves before layer `at`; keeps what it was shown."""
 
     whole = False
+    gap = "propagate"
 
     def __init__(self, at: int):
         self.at, self.asked, self.read = at, [], None

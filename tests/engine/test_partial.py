@@ -27,7 +27,8 @@ class Gate:
 
     whole = False
 
-    def __init__(self, at: int = 99, closed: tuple[int, ...] = ()):
+    def __init__(self, at: int = 99, closed: tuple[int, ...] = (), gap: str = "propagate"):
+        self.gap = gap
         self.at, self.closed, self.seen = at, closed, dict[int, tuple[Tensor, Tensor]]()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:

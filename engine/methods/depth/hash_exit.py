@@ -13,7 +13,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.exits import CAUTION
+from decodescope.engine.decoding.exits import CAUTION, FILLED, FILLS, unfit
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import NOTHING, Skip
 from decodescope.engine.trace.events import Exit
@@ -23,8 +23,8 @@ from decodescope.engine.trace.events import Exit
 class HashExit(Depth):
     """HashEE: the layers that a pass runs are a fixed function of the token that it reads, known before it begins: nothing is
     asked, so nothing is paid for asking. It is the control that every criterion has to beat. Tokens lie in `buckets`, the
-    buckets at depths evenly spaced from `first` to all layers; the layers above get keys and values from the exit state. Of
-    several rows the deepest decides for all.
+    buckets at depths evenly spaced from `first` to all layers; what the layers above hold says `gap`, as of other
+    exits. Of several rows the deepest decides for all.
 
     by: "order" cuts the ids in their order into buckets of one size, which for a byte-pair vocabulary is about that of
     frequency (the paper's default sorts by counted frequency); "random" draws each id's bucket by `seed`. The paper trains with
@@ -40,10 +40,11 @@ class HashExit(Depth):
     by: str = param("order", choices=("order", "random"), help="how tokens come to their bucket")
     first: int = param(2, low=1, high=512, unit="layers", help="depth of the first bucket")
     seed: int = param(0, low=0, high=2**31 - 1, help="of random buckets")
+    gap: str = param("propagate", choices=FILLS, help=FILLED)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.first <= spec.n_layers:
-            return None
+            return unfit(self, method)
         return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers; choose at most so many."
 
     def begin(self, spec: ModelSpec) -> None:

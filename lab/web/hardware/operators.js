@@ -17,6 +17,8 @@ const OPS = {
   down_proj: "MLP down",
   ffn_add: "residual",
   lm_head: "head",
+  exit_test: "exit test",
+  kv_copy: "entries copied",
 };
 
 export function operatorsTable() {

@@ -27,7 +27,7 @@ class Watched(Depth):
     """
 
     def __init__(self, rule: Depth, layers: int):
-        self.rule, self._layers, self.sound = rule, layers, layers
+        self.rule, self._layers, self.sound, self.gap = rule, layers, layers, rule.gap
 
     @property
     def whole(self) -> bool:

@@ -1,0 +1,41 @@
+"""Told: what a pass of a lane leaves in its record."""
+
+from __future__ import annotations
+
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Ran, Skip
+from decodescope.engine.trace.events import Pass
+
+
+def told(lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int] | list[list[int]], us: float) -> Pass:
+    """The record of a pass over `feed` that ran the whole model; held: entries before it."""
+    record = Pass(lane, phase, feed.length, held, us, batch=len(feed.tokens))
+    record.slots, record.shared, record.distinct = feed.slots or None, cache.shared or None, cache.distinct
+    record.aside = feed.shift or None
+    record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
+    note_read(record, feed, cache)
+    return record
+
+
+def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
+    """What a pass has read of the cache, where it did not read all."""
+    if feed.board is not None and feed.board.chosen:
+        record.read = feed.board.read(cache.layers)
+        record.bounds = [feed.board.bounds.get(i, 0) for i in range(len(cache.layers))] if feed.board.bounds else None
+
+
+def entered(record: Pass, ran: Ran, layers: int) -> None:
+    """What a pass ran of a model with so many layers, and what became of the others."""
+    record.ran(ran.attn, ran.ffn, ran.filled, ran.copied, layers)
+    record.gap = ran.gap
+
+
+def shrinking(cache: KVCache, skip: Skip) -> None:
+    """Raise ValueError where a pass under the gap "monotone" runs a layer that an earlier one left out."""
+    again = [i for i, store in enumerate(cache.layers) if store.missing is not None and i not in skip.attn]
+    if again:
+        raise ValueError(
+            f"layer {again[0]} got no entry at position {cache.layers[again[0]].missing} and would run again: under the gap "
+            "monotone a pass runs no layer that one before it left out; let the layers shrink, or choose the gap absent."
+        )

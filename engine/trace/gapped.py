@@ -1,0 +1,47 @@
+"""Gaps: what layers that a pass did not run hold of its tokens, derived from the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .events import CacheChange, Pass
+from .phases import decides
+
+WITHOUT = ("monotone", "absent")  # a layer that did not run has no entry
+
+
+def check_gaps(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int) -> Iterator[str]:
+    """What is wrong with the gaps of a step of a model with so many layers: sentences without their full stop."""
+    for one in passes:
+        yield from _filled(one, layers)
+    due, said = [one for one in passes if decides(one)], [x for x in cache if x.lane == "target"]
+    if len(due) != 1 or len(said) != 1:
+        return
+    lacks, appended = said[0].lacks or [0] * layers, said[0].appended
+    ran = set(_which(due[0].attn, range(layers)))
+    holes = set(range(layers)) - ran if due[0].gap in WITHOUT else set()
+    for layer, count in enumerate(lacks):
+        if count != (appended if layer in holes else 0):
+            yield f"its cache lacks {count} of {appended} entries in layer {layer}, which {_says(layer in ran, due[0].gap)}"
+            return
+
+
+def _filled(one: Pass, layers: int) -> Iterator[str]:
+    """Every layer without attention got what the gap says."""
+    left = [i for i in range(layers) if i not in set(_which(one.attn, range(layers)))]
+    for gap, told in (("propagate", one.propagated), ("copy", one.copied)):
+        count = len(_which(told, left)) if told is not None else 0
+        if one.gap and count and one.gap != gap:
+            yield f"a pass filled {count} layers, and its gap is {one.gap}"
+        elif one.gap == gap and count > len(left):
+            yield f"a pass filled {count} layers, and {len(left)} did not run"
+
+
+def _which(told: int | list[int] | None, among: Sequence[int]) -> Sequence[int]:
+    if told is None:
+        return among
+    return among[:told] if isinstance(told, int) else told
+
+
+def _says(ran: bool, gap: str) -> str:
+    return "ran" if ran else f"did not run, under the gap {gap}" if gap else "did not run"
