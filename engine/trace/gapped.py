@@ -29,18 +29,18 @@ def check_gaps(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int
 def _filled(one: Pass, layers: int) -> Iterator[str]:
     """Every layer without attention got what the gap says."""
     left = [i for i in range(layers) if i not in set(_which(one.attn, range(layers)))]
-    for gap, told in (("propagate", one.propagated), ("copy", one.copied)):
-        count = len(_which(told, left)) if told is not None else 0
+    for gap, given in (("propagate", one.propagated), ("copy", one.copied)):
+        count = len(_which(given, left)) if given is not None else 0
         if one.gap and count and one.gap != gap:
             yield f"a pass filled {count} layers, and its gap is {one.gap}"
         elif one.gap == gap and count > len(left):
             yield f"a pass filled {count} layers, and {len(left)} did not run"
 
 
-def _which(told: int | list[int] | None, among: Sequence[int]) -> Sequence[int]:
-    if told is None:
+def _which(given: int | list[int] | None, among: Sequence[int]) -> Sequence[int]:
+    if given is None:
         return among
-    return among[:told] if isinstance(told, int) else told
+    return among[:given] if isinstance(given, int) else given
 
 
 def _says(ran: bool, gap: str) -> str:
