@@ -97,8 +97,7 @@ def pass_ops(
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
              sliding window respected), or all pairs where the model is not causal
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
-    propagated: layers without attention whose keys and values are filled from an exit state: norm, K and V linears;
-             copied: those that get the keys and values of the layer below
+    propagated, copied: layers without attention whose keys and values are made of an exit state, or copied from below
     heads, kv_heads: open query and KV heads per layer; None: all
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average, where older ones are
@@ -109,21 +108,18 @@ def pass_ops(
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
-    filled, again_there = (_chosen(x, [i for i in layers if i not in attn]) - attn for x in (propagated, copied))
+    filled, twice = (_chosen(x, [i for i in layers if i not in attn]) - attn for x in (propagated, copied))
     price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries = _each_layer("held", held, spec)
-    mask = None if pairs is None else _each_layer("pairs", pairs, spec)
-    ops: list[Op] = []
+    mask, ops = None if pairs is None else _each_layer("pairs", pairs, spec), list[Op]()
     for i in layers:
         if i in attn:
             scored, read = _mean([_seen(spec, i, tokens, n) for n in _heads(entries[i])])
             ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
-        elif i in filled:
-            ops += price.keys_values(i, open_kv[i])
-        elif i in again_there:
-            ops.append(price.copied(i, open_kv[i]))
+        else:
+            ops += price.gap(i, open_kv[i], i in filled, i in twice)
         if i in ffn:
             ops += price.ffn(i)
     if logits:

@@ -168,10 +168,13 @@ class Prices:
         norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2)
         return [norm, *(self.linear(name, layer, h, o, into_cache=True) for name in ("k_proj", "v_proj"))]
 
-    def copied(self, layer: int, kv_heads: int) -> Op:
-        """What fills a layer's cache with the newest entries of the layer below: they are read and written."""
+    def gap(self, layer: int, kv_heads: int, filled: bool, copied: bool) -> list[Op]:
+        """What a layer costs whose attention does not run: `keys_values` where it is filled; where it is copied, the newest
+        entries of the layer below, read and written; else nothing."""
         both = size(2 * kv_heads * self.spec.head_dim * self.n * self.batch, self.k)
-        return Op("kv_copy", layer, flops=0, kv_read_bytes=both, kv_write_bytes=both)
+        if filled:
+            return self.keys_values(layer, kv_heads)
+        return [Op("kv_copy", layer, flops=0, kv_read_bytes=both, kv_write_bytes=both)] if copied else []
 
     def ffn(self, layer: int) -> list[Op]:
         """The feed-forward sub-layer: norm, three projections, activation, residual add."""

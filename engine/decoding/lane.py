@@ -191,7 +191,7 @@ class Lane:
         """
         assert self._feed is not None
         before = [store.n for store in self.cache.layers]
-        apart = None if self._ran is None else self._ran.rows
+        apart = None if self._ran is None else self._ran.pending
         for store in () if apart else self.cache.layers:
             if store.m != self._feed.length:
                 raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {self._feed.length}.")
@@ -293,9 +293,9 @@ class Lane:
         `before[layer]` of which stood there already."""
         assert self.probe is not None and self._feed is not None
         seen, heads = self.probe.rows[layer], self.cache.layers[layer].heads
-        if self._ran is not None and layer in self._ran.rows:
+        if self._ran is not None and layer in self._ran.pending:
             kept = set(rows)
-            rows = [at for at, row in enumerate(self._ran.rows[layer]) if row in kept]
+            rows = [at for at, row in enumerate(self._ran.pending[layer]) if row in kept]
         if heads is not None:
             return heads.aligned(seen.index_select(3, torch.tensor(rows, device=seen.device)), before[layer], rows)
         if rows == list(range(seen.shape[3])):

@@ -314,7 +314,7 @@ class _Pass:
                 store.append(self.cache.layers[i - 1].newest(self.feed.length), self.feed.positions)
                 ran.copied.append(i)
             else:
-                ran.rows[i] = []
+                ran.pending[i] = []
                 continue
             if store is not None and "origin" in store.columns:
                 store.mark(PROPAGATED if gap == "propagate" else COPIED, self.feed.length)

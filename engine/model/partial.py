@@ -58,16 +58,16 @@ class Rule(Protocol):
 class Ran:
     """The sub-layers that a pass ran, entered where they run.
 
-    filled: layers that got keys and values of a state, without attention;  copied: those of the layer below
-    rows:   layer -> which rows of the pass are pending there, ascending, where it is not all of them
-    gap:    what became of layers whose attention did not run; "": there were none
+    filled:  layers that got keys and values of a state, without attention;  copied: those of the layer below
+    pending: layer -> which rows of the pass are pending there, ascending, where it is not all of them
+    gap:     what became of layers whose attention did not run; "": there were none
     """
 
     attn: list[int] = field(default_factory=list)
     ffn: list[int] = field(default_factory=list)
     filled: list[int] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
-    rows: dict[int, list[int]] = field(default_factory=dict)
+    pending: dict[int, list[int]] = field(default_factory=dict)
     gap: str = ""
 
 
