@@ -28,6 +28,10 @@ RENAMED = (
     'Kurt went to the beach with a pink wheel. "Yes," said Kurt. '
     "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
 )
+PEOPLE = (
+    "Rufus from Oslo is a baker and likes green. Clara is a teacher in Rome and has a kite. "
+    "Hugo is a farmer in Paris and likes red.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
+)
 RENAME: dict[str, Any] = {"prompts": [RENAMED], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
@@ -103,6 +107,28 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "cllm": {
+        "title": "Trained to settle",
+        "about": "CLLM: Jacobi's blocks again, by a model that was trained to guess its own choices earlier.",
+        "model": "lab+cllm",
+        "names": {"strategy": "jacobi"},
+        "settings": {},
+        "prompts": ["1 2 3 4 5 6 7 8 9 10 11 12"],
+        "new": 32,
+        "seed": 7,
+        "level": "decisions",
+    },
+    "apar": {
+        "title": "A list that forks",
+        "about": "APAR: where the model writes [Fork] a thread begins, and each pass writes a token of all that are alive.",
+        "model": "lab+outline",
+        "names": {"strategy": "apar"},
+        "settings": {"strategy": {"fork": "<|reserved_0|>", "child": "<|reserved_1|>"}},
+        "prompts": [PEOPLE],
+        "new": 96,
+        "seed": 7,
+        "level": "decisions",
+    },
     "canvas": {
         "title": "Ends first, names last",
         "about": "Masked diffusion: a canvas is filled where the model is sure, and of five names to shuffle one a pass.",
@@ -115,6 +141,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "level": "decisions",
         "enough": 6,
     },
+    "wall": {
+        "title": "All at once, none knowing",
+        "about": "Five names to shuffle, drawn in one pass: each place knows the list and none knows what another got.",
+        "model": "lab-mdm",
+        "names": {"strategy": "masked", "selector": "low_confidence", "sampler": ["temperature"]},
+        "settings": {"selector": {"steps": 1}, "temperature": {"temperature": 1.0}},
+        "prompts": ["shuffle: Ada Ben Clara Finn Hugo ->"],
+        "new": 8,
+        "seed": 1,
+        "level": "decisions",
+        "enough": 1,
+    },
     "digit": {
         "title": "Row beside row",
         "about": "ZipAR: a digit of 8 x 8 cells in 34 passes. A row begins three cells behind the one above it.",
@@ -124,6 +162,27 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "prompts": ["3"],
         "new": 64,
         "seed": 2,
+        "level": "decisions",
+    },
+    "sjd": {
+        "title": "Drawn ahead, kept exact",
+        "about": "SJD: a window of cells is drawn ahead and verified in one pass; each keeps the model's distribution.",
+        "model": "lab-digits",
+        "names": {"drafter": "sjd", "sampler": ["temperature"]},
+        "settings": {"temperature": {"temperature": 1.0}},
+        "prompts": ["3"],
+        "new": 64,
+        "seed": 2,
+        "level": "decisions",
+    },
+    "superposed": {
+        "title": "Three texts in one row",
+        "about": "Superposed decoding: a pass reads the mixture of three last tokens; n-grams tell the texts apart.",
+        "names": {"strategy": "superposed"},
+        "settings": {},
+        "prompts": STORIES,
+        "new": 16,
+        "seed": 7,
         "level": "decisions",
     },
     "adaptive": {
@@ -258,7 +317,8 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
 def main() -> None:
     """Record the examples that are named, or all."""
     wanted = sys.argv[1:] or list(EXAMPLES)
-    models = {name: load(name, "float32", "cpu") for name in ("lab", "lab-mdm", "lab-digits", *DRAFTS.values())}
+    named = {EXAMPLES[name].get("model", "lab") for name in wanted}
+    models = {name: load(name, "float32", "cpu") for name in sorted({*named, *DRAFTS.values()})}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     kept |= {name: make(name, models) for name in wanted}

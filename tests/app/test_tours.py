@@ -15,6 +15,7 @@ from browser import Lab
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.tours import Stop, tours
 from decodescope.engine import Method, load, run
+from decodescope.engine.bench.parallel_tasks import at_once
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.feed import Feed
@@ -54,7 +55,10 @@ def steps_of(name: str) -> list[Step]:
 
 def rows(step: dict[str, Any]) -> list[list[Any]]:
     """The nodes of a step; those of a block that settles are its tokens, of which the final ones count as accepted, and those
-    of a canvas its places, which count so once they are settled."""
+    of a canvas its places, which count so once they are settled. Of texts side by side each has a node."""
+    side = len(step.get("threads", {}).get("alive", ())) or len(step.get("beams", {}).get("tokens", ()))
+    if side:
+        return [*step["nodes"], *([k, *[None] * 5, "target"] for k in range(1, side))]
     if "fill" in step:
         fill = step["fill"]
         waiting, (first, length) = {*fill["open"]} - {x[0] for x in fill["now"]}, fill["at"]
@@ -265,6 +269,91 @@ def test_what_is_said_of_the_digit() -> None:
     assert place == 16 and level(token) == level(fills[10]["now"][0][2]) == 9
     assert [x[0] for x in fills[14]["now"]] == [15, 20, 25] and fills[15]["now"][0][0] == 16
     assert (len(fills[16]["now"]), fills[16]["fed"]) == (2, 3) and sum(len(x["made"]) for x in steps) == 64
+
+
+def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
+    tour, steps, other = TOURS["cllm"], told("cllm"), told("jacobi")
+    block, base = ([x["iteration"] for x in some] for some in (steps, other))
+    assert [x["fixed"] for x in block[:4]] == [1, 1, 3, 3] and [x["fixed"] for x in base[:6]] == [1, 1, 3, 1, 1, 1]
+    assert [piece for _, piece in block[0]["before"]] == ["2"] * 8 and block[0]["after"][0][1] == " "
+    says(tour[0], block[0]["p"][0], digits=3)
+    assert block[2]["before"][:2] == block[2]["after"][:2] and block[2]["before"][2] != block[2]["after"][2]
+    assert block[6]["fixed"] == len(block[6]["after"]) == 5 and block[6]["before"][:4] == block[6]["after"][:4]
+    assert block[11]["after"][1][1] == " " and (block[12]["after"][0][1], block[12]["fixed"]) == ("1", 1)
+    says(tour[4], block[11]["p"][1], digits=3)
+    assert (sum(len(x["made"]) for x in steps), len(steps), len(other)) == (32, 16, 25)
+    with opened("cllm") as trace, opened("jacobi") as jacobi:
+        assert trace.header.prompt.tolist() == jacobi.header.prompt.tolist() and trace.header.lossless
+        assert trace.header.method["strategy"] == jacobi.header.method["strategy"]
+
+
+def test_what_is_said_of_the_list_that_forks() -> None:
+    steps = told("apar")
+    rounds = [x["threads"] for x in steps]
+    forks = [(i, begun[0], begun[1]) for i, x in enumerate(rounds) for begun in x["begun"]]
+    assert forks == [(0, 0, -1), (10, 1, 0), (20, 2, 0), (31, 3, 0)] and rounds[10]["tokens"][0][1] == "<|reserved_0|>"
+    assert rounds[10]["begun"][0][3][0][1] == "<|reserved_1|>"
+    assert (rounds[12]["alive"], rounds[22]["alive"]) == ([0, 1], [0, 1, 2])
+    assert rounds[26]["ended"] == [[1, "stop_token"]] and len(steps[26]["made"]) == 16
+    assert (rounds[32]["ended"], rounds[32]["alive"]) == ([[0, "stop_token"]], [0, 2, 3])
+    assert len(steps) == 47 and sum(len(x["alive"]) for x in rounds) == 68 and rounds[46]["alive"] == [3]
+    longest = 32 + sum(3 in x["alive"] for x in rounds)
+    assert longest == 47, "the way down to the last thread's end"
+    with opened("apar") as trace:
+        asked = trace.text([int(x) for x in trace.header.prompt])
+        assert "Tara" in text_of(steps) and "Tara" not in asked and not trace.header.lossless
+
+
+def test_what_is_said_of_the_wall() -> None:
+    tour, (step,) = TOURS["wall"], told("wall")
+    fill, names = step["fill"], ("Ada", "Ben", "Clara", "Finn", "Hugo")
+    drawn = [x[3].strip() for x in fill["now"]]
+    assert drawn == ["Hugo", "Ben", "Hugo", "Ada", "Ada", *["<|end|>"] * 3] and len(fill["open"]) == fill["fed"] - 10 == 8
+    for stop in tour[:5]:
+        says(stop, fill["c"][stop.node - 1], digits=3)
+        assert fill["tokens"][fill["which"][stop.node - 1]][1].strip() == drawn[stop.node - 1]
+    assert {*names} - {*drawn} == {"Clara", "Finn"} and text_of([step]).split()[:1] == ["Hugo"]
+    assert round(1 / at_once("shuffle", 5, differs=False)) == 26
+    with opened("wall") as trace, opened("canvas") as canvas:
+        assert trace.header.prompt.tolist() == canvas.header.prompt.tolist() and trace.header.method["selector"]["steps"] == 1
+
+
+def test_what_is_said_of_the_draft_that_is_drawn_ahead() -> None:
+    tour, steps = TOURS["sjd"], told("sjd")
+    at = [steps[x.step]["nodes"][x.node] for x in tour]
+    assert steps[0]["drafted"] == steps[1]["drafted"] == 8 and round(at[0][3], 3) == 0.034
+    says(tour[0], at[0][4], digits=6)
+    says(tour[1], at[1][4] / at[1][3], digits=2)
+    says(tour[2], *at[2][3:6], digits=3)
+    assert round(100 * at[2][4] / at[2][3]) == 40
+    assert [x["ok"] for x in (steps[2]["verdict"],)] == [[1] * 5 + [0]] and abs(at[3][4] - at[3][3]) < 0.05
+    says(tour[4], at[4][3], at[4][4], digits=3)
+    assert [len(x["made"]) for x in steps[11:17]] == [3, 1, 1, 1, 1, 6] and at[5][6] == "reject"
+    says(tour[5], at[5][5], digits=3)
+    assert origins(steps[23]) == ["accept"] * 8 + ["bonus"] and len(steps) == 24 and f"{64 / 24:.2f}" == "2.67"
+    with opened("sjd") as trace:
+        assert trace.header.lossless and len(text_of(steps)) == 64
+
+
+def test_what_is_said_of_three_texts_in_one_row() -> None:
+    tour, kept = TOURS["superposed"], steps_of("superposed")
+    beams = [x.beams for x in kept]
+    assert {len(x.tokens) for x in beams} == {3} and not any(x.ended for x in beams)
+    says(tour[0], *(-x for x in beams[0].scores), digits=2)
+    assert beams[1].parents == [0, 0, 0] and beams[0].mixed[0][2] > 0.999
+    says(tour[1], -beams[1].scores[0], digits=2)
+    model, known, share = beams[2].mixed[1]
+    assert model < 1e-3 and beams[2].parents[1] == 0
+    says(tour[2], known, share, digits=3)
+    says(tour[3], *beams[3].mixed[0][:2], digits=3)
+    assert beams[3].mixed[0][2] > 0.9999 and beams[8].mixed[2][1] == 0 and beams[8].parents[2] == 1
+    assert beams[8].scores[2] == pytest.approx(beams[7].scores[1] - 200)
+    says(tour[4], -beams[8].scores[2], digits=2)
+    says(tour[5], beams[12].mixed[0][1], digits=3)
+    says(tour[5], -beams[12].scores[0], digits=2)
+    assert beams[12].mixed[0][0] < 1e-30 and beams[12].scores[0] - beams[12].scores[2] < 1
+    says(tour[6], -beams[15].scores[0], digits=2)
+    assert len(kept) == len(kept[15].emitted) == 16 and len(set(beams[15].tokens)) == len(set(beams[14].tokens)) == 1
 
 
 def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
