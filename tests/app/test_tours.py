@@ -20,6 +20,7 @@ from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Step, Trace, open_trace
+from decodescope.engine.trace.events import Beams
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cache.needle import fate, fate_of, places
 from decodescope.lab.wire.messages import messages
@@ -297,7 +298,7 @@ def test_what_is_said_of_the_list_that_forks() -> None:
     assert (rounds[12]["alive"], rounds[22]["alive"]) == ([0, 1], [0, 1, 2])
     assert rounds[26]["ended"] == [[1, "stop_token"]] and len(steps[26]["made"]) == 16
     assert (rounds[32]["ended"], rounds[32]["alive"]) == ([[0, "stop_token"]], [0, 2, 3])
-    assert len(steps) == 47 and sum(len(x["alive"]) for x in rounds) == 68 and rounds[46]["alive"] == [3]
+    assert len(steps) == 47 and sum(len(x["tokens"]) for x in rounds) == 79 and rounds[46]["alive"] == [3]
     longest = 32 + sum(3 in x["alive"] for x in rounds)
     assert longest == 47, "the way down to the last thread's end"
     with opened("apar") as trace:
@@ -336,23 +337,32 @@ def test_what_is_said_of_the_draft_that_is_drawn_ahead() -> None:
         assert trace.header.lossless and len(text_of(steps)) == 64
 
 
+def mixture(beams: Beams) -> list[tuple[float, float, float]]:
+    """Of each text that was kept: what the model and the n-grams gave its last token, and its share of the next row."""
+    rows = {(int(row[0]), int(row[1])): row[2:4] for row in beams.candidates or []}
+    weights = [exp(score - beams.scores[0]) for score in beams.scores]
+    kept = zip(beams.parents, beams.tokens, weights, strict=True)
+    return [(*rows[parent, token], weight / sum(weights)) for parent, token, weight in kept]
+
+
 def test_what_is_said_of_three_texts_in_one_row() -> None:
     tour, kept = TOURS["superposed"], steps_of("superposed")
     beams = [x.beams for x in kept]
-    assert {len(x.tokens) for x in beams} == {3} and not any(x.ended for x in beams)
+    assert {len(x.tokens) for x in beams} == {3} and not any(x.finished for x in beams)
+    mixed = [mixture(x) for x in beams]
     says(tour[0], *(-x for x in beams[0].scores), digits=2)
-    assert beams[1].parents == [0, 0, 0] and beams[0].mixed[0][2] > 0.999
+    assert beams[1].parents == [0, 0, 0] and mixed[0][0][2] > 0.999
     says(tour[1], -beams[1].scores[0], digits=2)
-    model, known, share = beams[2].mixed[1]
+    model, known, share = mixed[2][1]
     assert model < 1e-3 and beams[2].parents[1] == 0
     says(tour[2], known, share, digits=3)
-    says(tour[3], *beams[3].mixed[0][:2], digits=3)
-    assert beams[3].mixed[0][2] > 0.9999 and beams[8].mixed[2][1] == 0 and beams[8].parents[2] == 1
+    says(tour[3], *mixed[3][0][:2], digits=3)
+    assert mixed[3][0][2] > 0.9999 and mixed[8][2][1] == 0 and beams[8].parents[2] == 1
     assert beams[8].scores[2] == pytest.approx(beams[7].scores[1] - 200)
     says(tour[4], -beams[8].scores[2], digits=2)
-    says(tour[5], beams[12].mixed[0][1], digits=3)
+    says(tour[5], mixed[12][0][1], digits=3)
     says(tour[5], -beams[12].scores[0], digits=2)
-    assert beams[12].mixed[0][0] < 1e-30 and beams[12].scores[0] - beams[12].scores[2] < 1
+    assert mixed[12][0][0] < 1e-30 and beams[12].scores[0] - beams[12].scores[2] < 1
     says(tour[6], -beams[15].scores[0], digits=2)
     assert len(kept) == len(kept[15].emitted) == 16 and len(set(beams[15].tokens)) == len(set(beams[14].tokens)) == 1
 
