@@ -38,8 +38,8 @@ class ConfidenceExit(ExitRule):
     read entries of exit states. With `entries` = "full" the layers above an exit run all the same for their keys and values:
     the cache is right, and what changes the text are decisions. Oracle and full entries together are greedy decoding.
 
-    Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. `decodescope
-    calibrate` finds a threshold that keeps the difference below a bound.
+    Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. The authors
+    choose a threshold that keeps the difference below a bound; this is not built, so the threshold is the user's.
     """
 
     title = "Confidence exit (CALM)"
