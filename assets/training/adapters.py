@@ -28,9 +28,15 @@ from heads import MODELS
 from lud import Units
 from net import Net
 from outline import Templates
+from skipdecode import Staircase
 
 # name of an adapter, which is that of its folder -> a fresh one for a model, with a seed and a number of texts
-ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {"cllm": Consistency, "lud": Units, "outline": Templates}
+ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {
+    "cllm": Consistency,
+    "lud": Units,
+    "outline": Templates,
+    "skipdecode": Staircase,
+}
 EMBEDDING = "model.embed_tokens.weight"
 KEPT = 100  # steps between two states that are kept
 
