@@ -64,6 +64,7 @@ class PassOptions(TypedDict, total=False):
     dequant: bool
     fused: bool
     bounds: Sequence[int] | None
+    rows: Sequence[int] | None
 
 
 def pass_ops(
@@ -89,42 +90,44 @@ def pass_ops(
     dequant: bool = False,
     fused: bool = True,
     bounds: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> list[Op]:
     """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
 
     held:    entries before the pass, one number, one per layer or one per layer and KV head (policies, exits)
     logits:  rows per sequence that reach the head; 0: no head;  again: entries that another sequence has loaded
-    pairs:   true entries of the attention mask per sequence, one number or one per layer; None: causal (the layer's
-             sliding window respected), or all pairs where the model is not causal
+    pairs:   true entries of the attention mask per sequence, one number or one per layer; None: those of the model's own mask
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
     propagated, copied: layers without attention whose keys and values are made of an exit state, or copied from below
     heads, kv_heads: open query and KV heads per layer; None: all
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
-    kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average, where older ones are
-             packed; None: the same
+    kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
     dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
+    rows:    by layer, how many of the rows run it, the last of them: the others are entries before them; None: all
     """
     if tokens < 1 or batch < 1:
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
     layers = range(spec.n_layers)
     attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
     filled, twice = (_chosen(x, [i for i in layers if i not in attn]) - attn for x in (propagated, copied))
-    price = Prices(spec, tokens, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
+    run = _each_layer("rows", tokens if rows is None else rows, spec)
+    more = weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds
+    prices = {n: Prices(spec, n, batch, *more) for n in {*run, tokens}}
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries = _each_layer("held", held, spec)
     mask, ops = None if pairs is None else _each_layer("pairs", pairs, spec), list[Op]()
     for i in layers:
+        n, price = run[i], prices[run[i]]
         if i in attn:
-            scored, read = _mean([_seen(spec, i, tokens, n) for n in _heads(entries[i])])
+            scored, read = _mean([_seen(spec, i, n, h + tokens - n) for h in _heads(entries[i])])
             ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
         else:
             ops += price.gap(i, open_kv[i], i in filled, i in twice)
         if i in ffn:
             ops += price.ffn(i)
     if logits:
-        bits = weight_bits if head_bits is None else head_bits
-        ops.append(price.linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=bits))
+        ops.append(prices[tokens].linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits))
     return ops
 
 
@@ -198,10 +201,11 @@ def ops_of(
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
     options["propagated"], options["copied"] = record.propagated or 0, record.copied or 0
     options["again"] = _again(record)
-    options["bounds"] = record.bounds
+    options["bounds"], options["rows"] = record.bounds, record.rows
     entries = held if held is not None else record.held if record.read is None else record.read
     entries = _more(entries, record.aside or 0)
-    if draft is not None and record.phase in DECIDES and record.tokens > len(draft.parents):
+    tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
+    if draft is not None and record.phase in DECIDES and tree > len(draft.parents):
         each = _each_layer("held", entries, spec)
         options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]
     ops = pass_ops(spec, record.tokens, entries, **options)

@@ -64,6 +64,7 @@ class Draft:
     notes:      figures for the trace (matched span, template, ...)
     enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
                 drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
+    entries:    the layer at which the root and each node enter, as `Feed.entries` has it; None: all of them at `enter`
     slots:      rows of the same pass in which the target guesses for the next draft, or None
     exits:      of passes that drafted and were asked whether to leave, for the trace
     """
@@ -82,6 +83,7 @@ class Draft:
     states: Tensor | None = None
     slots: Slots | None = None
     exits: list[Exit] = field(default_factory=list)
+    entries: list[int] | None = None
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.tokens):
@@ -156,7 +158,7 @@ class Draft:
         tokens = torch.tensor([[root, *self.tokens]], device=device)
         if self.is_chain and self.visible is None:
             positions = torch.arange(start, start + n + 1, device=device)[None]
-            return Feed(tokens, positions, enter=self.enter, states=self.states, highest=start + n)
+            return Feed(tokens, positions, enter=self.enter, states=self.states, highest=start + n, entries=self.entries)
         positions = torch.tensor([[0, *self.depth]], device=device) + start
         visible = self.ancestry()
         if self.visible is not None:

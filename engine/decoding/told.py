@@ -28,7 +28,7 @@ def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
 def entered(record: Pass, ran: Ran, layers: int) -> None:
     """What a pass ran of a model with so many layers, and what became of the others."""
     record.ran(ran.attn, ran.ffn, ran.filled, ran.copied, layers)
-    record.gap = ran.gap
+    record.gap, record.rows = ran.gap, ran.by_layer(record.tokens, layers)
 
 
 def shrinking(cache: KVCache, skip: Skip) -> None:

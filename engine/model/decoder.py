@@ -157,9 +157,13 @@ class Decoder:
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
-        closed = set(skip.ffn)
+        closed, states, late = set(skip.ffn), x, 0 if feed.entries is None else feed.length
         answer: Answer | None = None
+        x = x[:, late:]
         for i in range(feed.enter, self.spec.n_layers):
+            if feed.waiting(i) < late:
+                joining, late = slice(feed.waiting(i), late), feed.waiting(i)
+                x, job = torch.cat([states[:, joining], x], 1), _Pass(self, feed.behind(late), cache, probe)
             if probe is not None and i in probe.needs.hidden:
                 probe.hidden[i] = x
             if answer is None and depth is not None and depth.leave(i, x, asked := self._answer(x)):
@@ -177,6 +181,8 @@ class Decoder:
                 ran.ffn.append(i)
                 if depth is not None:
                     closed.update(depth.gate(i, before, x))
+            if late:
+                ran.rows[i] = feed.length - late
         rows = feed.rows
         if answer is None:
             if probe is None or "final" not in probe.needs.hidden:

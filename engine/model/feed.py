@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -60,6 +60,8 @@ class Feed:
     logits:    which rows the unembedding is applied to: "all", "last" (prefill), or these by number
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
+    entries:   the layer at which each row of a chain enters, none above that of the row before it, the last at `enter`;
+               `states` holds what enters there. In the layers below it a row is pending already. None: all at `enter`
     slots:     the last rows that stand for no token
     band:      what a row sees of the text before it; None: all that is held
     sinks:     the entries whose distance is not that of the text; None: all stand where they stood
@@ -83,6 +85,7 @@ class Feed:
     highest: int = -1
     shift: int = 0
     seen: Literal["before"] | Tensor | None = None
+    entries: list[int] | None = None
 
     def __post_init__(self) -> None:
         if self.highest < 0:
@@ -100,6 +103,14 @@ class Feed:
         rows = torch.tensor([tokens], device=device)
         end = start + len(tokens)
         return cls(rows, torch.arange(start, end, device=device)[None], logits=logits, highest=end - 1)
+
+    def waiting(self, layer: int) -> int:
+        """How many of the first rows have not entered when `layer` runs."""
+        return 0 if self.entries is None else sum(x > layer for x in self.entries)
+
+    def behind(self, row: int) -> Feed:
+        """The rows of a chain from `row` on."""
+        return replace(self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None)
 
     @property
     def places(self) -> Tensor:

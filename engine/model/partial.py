@@ -60,6 +60,7 @@ class Ran:
 
     filled:  layers that got keys and values of a state, without attention;  copied: those of the layer below
     pending: layer -> which rows of the pass are pending there, ascending, where it is not all of them
+    rows:    how many ran in a layer, where not all did that were fed
     gap:     what became of layers whose attention did not run; "": there were none
     """
 
@@ -69,6 +70,14 @@ class Ran:
     copied: list[int] = field(default_factory=list)
     pending: dict[int, list[int]] = field(default_factory=dict)
     gap: str = ""
+    rows: dict[int, int] = field(default_factory=dict)
+
+    def by_layer(self, fed: int, layers: int) -> list[int] | None:
+        """How many rows ran each layer, of so many that were fed; None: all of them, wherever it ran."""
+        if not self.rows:
+            return None
+        whole = {*self.attn, *self.ffn}
+        return [self.rows.get(i, fed if i in whole else 0) for i in range(layers)]
 
 
 class Answer:

@@ -252,9 +252,10 @@ class LayerStore:
         assert self._pending is not None
         self._pending, self.m = self._pending[:, rows], len(rows)
 
-    def rollback(self) -> None:
-        """Drop every pending row."""
-        self.m, self._pending = 0, None
+    def rollback(self, keep: int = 0) -> None:
+        """Drop the pending rows behind the first `keep`."""
+        if self._pending is not None and keep < self.m:
+            self.m, self._pending = keep, self._pending[:, :keep] if keep else None
 
     def release(self) -> None:
         """Drop every pending row; the next `shrink` returns what they took."""

@@ -27,6 +27,8 @@ class Pass:
     gap:     what stands in the cache of a layer without attention: keys and values of a state ("propagate", `propagated`),
              those of the layer below ("copy", `copied`, as `propagated`), nothing, where no later pass runs the layer
              ("monotone"), later ones read fewer ("absent") or the rows go on later ("defer"); "": all layers ran
+    rows:    by layer, so many of the fed rows ran it, the last of them where a chain enters layer by layer; 0: it did
+             not run. None: all of them
     tests:   layers in front of which it was asked whether to leave;  asks: what each cost, as in `Exit`
     slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
@@ -56,6 +58,7 @@ class Pass:
     gap: str = ""
     copied: int | list[int] | None = None
     logits: int | None = None
+    rows: list[int] | None = None
 
     @property
     def entries(self) -> float:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 import torch
 import toys
 
 from decodescope.engine import MethodError, ParamError
+from decodescope.engine.core.component import build
+from decodescope.engine.cost.cost import ops_of
+from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
+from decodescope.engine.methods.drafters.shared.exits import Watched
 from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
+from decodescope.engine.trace.passed import Pass
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 CRITERIA = {
@@ -88,6 +95,58 @@ def test_with_a_criterion_the_check_begins_at_the_shallowest_exit() -> None:
         entered.add(enter)
         mixed += len(set(exits)) > 1
     assert len(entered) > 1 and mixed > 3, "the test needs drafts whose tokens left at several layers"
+
+
+def test_each_token_enters_the_check_at_the_shallowest_exit_up_to_its_own_and_each_layer_is_priced_by_its_rows() -> None:
+    ragged = 0
+    for step in exiting(60, criterion="confidence_exit threshold=0.8 first=1", length=4).sink.steps[:-1]:
+        verify, kept = step.passes[-1], step.draft.notes["kept"]
+        assert kept == [*accumulate((min(x, 5) for x in step.draft.notes["exits"]), min)]
+        enter, rows = kept[-1], len(kept) + 1
+        entered = [0] * enter + [1 + sum(x <= layer for x in kept) for layer in range(enter, 6)]
+        assert verify.rows == (None if kept[0] == enter else entered) and step.draft.notes["layers"] == [enter, 6]
+        ops = ops_of(DEEP.spec, verify, draft=step.draft, bits=64)
+        for layer in range(enter, 6):
+            n = entered[layer]
+            alone = Pass("target", "verify", n, verify.held + rows - n, 0.0, attn=[layer], ffn=[layer])
+            due = [x for x in ops_of(DEEP.spec, alone, bits=64) if x.layer == layer]
+            assert [x for x in ops if x.layer == layer] == due
+        assert {x.layer for x in ops} == {*range(enter, 6), None}
+        ragged += kept[0] > enter
+    assert ragged > 5, "the test needs checks that tokens enter at several layers"
+
+
+def test_above_an_earlier_exit_a_deeper_token_has_read_what_that_left_there() -> None:
+    """The states of two drafted tokens beside those of one whole pass: the second, which left after the first, can be used
+    again only as far as the first."""
+    lane, entered = Lane("target", DEEP.decoder, build("policy", "keep_all")), []
+    feeds = [Feed.causal([token], 18 + i) for i, token in enumerate((5, 7))]
+    with torch.inference_mode():
+        lane.read([i % 13 for i in range(18)])
+        for feed, depth in zip(feeds, (2, 5), strict=True):
+            rule = Watched(build("depth", "confidence_exit", dict(threshold=0.0, first=depth)), 6)
+            lane.forward(feed, "draft", skip=rule.plan(0, feed), depth=rule)
+            entered.append(rule.entered)
+        lane.rollback()
+        whole = []
+        for i in range(6):
+            whole.append(DEEP.decoder.shallow(Feed.causal([5, 7], 18), lane.cache, i)[0])
+            lane.rollback()
+    apart = [[float((x[i][0] - whole[i][row]).abs().max()) for i in sorted(x)] for row, x in enumerate(entered)]
+    assert max(apart[0] + apart[1][:3]) < 1e-12, "its own layers, and those below the first exit and right above"
+    assert min(apart[1][4:]) > 1e-3 and sorted(entered[1]) == [*range(6)]
+
+
+@pytest.mark.parametrize("policy", ["streaming_llm", "key_norm", "quest", "window"])
+def test_a_ragged_check_says_what_one_says_that_all_enter_together(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over caches that lose entries, too. Where a policy chooses what is read, all tokens enter together."""
+    drafter = "early_exit", dict(criterion="confidence_exit threshold=0.5 first=1")
+    method = toys.method(drafter=drafter, policy=(policy, toys.SETTINGS[policy][0]))
+    ragged = toys.decode(method, count=40, pair=(DEEP, DEEP)).sink
+    monkeypatch.setattr(EarlyExit, "_kept", staticmethod(lambda lane, sound: [min(sound)] * len(sound)))
+    together = toys.decode(method, count=40, pair=(DEEP, DEEP)).sink
+    assert [(s.emitted, s.accepted) for s in ragged.steps] == [(s.emitted, s.accepted) for s in together.steps]
+    assert any(p.rows for step in ragged.steps for p in step.passes) == (policy != "quest") and check(ragged).ok
 
 
 def test_check_begins_at_the_first_layer_where_a_policy_asks_for_attention() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from decodescope.engine.decoding.context import Context, Drafted
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.exited import Exit
 
@@ -29,10 +31,11 @@ class EarlyExit(Drafter):
     of the kind depth lets it leave. So one word decides whether leaving early is lossy (depth=confidence_exit) or lossless
     (drafter=early_exit with the criterion confidence_exit): the draft is the text that the rule would have written.
 
-    The layers below the shallowest exit of a draft, or below the first block that a rule left out, run once per token: their
-    keys and values stay pending in the target's cache, and the check goes on from there with the stored states. What single
-    tokens ran above it is dropped: it has read entries that the rule had filled from exit states. Where a part asks for
-    attention, the check begins at the first layer.
+    What a drafted token ran below its exit, or below the first block that a rule left out for it, is not run again: keys and
+    values stay pending in the target's cache, and the token enters the check there with its stored state. But not above the
+    shallowest of the exits up to its own: from there on it has read entries that the rule had filled from exit states. So the
+    check is ragged: each layer reads the tokens that have entered, the last ones first. Where a part asks for states inside the
+    pass, or chooses what a layer reads, all enter at the shallowest exit; where it asks for attention, at the first layer.
 
     The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure
     than `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the
@@ -46,6 +49,7 @@ class EarlyExit(Drafter):
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exits": Note("node", "exit", "layers", "that ran for the token"),
+        "kept": Note("node", "kept", "layers", "of the pass that wrote the token, which the check need not run again"),
         "sure": Note("node", "sure", what="largest probability at the exit, before the sampler", line="stop"),
         "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
     }
@@ -119,18 +123,32 @@ class EarlyExit(Drafter):
             more = ctx.schedule.more(drafted) and drafted.sure >= self.stop
             state = sampler.update(state, token, logits) if sampler.stateful else state
         layers = lane.decoder.spec.n_layers
-        enter = min(*sound, layers - 1) if not lane.needs.attends else 0
-        notes = {"exits": depths, "sure": [round(x, 4) for x in sure], "layers": [enter, layers], **ctx.schedule.notes()}
+        kept = self._kept(lane, [min(x, layers - 1) for x in sound])
+        enter = kept[-1]
+        notes = {"exits": depths, "kept": kept, "sure": [round(x, 4) for x in sure], "layers": [enter, layers]}
+        notes |= ctx.schedule.notes()
         draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
         draft.exits = exits
         if laws:
             draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
-        for store in lane.cache.layers[enter:]:
-            store.rollback()
+        for i, store in enumerate(lane.cache.layers):
+            store.rollback(sum(x > i for x in kept))
         if enter:
             last = lane.shallow(Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device), enter)
-            draft.enter, draft.states = enter, torch.cat([*(x[enter] for x in states), last], 1)
+            states_in = [x[at] for x, at in zip(states, kept, strict=True)]
+            draft.enter, draft.states = enter, torch.cat([*states_in, last], 1)
+            draft.entries = [*kept, enter] if kept[0] > enter else None
         return draft
+
+    @staticmethod
+    def _kept(lane: Lane, sound: list[int]) -> list[int]:
+        """How many layers of each drafting pass the check need not repeat; sound: those that ran as they would in a whole pass,
+        had the rows before it entries of the target's in all of them."""
+        if lane.needs.attends:
+            return [0] * len(sound)
+        if lane.needs.hidden or lane.policy.selects or not min(sound):
+            return [min(sound)] * len(sound)
+        return list(accumulate(sound, min))
 
     def _read(self, ctx: Context, feed: Feed, depth: int) -> tuple[Tensor, dict[int, Tensor], int, int]:
         """Logits [V] of the fed token at its exit, the states [1, 1, d_model] that entered each layer, the layer in front of
