@@ -135,15 +135,13 @@ class EarlyExit(Drafter):
             store.rollback(sum(x > i for x in kept))
         if enter:
             last = lane.shallow(Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device), enter)
-            states_in = [x[at] for x, at in zip(states, kept, strict=True)]
-            draft.enter, draft.states = enter, torch.cat([*states_in, last], 1)
+            draft.enter, draft.states = enter, torch.cat([*(x[at] for x, at in zip(states, kept, strict=True)), last], 1)
             draft.entries = [*kept, enter] if kept[0] > enter else None
         return draft
 
     @staticmethod
     def _kept(lane: Lane, sound: list[int]) -> list[int]:
-        """How many layers of each drafting pass the check need not repeat; sound: those that ran as they would in a whole pass,
-        had the rows before it entries of the target's in all of them."""
+        """How many layers of each drafting pass the check need not repeat; sound: those that left nothing out."""
         if lane.needs.attends:
             return [0] * len(sound)
         if lane.needs.hidden or lane.policy.selects or not min(sound):
