@@ -115,8 +115,8 @@ def pass_ops(
     prices = {n: Prices(spec, n, batch, *more) for n in {*run, tokens}}
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
-    entries = _each_layer("held", held, spec)
-    mask, ops = None if pairs is None else _each_layer("pairs", pairs, spec), list[Op]()
+    entries, ops = _each_layer("held", held, spec), list[Op]()
+    mask = None if pairs is None else _each_layer("pairs", pairs, spec)
     for i in layers:
         n, price = run[i], prices[run[i]]
         if i in attn:

@@ -124,7 +124,9 @@ def test_above_an_earlier_exit_a_deeper_token_has_read_what_that_left_there() ->
     with torch.inference_mode():
         lane.read([i % 13 for i in range(18)])
         for feed, depth in zip(feeds, (2, 5), strict=True):
-            rule = Watched(build("depth", "confidence_exit", dict(threshold=0.0, first=depth)), 6)
+            asked = build("depth", "confidence_exit", dict(threshold=0.0, first=depth))
+            asked.begin(DEEP.spec)
+            rule = Watched(asked, 6)
             lane.forward(feed, "draft", skip=rule.plan(0, feed), depth=rule)
             entered.append(rule.entered)
         lane.rollback()

@@ -97,10 +97,9 @@ class EarlyExit(Drafter):
     def propose(self, ctx: Context) -> Draft:
         lane, sampler, device = ctx.target, ctx.sampler, ctx.target.decoder.device
         lane.rollback()
-        tokens, laws, us = [ctx.tokens[-1]], list[Tensor](), list[float | None]()
+        tokens, laws, us, exits = [ctx.tokens[-1]], list[Tensor](), list[float | None](), list[Exit]()
         states, depths, sound, sure = list[dict[int, Tensor]](), list[int](), list[int](), list[float]()
         state, longest, more = ctx.state, ctx.schedule.allow(ctx, self.length), True
-        exits = list[Exit]()
         if longest == 0:
             return Draft()
         while more and len(tokens) <= longest:
@@ -141,7 +140,7 @@ class EarlyExit(Drafter):
 
     @staticmethod
     def _kept(lane: Lane, sound: list[int]) -> list[int]:
-        """How many layers of each drafting pass the check need not repeat; sound: those that left nothing out."""
+        """Layers of each drafting pass that the check need not repeat; sound: those that left nothing out."""
         if lane.needs.attends:
             return [0] * len(sound)
         if lane.needs.hidden or lane.policy.selects or not min(sound):
