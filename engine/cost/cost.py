@@ -102,17 +102,15 @@ def pass_ops(
     heads, kv_heads: open query and KV heads per layer; None: all
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
-    dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
-    rows:    by layer, how many of the rows run it, the last of them: the others are entries before them; None: all
+    dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first;  rows: by
+             layer, how many of the rows run it, the last of them: the others are entries before them; None: all
     """
     if tokens < 1 or batch < 1:
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
-    layers = range(spec.n_layers)
-    attn, ffn = _chosen(attn_layers, layers), _chosen(ffn_layers, layers)
+    attn, ffn = (_chosen(which, layers := range(spec.n_layers)) for which in (attn_layers, ffn_layers))
     filled, twice = (_chosen(x, [i for i in layers if i not in attn]) - attn for x in (propagated, copied))
     run = _each_layer("rows", tokens if rows is None else rows, spec)
-    more = weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds
-    prices = {n: Prices(spec, n, batch, *more) for n in {*run, tokens}}
+    prices = _prices({*run, tokens}, spec, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries, ops = _each_layer("held", held, spec), list[Op]()
@@ -129,6 +127,11 @@ def pass_ops(
     if logits:
         ops.append(prices[tokens].linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits))
     return ops
+
+
+def _prices(rows: Collection[int], spec: ModelSpec, batch: int, *more: Any) -> dict[int, Prices]:
+    """Prices of a pass in which so many rows run a layer, by their number; more: what Prices takes beside that."""
+    return {n: Prices(spec, n, batch, *more) for n in rows}
 
 
 def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOptions]) -> Cost:

@@ -264,12 +264,10 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 def _pass(one: Pass, where: str) -> None:
     _counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
-    for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds):
+    for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds, one.rows):
         _counts(layers if isinstance(layers, list) else [layers or 0], where)
-    if one.rows is not None:
-        _counts(one.rows, f"{where}.rows")
-        if max(one.rows, default=0) > one.tokens:
-            raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")
+    if one.rows and max(one.rows) > one.tokens:
+        raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")
     if one.logits is not None and one.logits > one.tokens:
         raise TraceError(f"{where}.logits is {one.logits}, more than the rows that were fed")
     for layer in one.held if isinstance(one.held, list) else [one.held]:
