@@ -248,6 +248,7 @@ def _parts(sub: Parser) -> None:
         ("codec", "how those are stored"),
         ("depth", "which layers run"),
         ("selector", "which places of a canvas are committed"),
+        ("router", "which of two models writes"),
         ("strategy", "what one step is"),
     ):
         sub.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")

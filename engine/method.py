@@ -19,6 +19,7 @@ from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.decoding.prompt_context import PromptContext
+from decodescope.engine.decoding.router import Router
 from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.decoding.schedule import Schedule
 from decodescope.engine.decoding.selector import Selector
@@ -29,6 +30,7 @@ from decodescope.engine.methods.contexts.whole_prompt import WholePrompt
 from decodescope.engine.methods.depth.all_layers import AllLayers
 from decodescope.engine.methods.drafters.none import NoDraft
 from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.methods.routers.entropy import Entropy
 from decodescope.engine.methods.samplers.chain import chained
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.schedules.fixed import Fixed
@@ -53,6 +55,7 @@ class Method:
     codec: Codec = field(default_factory=Unpacked)
     depth: Depth = field(default_factory=AllLayers)
     selector: Selector = field(default_factory=cast(Callable[[], Selector], LowConfidence))
+    router: Router = field(default_factory=cast(Callable[[], Router], Entropy))
     sampler: Sampler = field(default_factory=Greedy)
 
     def __post_init__(self) -> None:

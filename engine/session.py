@@ -127,6 +127,7 @@ class Session(State):
             acceptance=m.acceptance,
             depth=m.depth,
             selector=m.selector,
+            router=m.router,
             sampler=m.sampler,
             sampler_state=m.sampler.start(list(prompt), vocab),
             chance=Chance(seed),

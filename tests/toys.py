@@ -312,6 +312,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "jacobi": [
         dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
     ],
+    "switch": [{}],
+    "cascade": [{}],
+    "entropy": [dict(tau=1.0, window=2, stay=2), dict(tau=1.2, stay=1, start="small", reset=True, shift=0.2)],
     "masked": [
         *(dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")),
         dict(block=8, grammar='start: ("3" | "4" "6"? | "5" start "8" | "9")+'),
@@ -353,6 +356,11 @@ def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
     """A method from names, or from names with settings: method(drafter=("prompt_lookup", {"length": 4}))."""
     named = {kind: part if isinstance(part, str) else part[0] for kind, part in parts.items()}
     return Method.named(named, {kind: part[1] for kind, part in parts.items() if not isinstance(part, str)})
+
+
+def routed(router: str) -> str:
+    """A strategy whose turns or answers this router decides about."""
+    return "switch" if "token" in registry("router")[router].of else "cascade"  # type: ignore[attr-defined] # a Router's
 
 
 def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:

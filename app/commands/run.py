@@ -29,7 +29,7 @@ FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
     *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "lossless", "end"),
 )
-PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "selector")
+PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "selector", "router")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,6 +29,7 @@ TITLES = {
     "codec": "Cache codec",
     "depth": "Depth",
     "selector": "Selector",
+    "router": "Router",
     "sampler": "Sampler chain",
 }
 

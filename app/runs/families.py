@@ -32,6 +32,7 @@ KINDS = {
     "schedule": Family("Draft length", "How long a draft gets, step by step."),
     "drafter": Family("Other drafters", "Drafts that the target verifies in one pass."),
     "selector": Family("Selectors", "Which places of a canvas are committed in a pass."),
+    "router": Family("Routers", "Which of two models writes, by the token or by the answer."),
     "sampler": Family("Sampling", "The distribution that a token is drawn from."),
 }
 # room of drafters -> its family
@@ -64,5 +65,5 @@ def family(header: Header) -> Family:
 
 def order() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
-    kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "selector", "sampler")
-    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in kinds), PLAIN)]
+    kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "selector", "router")
+    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "sampler")), PLAIN)]

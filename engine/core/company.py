@@ -97,6 +97,18 @@ class Commits(Protocol):
         """Whether it masks places again."""
 
 
+class Decides(Protocol):
+    """A router, as its neighbours see it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def of(self) -> frozenset[str]:
+        """What it decides about: a "token", an "answer"."""
+
+
 class Company(Protocol):
     """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""
 
@@ -119,6 +131,10 @@ class Company(Protocol):
     @property
     def selector(self) -> Commits:
         """Which places of a canvas are committed."""
+
+    @property
+    def router(self) -> Decides:
+        """Which of two models writes."""
 
     @property
     def sampler(self) -> Chooses:

@@ -27,6 +27,7 @@ FOLDERS = {
     "codec": "codecs",
     "depth": "depth",
     "selector": "selectors",
+    "router": "routers",
     "sampler": "samplers",
 }
 METHODS = "decodescope.engine.methods"

@@ -15,7 +15,7 @@ from decodescope.engine.trace.exited import Exit
 
 ROOT = -1
 Proposal = Literal["onehot", "iid", "without_replacement", "mixed"]
-Origin = Literal["bonus", "residual", "correction", "target"]
+Origin = Literal["bonus", "residual", "correction", "target", "draft"]
 
 
 @dataclass

@@ -181,6 +181,11 @@ class Recorder:
         if move.joint is not None:
             step.joint = move.joint
             shown += [token for text in move.joint.texts for token in text]
+        step.switch, step.candidates = move.switch, move.candidates
+        if move.switch is not None and move.switch.block is not None:
+            shown += [*move.switch.block.tokens, *move.switch.block.choice]
+        if move.candidates is not None:
+            shown += [token for answer in move.candidates.answers for token in answer.tokens]
         took = None if s.depth.exact else s.depth.took()
         step.exits = [*(draft.exits if draft is not None else ()), *([] if took is None else [took])] or None
         shown += [x for left in step.exits or () for x in left.best or ()]

@@ -8,9 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from decodescope.engine.trace.answered import Candidates
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.labels import Labels
 from decodescope.engine.trace.lines import Lines
+from decodescope.engine.trace.switched import Switch
 from decodescope.engine.trace.threads import Threads
 from decodescope.engine.trace.units import Unit
 
@@ -21,6 +23,7 @@ from .depth import Depth
 from .draft import Draft, Verdict
 from .drafter import Drafter
 from .lane import Lane
+from .router import Router
 from .sampler import Sampler
 from .schedule import Schedule
 from .selector import Selector
@@ -77,6 +80,7 @@ class State:
     encode: Callable[[str], list[int]] | None = None
     schedule: Schedule = field(default_factory=Schedule)
     selector: Selector = field(default_factory=Selector)
+    router: Router = field(default_factory=Router)
     piece: Callable[[int], Piece] | None = None
 
     @property
@@ -151,5 +155,7 @@ class Move:
     iteration: Iteration | None = None
     fill: Fill | None = None
     joint: Joint | None = None
+    switch: Switch | None = None
+    candidates: Candidates | None = None
     text: list[int] | None = None
     sampler_state: Any = field(default=None)

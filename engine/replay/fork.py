@@ -175,6 +175,8 @@ class Fork(Session):
         if "selector" in changed:
             self.selector = fresh.selector
             self.selector.begin(self.target.decoder)
+        if "router" in changed:
+            self.router = fresh.router
         if "sampler" in changed:
             self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
         if leg.seed != self._drawn_from:

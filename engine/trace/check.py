@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from .answered import candidates_problems
 from .decided import decided, rule_at
 from .entries import CacheBooks
 from .events import End, Header, Step
@@ -27,6 +28,7 @@ from .rules import consistent_end, consistent_header, consistent_prefill, consis
 from .sharing import Texts
 from .threads import ThreadBooks, ThreadTree
 from .trace import Trace
+from .turns import SwitchBooks
 from .units import check_unit
 from .verdicts import check_extra, check_iteration, check_tops, check_verdicts
 
@@ -83,7 +85,7 @@ def check(trace: Trace) -> Report:
         if trace.prefill is not None:
             books.begin(trace.prefill, read)
         texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
-        lines = LineBooks(trace.header, prompt)
+        lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -97,6 +99,7 @@ def check(trace: Trace) -> Report:
                 threads.lose()
                 lines.lose()
                 fills.lose()
+                switches.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None or index in anew else grown
             grown += step.beams is not None
@@ -109,11 +112,13 @@ def check(trace: Trace) -> Report:
                 wrong = *texts.problems(step), *threads.problems(step.threads, step.emitted), *lines.problems(step)
                 for problem in wrong:
                     report.add(where, problem)
-            for problem in (*fills.problems(step), *_check_labels(report, trace, step, threads)):
+            wrong = *fills.problems(step), *_check_labels(report, trace, step, threads), *switches.problems(step)
+            for problem in wrong:
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         _counted(report, books, threads, fills, lines)
+        report.counts.update({"turns of models": switches.checked} if switches.checked else {})
         if trace.end is not None:
             consistent_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)
@@ -218,6 +223,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in joint_problems(step.joint, step.emitted):
             report.add(where, problem)
         report.counts["joint choices"] += 1
+    if step.candidates is not None:
+        for problem in candidates_problems(step.candidates, step, method_at(header, step.step).get("router") or {}):
+            report.add(where, problem)
+        report.counts["answers"] += len(step.candidates.answers)
     if step.unit is not None:
         for problem in check_unit(step.unit, step.emitted, method_at(header, step.step).get("strategy") or {}):
             report.add(where, problem)

@@ -15,6 +15,7 @@ import numpy as np
 
 from decodescope.engine.core.note import Note
 
+from .answered import Candidates as Candidates
 from .exited import Exit as Exit
 from .explored import Explored as Explored
 from .filled import Fill as Fill
@@ -29,6 +30,7 @@ from .scored import Scores as Scores
 from .shadowed import Shadowed
 from .stored import Augmented as Augmented
 from .stored import Packed as Packed
+from .switched import Switch as Switch
 from .telling import Telling
 from .threads import Begun as Begun
 from .threads import Ended as Ended
@@ -43,7 +45,7 @@ EndReason = Literal[
     "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
     "storage_full", "bad_input", "internal_error", "interrupted", "picture_full",
 ]  # fmt: skip
-Origin = Literal["accepted", "bonus", "residual", "correction", "target"]
+Origin = Literal["accepted", "bonus", "residual", "correction", "target", "draft"]
 # A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
 Piece = str | list[str]
 
@@ -386,6 +388,8 @@ class Step:
     labels: Labels | None = None
     fill: Fill | None = None
     joint: Joint | None = None
+    switch: Switch | None = None
+    candidates: Candidates | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None

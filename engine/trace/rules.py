@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from .answered import consistent_candidates
 from .events import (
     SCHEMA,
     CacheChange,
@@ -31,6 +32,7 @@ from .joined import consistent_joint
 from .limits import TEXTS, TraceError
 from .linebooks import consistent_lines
 from .shadowed import Shadowed
+from .switched import consistent_switch
 from .telling import Telling
 from .threads import consistent_threads
 
@@ -151,6 +153,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
     consistent_joint(step.joint, vocab)
+    consistent_switch(step.switch, vocab)
+    consistent_candidates(step.candidates, vocab)
     if step.iteration is not None:
         _ids(step.iteration.tokens, vocab, "iteration.tokens")
         _counts([step.iteration.start, step.iteration.fixed], "iteration")

@@ -87,6 +87,9 @@ def test_components_share_no_state(kind: str, name: str) -> None:
     """A run leaves its recipe as it was, so that the next run begins alike."""
     method = Method.named({kind: name})
     before = repr(method)
+    if kind == "router":
+        method = toys.method(strategy=toys.routed(name), router=name)
+        before = repr(method)
     if kind == "drafter" and name == "token_recycling":
         method = toys.method(drafter=(name, {"nodes": "8"}))
         before = repr(method)

@@ -19,6 +19,7 @@ PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 PLAIN = {
     "apar": dict(fork=""),
     "beam": dict(width=1),
+    "cascade": {},
     "jump_coder": dict(places=0),
     "joint_tokens": dict(threshold=1.01),
     "label_parallel": dict(labels=""),
@@ -26,6 +27,7 @@ PLAIN = {
     "masked": dict(block=1),
     "randar": dict(steps=64, order="raster"),
     "skeleton": dict(ask=""),
+    "switch": {},
     "superposed": dict(drafts=1, alpha=0.0),
     "zipar": dict(window=8),
 }
@@ -72,7 +74,8 @@ def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting
     name: str, settings: dict
 ) -> None:
     target = toys.fitting(registry("strategy")[name])
-    plain = toys.method(strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")))
+    beside = {"router": ("entropy", dict(tau=-1.0))} if "router" in registry("strategy")[name].uses else {}
+    plain = toys.method(strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")), **beside)
     other = 0
     for prompt in PROMPTS:
         runs = [toys.decode(toys.method(strategy=(name, settings)), prompt) for _ in range(2)]

@@ -12,6 +12,7 @@ const STATIONS = [
   ["codec", "Codec", null],
   ["depth", "Depth", null],
   ["selector", "Selector", null],
+  ["router", "Router", null],
   ["sampler", "Sampler", null],
 ];
 const QUIET = ["schedule", "context", "codec"]; // where they are the usual ones there is nothing to see

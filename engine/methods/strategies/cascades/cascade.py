@@ -1,0 +1,91 @@
+"""Cascade: a small model answers, and a large one is asked where a router does not trust the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.router import Judged, Question
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.trace.answered import Candidate, Candidates, keeps
+from decodescope.engine.trace.events import EndReason
+
+from ..shared.answers import answered
+from ..shared.turns import misrouted, prepare, write
+
+if TYPE_CHECKING:
+    from decodescope.engine.core.spec import ModelSpec
+
+
+@component
+class Cascade(Strategy):
+    """The role draft, the small model, writes its whole answer, or several; the router scores them. One that is kept is the
+    text; else the target, the large model, is asked, reads the prompt then and not before, and writes the text as plain
+    decoding would. What the small model did stands in the trace either way: the cost of a run is the sum of both branches.
+
+    The first step is the small model's answers and the decision; where they are not kept it goes on to the large model's
+    first token, and each later step is another.
+    """
+
+    title = "Cascade"
+    source = "Li et al. 2021 (CascadeBERT), Findings of EMNLP; Yue et al. 2024, arXiv:2310.03094"
+    uses = frozenset({"router", "sampler"})
+    lanes = ("draft",)
+    lossless = False
+    changes = "a smaller model's answer may be kept"
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return misrouted(self.name, method, "answer")
+
+    def prefill(self, s: State) -> None:
+        prepare(s, "small")
+
+    def begin(self, s: State) -> None:
+        s.scratch = None
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        asked = s.scratch is None
+        if asked:
+            s.scratch = found = self._candidates(s)
+            if found.kept and found.chosen is not None:
+                answer = found.answers[found.chosen]
+                s.tokens += answer.tokens
+                end: EndReason | None = "stop_token" if answer.ended else s.filled(0)
+                us = clock.elapsed_us(started, clock.mark())
+                return Move(list(answer.tokens), ["draft"] * len(answer.tokens), end, draft_us=us, candidates=found)
+        drafted = clock.mark()
+        new = write(s, "large")
+        token = new.verdict.token
+        assert token is not None
+        _, end = s.cut([token])
+        s.tokens.append(token)
+        s.chance.forget(len(s.tokens))
+        times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, new.at), clock.elapsed_us(new.at, clock.mark())
+        record = s.scratch if asked else None
+        return Move(
+            [token], ["target"], end, Draft(), new.verdict, new.logits, *times, sampler_state=new.before, candidates=record
+        )
+
+    def _candidates(self, s: State) -> Candidates:
+        """The small model's answers, and what the router makes of them."""
+        small, router = s.lanes["draft"], s.router
+        question = Question(list(s.tokens), s.left, small, s.target, s.sampler, s.encode, s.piece)
+        answers: list[Candidate] = []
+        for form, prompt in enumerate(router.forms(question)):
+            if form == 0:
+                answers += answered(s, small, prompt, router.copies, form)
+                continue
+            with s.target.beside("draft") as lane:
+                answers += answered(s, lane, prompt, router.copies, form)
+        judged = router.judge(answers, question) if answers else Judged(0.0)
+        rows = sum(x.tokens * x.batch for lane in (small, s.target) for x in lane.passes if x.lane == "draft")
+        kept = bool(answers) and keeps(judged.score, router.tau, router.above)
+        chosen = judged.chosen if answers else None
+        return Candidates(
+            answers, router.by, judged.score, router.tau, router.above, kept, rows, chosen, list(judged.votes)
+        )

@@ -1,0 +1,72 @@
+"""Answers: whole texts that a model writes behind a prompt, several at once, with what it thought of their tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.plain import drawn
+from decodescope.engine.decoding.state import State
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.shared import share
+from decodescope.engine.trace.answered import Candidate
+
+
+@dataclass
+class _Writer:
+    """An answer as it is written: its record, the sampler's state, its coins."""
+
+    answer: Candidate
+    state: Any
+    chance: Chance
+
+
+def answered(s: State, lane: Lane, prompt: list[int], copies: int, form: int) -> list[Candidate]:
+    """`copies` answers to `prompt`, drawn by the run's sampler; answer i of form f has the coins of a run with the seed that is
+    copies * f + i further on, so it is the text of that run of this model alone. Several hold and read the prompt once. Before
+    each token the state's `between` is told how far it is, which may end the run."""
+    if len(prompt) > 1 and len(lane.tokens) < len(prompt) - 1:
+        lane.read(prompt[:-1], "prefill", s.between(lane.name))
+    if copies > 1:
+        share(lane.cache, copies)
+    chances = [Chance(s.chance.seed + copies * form + i) for i in range(copies)]
+    every = [_Writer(Candidate([], form, [], [], False), s.sampler_state, chance) for chance in chances]
+    alive, between = list(every), s.between(lane.name)
+    for written in range(s.left):
+        between(written, s.left)
+        _further(s, lane, prompt, alive)
+        going = [i for i, x in enumerate(alive) if not x.answer.ended]
+        if not going:
+            break
+        if len(going) < len(alive):
+            lane.cache.rows(torch.tensor(going, device=lane.decoder.device))
+            alive = [alive[i] for i in going]
+    return [x.answer for x in every]
+
+
+def _further(s: State, lane: Lane, prompt: list[int], alive: list[_Writer]) -> None:
+    """One token more for each answer that goes on, in one pass."""
+    written, device = len(alive[0].answer.tokens), lane.decoder.device
+    at = len(prompt) - 1 + written
+    roots = [x.answer.tokens[-1] if written else prompt[-1] for x in alive]
+    feed = Feed(torch.tensor(roots, device=device)[:, None], torch.full((len(alive), 1), at, device=device), highest=at)
+    logits = lane.forward(feed, "draft")[:, 0]  # [B, V]
+    lane.commit([0])
+    law = logits.double().log_softmax(-1)
+    bits = (-(law.exp() * law.clamp_min(-1e4)).sum(-1) / math.log(2)).tolist()
+    tokens = []
+    for i, (x, best) in enumerate(zip(alive, logits.argmax(-1).tolist(), strict=True)):
+        token, x.state = drawn(logits[i : i + 1], best, s.sampler, x.state, x.chance, at + 1)
+        tokens.append(token)
+    logp = law.gather(1, torch.tensor(tokens, device=device)[:, None])[:, 0].tolist()
+    for x, token, sure, spread in zip(alive, tokens, logp, bits, strict=True):
+        answer = x.answer
+        answer.ended = s.stop.at(answer.tokens, [token]) is not None
+        answer.tokens.append(token)
+        answer.logp.append(sure)
+        answer.bits.append(spread)

@@ -1,0 +1,74 @@
+"""Turns of two models on one text: what either has not read it catches up on when it is asked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.decoding.acceptance import Cursor, match, one_by_one
+from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.state import State
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.switched import LANES, Size
+
+
+def lane_of(s: State, size: Size) -> Lane:
+    """The lane of the small or the large model."""
+    return s.target if size == "large" else s.lanes[LANES[size]]
+
+
+def prepare(s: State, size: Size) -> None:
+    """Let one model read the prompt, up to the root."""
+    lane = lane_of(s, size)
+    if s.prompt > 1:
+        lane.read(s.tokens[:-1], "prefill", s.between(lane.name))
+
+
+def asked(lane: Lane, tokens: list[int]) -> tuple[Tensor, int]:
+    """The logits float [V] that a lane gives behind `tokens`, which begin with what it has read, and how many rows it had to
+    catch up on: all but the last token's, in one block."""
+    missed = len(tokens) - 1 - len(lane.tokens)
+    if missed:
+        return lane.read(tokens), missed
+    feed = Feed.causal(tokens[-1:], len(tokens) - 1, lane.decoder.device)
+    logits = lane.forward(feed, "verify" if lane.name == "target" else "draft")[0, 0]
+    lane.commit([0])
+    return logits, 0
+
+
+class Written(NamedTuple):
+    """A token of one model: logits float [1, V], how it was chosen, rows caught up on, the sampler's state before it, and the
+    mark of the clock behind the pass."""
+
+    logits: Tensor
+    verdict: Verdict
+    caught: int
+    before: Any
+    at: Any
+
+
+def write(s: State, size: Size) -> Written:
+    """The next token, as plain decoding by one of the models draws it, not yet part of the text."""
+    lane = lane_of(s, size)
+    row, caught = asked(lane, s.tokens)
+    logits = row[None]
+    cursor = Cursor(Draft(), logits, lane.best[-1:], s.sampler, s.sampler_state, len(s.tokens))
+    verdict = match(Draft(), cursor) if cursor.greedy else one_by_one(Draft(), cursor, s.chance)
+    before = s.sampler_state
+    assert verdict.token is not None
+    s.sampler_state = cursor.after(verdict.token)
+    verdict.origin = "target" if size == "large" else "draft"
+    return Written(logits, verdict, caught, before, s.target.executor.mark())
+
+
+def misrouted(name: str, method: Company, what: str) -> str | None:
+    """Why a router cannot decide for the strategy `name` about a token or an answer; None if it can."""
+    router = method.router
+    if what in router.of:
+        return None
+    about = {"token": "token by token", "answer": "about whole answers"}
+    decides = about[next(iter(router.of))]
+    return f"{name} asks {about[what]}, and the router {router.name} decides {decides}: choose the router entropy."

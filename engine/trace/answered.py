@@ -1,0 +1,108 @@
+"""Candidates: whole answers of a small model, what a router thinks of them, and whether one was kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .limits import TraceError
+
+ROUNDING = 1e-6  # of means that were taken of single numbers
+
+
+@dataclass
+class Candidate:
+    """One answer of the small model.
+
+    tokens: ids; none: it was not asked;  form: number of the form of the question that it answers
+    logp:   of each token the natural logarithm of its probability by the small model, before the sampler
+    bits:   and the entropy of the law there
+    ended:  whether it ends with a token or text that ends texts, not with the limit
+    """
+
+    tokens: list[int]
+    form: int
+    logp: list[float]
+    bits: list[float]
+    ended: bool
+
+
+@dataclass
+class Candidates:
+    """What the small model answered, and whether the large one was asked.
+
+    by:     how the score follows from the answers, in the router's word; score: of all of them together;  tau: what it was held
+            against;  above: whether a score of at least tau keeps the answer, else one of at most tau
+    kept:   whether an answer of the small model was kept;  chosen: which one would be, or is; None: there is none
+    votes:  of each answer the part of all that agree with it, where answers vote
+    rows:   so many rows the passes of the small model had, up to the decision
+    """
+
+    answers: list[Candidate]
+    by: str
+    score: float
+    tau: float
+    above: bool
+    kept: bool
+    rows: int
+    chosen: int | None = 0
+    votes: list[float] = field(default_factory=list)
+
+
+def mean_entropy(answers: Sequence[Candidate], chosen: int) -> float:
+    """Bits that the law of a token has in an answer, on average."""
+    bits = answers[chosen].bits
+    return sum(bits) / max(len(bits), 1)
+
+
+# how a score follows from the record, by the router's word
+SCORES: dict[str, Callable[[Candidates, int], float]] = {
+    "entropy": lambda found, chosen: mean_entropy(found.answers, chosen),
+    "votes": lambda found, chosen: found.votes[chosen],
+}
+
+
+def keeps(score: float, tau: float, above: bool) -> bool:
+    """Whether an answer with this score is kept."""
+    return score >= tau if above else score <= tau
+
+
+def consistent_candidates(found: Candidates | None, vocab: int) -> None:
+    """What must agree inside the record, if there is one. Raises TraceError."""
+    if found is None:
+        return
+    n = len(found.answers)
+    if any(not len(x.tokens) == len(x.logp) == len(x.bits) for x in found.answers):
+        raise TraceError("candidates has an answer with other numbers than its tokens")
+    if any(not 0 <= token < vocab for x in found.answers for token in x.tokens):
+        raise TraceError(f"candidates holds an id outside the vocabulary of {vocab:,}")
+    if found.votes and len(found.votes) != n:
+        raise TraceError(f"candidates has {len(found.votes)} votes for {n} answers")
+    if (found.chosen is None) != (n == 0) or not 0 <= (found.chosen or 0) < max(n, 1) or found.rows < 0:
+        raise TraceError(f"candidates chose answer {found.chosen} of {n}")
+
+
+def candidates_problems(found: Candidates, step: Any, knobs: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the record of a step, by a router with these knobs, a phrase each."""
+    tau = knobs.get("tau")
+    if type(tau) not in (int, float) or found.tau != tau:
+        yield f"its score was held against {found.tau:g}, and its router has {tau}"
+    due = found.chosen is not None and keeps(found.score, found.tau, found.above)
+    if found.kept != due:
+        yield f"an answer with the score {found.score:g} was {'' if found.kept else 'not '}kept, by a tau of {found.tau:g}"
+    if found.votes and found.chosen != (first := found.votes.index(max(found.votes))):
+        yield f"answer {found.chosen} was chosen, and answer {first} has the most votes"
+    if found.chosen is not None:
+        if found.by in SCORES and (found.by != "votes" or found.votes):
+            score = SCORES[found.by](found, found.chosen)
+            if not math.isclose(score, found.score, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                yield f"its score is {found.score:.6g}, and its answers give {score:.6g}"
+        if found.kept and step.emitted != found.answers[found.chosen].tokens:
+            yield f"it emitted {step.emitted}, and the answer that it kept is {found.answers[found.chosen].tokens}"
+    if step.origins != ["draft" if found.kept else "target"] * len(step.emitted):
+        yield f"its origins are {step.origins}, and the {'small' if found.kept else 'large'} model's answer counts"
+    rows = sum(x.tokens * (x.batch or 1) for x in step.passes if x.lane == "draft")
+    if step.passes and rows != found.rows:
+        yield f"the small model's passes had {rows} rows, and {found.rows} are told"
