@@ -59,8 +59,8 @@ def mean_entropy(answers: Sequence[Candidate], chosen: int) -> float:
 
 # how a score follows from the record, by the router's word
 SCORES: dict[str, Callable[[Candidates, int], float]] = {
-    "entropy": lambda found, chosen: mean_entropy(found.answers, chosen),
-    "votes": lambda found, chosen: found.votes[chosen],
+    "entropy": lambda record, chosen: mean_entropy(record.answers, chosen),
+    "votes": lambda record, chosen: record.votes[chosen],
 }
 
 
@@ -69,40 +69,40 @@ def keeps(score: float, tau: float, above: bool) -> bool:
     return score >= tau if above else score <= tau
 
 
-def consistent_candidates(found: Candidates | None, vocab: int) -> None:
+def consistent_candidates(record: Candidates | None, vocab: int) -> None:
     """What must agree inside the record, if there is one. Raises TraceError."""
-    if found is None:
+    if record is None:
         return
-    n = len(found.answers)
-    if any(not len(x.tokens) == len(x.logp) == len(x.bits) for x in found.answers):
+    n = len(record.answers)
+    if any(not len(x.tokens) == len(x.logp) == len(x.bits) for x in record.answers):
         raise TraceError("candidates has an answer with other numbers than its tokens")
-    if any(not 0 <= token < vocab for x in found.answers for token in x.tokens):
+    if any(not 0 <= token < vocab for x in record.answers for token in x.tokens):
         raise TraceError(f"candidates holds an id outside the vocabulary of {vocab:,}")
-    if found.votes and len(found.votes) != n:
-        raise TraceError(f"candidates has {len(found.votes)} votes for {n} answers")
-    if (found.chosen is None) != (n == 0) or not 0 <= (found.chosen or 0) < max(n, 1) or found.rows < 0:
-        raise TraceError(f"candidates chose answer {found.chosen} of {n}")
+    if record.votes and len(record.votes) != n:
+        raise TraceError(f"candidates has {len(record.votes)} votes for {n} answers")
+    if (record.chosen is None) != (n == 0) or not 0 <= (record.chosen or 0) < max(n, 1) or record.rows < 0:
+        raise TraceError(f"candidates chose answer {record.chosen} of {n}")
 
 
-def candidates_problems(found: Candidates, step: Any, knobs: Mapping[str, Any]) -> Iterator[str]:
+def candidates_problems(record: Candidates, step: Any, knobs: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the record of a step, by a router with these knobs, a phrase each."""
     tau = knobs.get("tau")
-    if type(tau) not in (int, float) or found.tau != tau:
-        yield f"its score was held against {found.tau:g}, and its router has {tau}"
-    due = found.chosen is not None and keeps(found.score, found.tau, found.above)
-    if found.kept != due:
-        yield f"an answer with the score {found.score:g} was {'' if found.kept else 'not '}kept, by a tau of {found.tau:g}"
-    if found.votes and found.chosen != (first := found.votes.index(max(found.votes))):
-        yield f"answer {found.chosen} was chosen, and answer {first} has the most votes"
-    if found.chosen is not None:
-        if found.by in SCORES and (found.by != "votes" or found.votes):
-            score = SCORES[found.by](found, found.chosen)
-            if not math.isclose(score, found.score, rel_tol=ROUNDING, abs_tol=ROUNDING):
-                yield f"its score is {found.score:.6g}, and its answers give {score:.6g}"
-        if found.kept and step.emitted != found.answers[found.chosen].tokens:
-            yield f"it emitted {step.emitted}, and the answer that it kept is {found.answers[found.chosen].tokens}"
-    if step.origins != ["draft" if found.kept else "target"] * len(step.emitted):
-        yield f"its origins are {step.origins}, and the {'small' if found.kept else 'large'} model's answer counts"
+    if type(tau) not in (int, float) or record.tau != tau:
+        yield f"its score was held against {record.tau:g}, and its router has {tau}"
+    due = record.chosen is not None and keeps(record.score, record.tau, record.above)
+    if record.kept != due:
+        yield f"an answer with the score {record.score:g} was {'' if record.kept else 'not '}kept, by a tau of {record.tau:g}"
+    if record.votes and record.chosen != (first := record.votes.index(max(record.votes))):
+        yield f"answer {record.chosen} was chosen, and answer {first} has the most votes"
+    if record.chosen is not None:
+        if record.by in SCORES and (record.by != "votes" or record.votes):
+            score = SCORES[record.by](record, record.chosen)
+            if not math.isclose(score, record.score, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                yield f"its score is {record.score:.6g}, and its answers give {score:.6g}"
+        if record.kept and step.emitted != record.answers[record.chosen].tokens:
+            yield f"it emitted {step.emitted}, and the answer that it kept is {record.answers[record.chosen].tokens}"
+    if step.origins != ["draft" if record.kept else "target"] * len(step.emitted):
+        yield f"its origins are {step.origins}, and the {'small' if record.kept else 'large'} model's answer counts"
     rows = sum(x.tokens * (x.batch or 1) for x in step.passes if x.lane == "draft")
-    if step.passes and rows != found.rows:
-        yield f"the small model's passes had {rows} rows, and {found.rows} are told"
+    if step.passes and rows != record.rows:
+        yield f"the small model's passes had {rows} rows, and {record.rows} are told"

@@ -51,13 +51,13 @@ class Cascade(Strategy):
         started = clock.mark()
         asked = s.scratch is None
         if asked:
-            s.scratch = found = self._candidates(s)
-            if found.kept and found.chosen is not None:
-                answer = found.answers[found.chosen]
+            s.scratch = candidates = self._candidates(s)
+            if candidates.kept and candidates.chosen is not None:
+                answer = candidates.answers[candidates.chosen]
                 s.tokens += answer.tokens
                 end: EndReason | None = "stop_token" if answer.ended else s.filled(0)
                 us = clock.elapsed_us(started, clock.mark())
-                return Move(list(answer.tokens), ["draft"] * len(answer.tokens), end, draft_us=us, candidates=found)
+                return Move(list(answer.tokens), ["draft"] * len(answer.tokens), end, draft_us=us, candidates=candidates)
         drafted = clock.mark()
         new = write(s, "large")
         token = new.verdict.token
