@@ -94,12 +94,8 @@ def check(trace: Trace) -> Report:
             n = _check_tokens(report, where, step, n)
             _check_decisions(report, where, step, trace.header)
             if index in anew:
-                books.lose()
-                texts.lose()
-                threads.lose()
-                lines.lose()
-                fills.lose()
-                switches.lose()
+                for kept in (books, texts, threads, lines, fills, switches):
+                    kept.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None or index in anew else grown
             grown += step.beams is not None

@@ -33,6 +33,8 @@ WORDS = {
     "lookahead": "text that a draft model writes ahead: a note",
     "threshold": "a number that decides",
     "random": "a choice of a knob",
+    "entropy": "how spread out a distribution is",
+    "switch": "a control of the page",
     "temperature": "a knob and a setting",
     "greedy": "a word that samplers say",
     "lossless": "a flag of headers and parts",
