@@ -315,6 +315,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "switch": [{}],
     "cascade": [{}],
     "entropy": [dict(tau=1.0, window=2, stay=2), dict(tau=1.2, stay=1, start="small", reset=True, shift=0.2)],
+    "fallback": [dict(tau=0.5, rollback=1.0, length=4), dict(tau=0.0, rollback=0.0, length=3)],
     "masked": [
         *(dict(block=8), dict(block=5, cache="prefix"), dict(block=8, cache="dual")),
         dict(block=8, grammar='start: ("3" | "4" "6"? | "5" start "8" | "9")+'),

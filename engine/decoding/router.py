@@ -83,6 +83,7 @@ class Router(Component):
         may be shortened;  stay: tokens that the active model has made in a row"""
         raise NotImplementedError
 
+    @property
     def bar(self) -> float:
         """The loss, -ln p by the large model, above which a token of the small one is taken back."""
         raise NotImplementedError

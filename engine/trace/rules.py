@@ -137,7 +137,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.forced and not (min(step.forced) >= 0 and max(step.forced) < nodes):
         raise TraceError(f"forced names a node outside the tree of {nodes}")
     if step.tops is not None:
-        _tops(step.tops, nodes if step.iteration is None and step.unit is None else len(step.emitted) - 1, vocab)
+        rows = step.iteration is not None or step.unit is not None or step.switch is not None
+        _tops(step.tops, len(step.emitted) - 1 if rows else nodes, vocab)
     if step.fields is not None:
         _whole_laws(step.fields, [] if step.draft is None else step.draft.tokens)
     if step.extra is not None:

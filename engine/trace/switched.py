@@ -33,12 +33,13 @@ class Block:
 class Switch:
     """Who wrote in a step, and who goes on.
 
-    wrote:  whose pass made the last token of the step;  next: whose turn it is then
+    wrote:  who wrote; of a block the large model, which judged it;  next: whose turn it is then
     score:  by what the router judged this step: the entropy of the writer's law in bits, or the small model's largest
             probability at the last place that it was asked about; None: nothing was asked
     mean:   of the last scores, where the router looks at several;  tau: what it was held against
     stay:   tokens that the writer has made in a row, this one included
-    caught: rows that it had to read first, since the other model wrote them, the prompt's too where it was not read yet
+    caught: rows that the writer, of a block the small model, had to read first, since the other one wrote them, the
+            prompt's too where it was not read yet
     block:  what the large model judged, where the router lets it judge
     """
 

@@ -92,6 +92,8 @@ class SwitchBooks:
         due = block.tokens[: block.kept] + (block.choice[block.kept : block.kept + 1])
         if step.emitted[: len(due)] != due[: len(step.emitted)]:
             yield f"it emitted {step.emitted}, and its block gives {due}"
+        if switch.next != ("large" if block.kept < len(block.tokens) else "small"):
+            yield f"the {switch.next} model goes on, behind a block of which {block.kept} of {len(block.tokens)} stay"
         small = min(block.kept, len(step.emitted))
         if step.origins != ["draft"] * small + ["target"] * (len(step.emitted) - small):
             yield f"its origins are {step.origins}, and {small} tokens of the block stay"
@@ -103,10 +105,14 @@ class SwitchBooks:
             yield f"it caught up {switch.caught} rows, and {n - 1 - read} of the text had not been read"
         for size, lane in LANES.items():
             self._read[size] += _appended(step, lane)
-        rows = sum(x.tokens for x in step.passes if x.lane == LANES[switch.wrote])
-        due = switch.caught + 1 + (0 if switch.block is None else len(switch.block.tokens))
-        if step.passes and rows != due:
-            yield f"the {switch.wrote} model's passes read {rows} rows, and {due} are due"
+        due = {switch.wrote: switch.caught + 1}
+        if switch.block is not None:
+            asked = len(switch.block.sure)
+            due = {"large": 1 + len(switch.block.tokens), "small": switch.caught + asked}
+        for size, rows in due.items():
+            seen = sum(x.tokens for x in step.passes if x.lane == LANES[size])
+            if step.passes and seen != rows:
+                yield f"the {size} model's passes read {seen} rows, and {rows} are due"
 
 
 def _appended(record: Prefill | Step | None, lane: str) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.trace.switched import ORIGINS, Size, Switch
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.switched import LANES, ORIGINS, Block, Size, Switch, kept_of
 
-from ..shared.turns import misrouted, prepare, write
+from ..shared.turns import ahead, misrouted, prepare, write
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -31,7 +34,8 @@ class _Turn:
 class SwitchModels(Strategy):
     """The target is the large model, the role draft the small one; a router says whose turn it is. Each has a cache of its
     own, reads nothing before it is asked, not even the prompt, and then catches up, in one block, on what the other one
-    wrote. A step is a token, drawn from the law of whose turn it is.
+    wrote. A step is a token, drawn from the law of whose turn it is, or, by a router that lets the large model judge, what the
+    small one wrote in a row and the large one's pass over it.
     """
 
     title = "Switching models"
@@ -51,6 +55,10 @@ class SwitchModels(Strategy):
         s.scratch = _Turn(s.router.first)
 
     def step(self, s: State) -> Move:
+        return self._block(s) if s.router.judges else self._token(s)
+
+    def _token(self, s: State) -> Move:
+        """A token of whose turn it is."""
         turn: _Turn = s.scratch
         wrote, clock = turn.active, s.target.executor
         started = clock.mark()
@@ -72,3 +80,33 @@ class SwitchModels(Strategy):
             [token], [ORIGINS[wrote]], end, Draft(), new.verdict, new.logits, *times, commit_us,
             sampler_state=new.before, switch=record,
         )  # fmt: skip
+
+    def _block(self, s: State) -> Move:
+        """What the small model writes in a row, and the large one's pass over it, which may take some back."""
+        turn: _Turn = s.scratch
+        clock, position, bar = s.target.executor, len(s.tokens), s.router.bar
+        started = clock.mark()
+        tokens, sure, caught = ahead(s) if turn.active == "small" else ([], [], 0)
+        drafted = clock.mark()
+        logits = s.target.forward(Feed.causal([s.tokens[-1], *tokens], position - 1, s.target.decoder.device))[0]
+        choice = s.target.best
+        at = torch.tensor(tokens, dtype=torch.int64, device=logits.device)[:, None]
+        loss = (-logits[:-1].double().log_softmax(-1).gather(1, at))[:, 0].tolist()
+        kept = kept_of(tokens, loss, choice, bar)
+        verified = clock.mark()
+        emitted = [*tokens[:kept], choice[kept]]
+        count, end = s.cut(emitted)
+        emitted = emitted[:count]
+        s.target.commit(list(range(count)))  # the root and all but the last: that is the next root
+        s.tokens += emitted
+        small = s.lanes[LANES["small"]]
+        small.truncate(small.common(s.tokens[:-1]))
+        turn.active = "large" if kept < len(tokens) else "small"
+        turn.stay = 1 if tokens else turn.stay + 1
+        judged = Block(tokens, sure, loss, choice[: len(tokens)], kept, bar)
+        score = sure[-1] if sure else None
+        record = Switch("large", turn.active, score, s.router.tau, turn.stay, caught, block=judged)
+        own = min(kept, count)
+        times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, verified), clock.elapsed_us(verified, clock.mark())
+        origins = [ORIGINS["small"]] * own + [ORIGINS["large"]] * (count - own)
+        return Move(emitted, origins, end, None, None, logits, *times, switch=record)

@@ -64,6 +64,27 @@ def write(s: State, size: Size) -> Written:
     return Written(logits, verdict, caught, before, s.target.executor.mark())
 
 
+def ahead(s: State) -> tuple[list[int], list[float], int]:
+    """What the small model writes in a row, greedily, until it is not sure enough, the text ends, or the router's reach is:
+    its tokens, its largest probability at each place that it was asked about, and the rows that it had to catch up on."""
+    lane, text, before = lane_of(s, "small"), list(s.tokens), 0
+    tokens: list[int] = []
+    sure: list[float] = []
+    for _ in range(min(s.router.reach, s.left)):
+        logits, missed = asked(lane, text)
+        before += missed
+        sure.append(float(logits.double().softmax(-1).amax()))
+        if sure[-1] < s.router.tau:
+            break
+        token = lane.best[-1]
+        ends = s.stop.at(text[s.prompt :], [token]) is not None
+        tokens.append(token)
+        text.append(token)
+        if ends:
+            break
+    return tokens, sure, before
+
+
 def misrouted(name: str, method: Company, what: str) -> str | None:
     """Why a router cannot decide for the strategy `name` about a token or an answer; None if it can."""
     router = method.router
