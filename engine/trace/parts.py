@@ -157,6 +157,7 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "codec": {"unpacked": {"usual": True, "does": []}},
     "depth": {"all_layers": {"usual": True, "exact": True}},
     "selector": {"low_confidence": {"usual": True, "commits": "schedule"}},
+    "router": {"entropy": {"usual": True}},
     "sampler": {
         "greedy": {"usual": True, "greedy": True, "cuts": True},
         "temperature": {"cuts": False},

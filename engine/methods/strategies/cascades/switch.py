@@ -107,6 +107,7 @@ class SwitchModels(Strategy):
         score = sure[-1] if sure else None
         record = Switch("large", turn.active, score, s.router.tau, turn.stay, caught, block=judged)
         own = min(kept, count)
-        times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, verified), clock.elapsed_us(verified, clock.mark())
+        done = clock.mark()
+        times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, verified), clock.elapsed_us(verified, done)
         origins = [ORIGINS["small"]] * own + [ORIGINS["large"]] * (count - own)
         return Move(emitted, origins, end, None, None, logits, *times, switch=record)
