@@ -18,8 +18,8 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
 
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name. A
     sampler's are what it showed of its state, a policy's stand with the target's cache, a codec's are what that says of
-    what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit: `depth`, or the blocks left
-    out `ffn`, its `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
+    what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit but those of drafts:
+    `depth`, or the blocks left out `ffn`, its `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     change = next((x for x in step.cache if x.lane == "target"), None)
@@ -30,7 +30,7 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
         "sampler": step.sampler,
         "policy": None if change is None else change.notes,
         "codec": None if change is None or change.packed is None else _packed(change.packed),
-        "depth": _exit(step.exits[-1]) if step.exits else None,
+        "depth": next((_exit(x) for x in reversed(step.exits or []) if not x.drafted), None),
     }
     return {kind: notes for kind, notes in by.items() if isinstance(notes, dict) and notes}
 

@@ -48,10 +48,8 @@ def consistent_header(header: Header) -> None:
     if not (major.isdecimal() and minor.isdecimal() and len(header.schema) < 12):
         raise TraceError(f"its schema {header.schema[:20]!r} is no version like {SCHEMA!r}")
     if int(major) != int(SCHEMA.split(".")[0]):
-        raise TraceError(
-            f"its schema is {header.schema}, and this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: "
-            "open it with a version that knows that schema"
-        )
+        known = f"this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: open it with a version that knows that schema"
+        raise TraceError(f"its schema is {header.schema}, and {known}")
     _shape(header.prompt, "prompt", 1, "iu")
     vocab = vocabulary(header)
     if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
@@ -59,8 +57,7 @@ def consistent_header(header: Header) -> None:
     entries = 0 if header.loaded is None else header.loaded.get("entries")
     if type(entries) is not int or not 0 <= entries < max(header.prompt.size, 1):
         raise TraceError(f"loaded.entries is {str(entries)[:20]}, and the prompt has {header.prompt.size} tokens")
-    bits = None if header.loaded is None else header.loaded.get("bits")
-    if bits is not None and (type(bits) not in (int, float) or not 0 <= bits < BITS):
+    if (bits := (header.loaded or {}).get("bits")) is not None and (type(bits) not in (int, float) or not 0 <= bits < BITS):
         raise TraceError(f"loaded.bits is {str(bits)[:20]}, which is no number from 0 to {BITS:,}")
     _piece_ids(header.pieces, vocab)
     for name, telling in header.tellings.items():
