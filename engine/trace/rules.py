@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -31,6 +31,7 @@ from .formula import FormulaError, formula, relation, sentence
 from .joined import consistent_joint
 from .limits import TEXTS, TraceError
 from .linebooks import consistent_lines
+from .numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .shadowed import Shadowed
 from .switched import consistent_switch
 from .telling import Telling
@@ -39,7 +40,6 @@ from .threads import consistent_threads
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
 KINDS = 127  # of heads in a plan, which says in int8 which of them each is
-EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
 
 
 def consistent_header(header: Header) -> None:
@@ -48,9 +48,9 @@ def consistent_header(header: Header) -> None:
     if not (major.isdecimal() and minor.isdecimal() and len(header.schema) < 12):
         raise TraceError(f"its schema {header.schema[:20]!r} is no version like {SCHEMA!r}")
     if int(major) != int(SCHEMA.split(".")[0]):
-        known = f"this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: open it with a version that knows that schema"
-        raise TraceError(f"its schema is {header.schema}, and {known}")
-    _shape(header.prompt, "prompt", 1, "iu")
+        reads = f"this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: open it with a version that knows that schema"
+        raise TraceError(f"its schema is {header.schema}, and {reads}")
+    shaped(header.prompt, "prompt", 1, "iu")
     vocab = vocabulary(header)
     if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
         raise TraceError(f"prompt holds an id outside the vocabulary of {vocab:,}")
@@ -85,41 +85,41 @@ def vocabulary(header: Header) -> int:
 
 def consistent_prefill(prefill: Prefill, header: Header) -> None:
     """Counts of the prompt's reading, and what was read of it."""
-    _counts([prefill.n], "n")
+    counts([prefill.n], "n")
     _passes_and_cache(prefill)
     if prefill.cut is not None:
         _cut(prefill.cut, len(header.prompt), vocabulary(header))
 
 
 def _cut(cut: Cut, n: int, vocab: int) -> None:
-    _shape(cut.kept, "cut.kept", 1, "iu")
+    shaped(cut.kept, "cut.kept", 1, "iu")
     if not cut.kept.size or int(cut.kept[-1]) != n - 1 or cut.kept[0] < 0 or (np.diff(cut.kept.astype(np.int64)) <= 0).any():
         raise TraceError(f"cut.kept does not rise within a prompt of {n} tokens up to its last")
     if cut.positions != "compact":
         raise TraceError(f"cut.positions is {cut.positions[:20]!r}, which this version does not know: open it with a newer one")
     if cut.scores is not None:
-        _shape(cut.scores, "cut.scores", 1, "f")
-        _lengths(n, "cut", scores=cut.scores.tolist())
-    _counts([cut.held_bytes, *(cut.layers or [])], "cut")
-    _ids(cut.lookahead or [], vocab, "cut.lookahead")
+        shaped(cut.scores, "cut.scores", 1, "f")
+        lengths(n, "cut", scores=cut.scores.tolist())
+    counts([cut.held_bytes, *(cut.layers or [])], "cut")
+    known(cut.lookahead or [], vocab, "cut.lookahead")
 
 
 def consistent_end(end: End, vocab: int) -> None:
     """Counts and ids of the end record."""
-    _counts([end.steps, end.records], "steps and records")
-    _ids(end.tokens, vocab, "tokens")
+    counts([end.steps, end.records], "steps and records")
+    known(end.tokens, vocab, "tokens")
 
 
 def consistent_step(step: Step, index: int, vocab: int) -> None:
     """Everything about a step that can be told without its neighbours; `index` is its place among the steps."""
     if step.step != index:
         raise TraceError(f"step is {step.step}, where {index} is due")
-    _counts([step.n, step.drafted, step.accepted], "n, drafted and accepted")
+    counts([step.n, step.drafted, step.accepted], "n, drafted and accepted")
     if step.accepted > step.drafted:
         raise TraceError(f"accepted is {step.accepted}, above drafted, which is {step.drafted}")
     if len(step.origins) != len(step.emitted):
         raise TraceError(f"origins has {len(step.origins)} entries for {len(step.emitted)} emitted tokens")
-    _ids(step.emitted, vocab, "emitted")
+    known(step.emitted, vocab, "emitted")
     _piece_ids(step.pieces or {}, vocab)
     _passes_and_cache(step)
     nodes = 0 if step.draft is None else _tree(step.draft, vocab)
@@ -139,12 +139,12 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.fields is not None:
         _whole_laws(step.fields, [] if step.draft is None else step.draft.tokens)
     if step.extra is not None:
-        _ids([step.extra.token], vocab, "extra.token")
-        _probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
+        known([step.extra.token], vocab, "extra.token")
+        probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
     if step.beams is not None:
-        _ids(step.beams.tokens, vocab, "beams.tokens")
-        _lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
-        _counts(step.beams.parents, "beams.parents")
+        known(step.beams.tokens, vocab, "beams.tokens")
+        lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
+        counts(step.beams.parents, "beams.parents")
     if step.threads is not None:
         consistent_threads(step.threads, vocab)
     consistent_lines(step.lines, vocab)
@@ -154,21 +154,21 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     consistent_switch(step.switch, vocab)
     consistent_candidates(step.candidates, vocab)
     if step.iteration is not None:
-        _ids(step.iteration.tokens, vocab, "iteration.tokens")
-        _counts([step.iteration.start, step.iteration.fixed], "iteration")
-        _lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
-        _probabilities(step.iteration.p or (), "iteration.p")
+        known(step.iteration.tokens, vocab, "iteration.tokens")
+        counts([step.iteration.start, step.iteration.fixed], "iteration")
+        lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
+        probabilities(step.iteration.p or (), "iteration.p")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:
     n = len(draft.tokens)
-    _lengths(n, "draft", parents=draft.parents, q=draft.q, u=draft.u)
-    _ids(draft.tokens, vocab, "draft.tokens")
+    lengths(n, "draft", parents=draft.parents, q=draft.q, u=draft.u)
+    known(draft.tokens, vocab, "draft.tokens")
     for node, parent in enumerate(draft.parents):
         if not -1 <= parent < node:
             raise TraceError(f"draft.parents.{node} is {parent}: a parent stands before its children, -1 is the root")
-    _probabilities(draft.q, "draft.q")
-    _probabilities(draft.u or (), "draft.u")
+    probabilities(draft.q, "draft.q")
+    probabilities(draft.u or (), "draft.u")
     before = -1
     for node in draft.passengers or ():
         if not before < node < n:
@@ -196,46 +196,46 @@ def _path(path: list[int], draft: DraftTree | None, nodes: int) -> None:
 
 def _trials(trials: Trials, nodes: int) -> None:
     columns = {f.name: getattr(trials, f.name) for f in fields(trials)}
-    _lengths(len(trials.node), "trials", **columns)
+    lengths(len(trials.node), "trials", **columns)
     if trials.node and not (min(trials.node) >= 0 and max(trials.node) < nodes):
         raise TraceError(f"trials.node names a node outside the tree of {nodes}")
     for name in ("p", "r", "q", "u"):
-        _probabilities(columns[name], f"trials.{name}")
+        probabilities(columns[name], f"trials.{name}")
 
 
 def _tops(tops: Tops, nodes: int, vocab: int) -> None:
-    _shape(tops.places, "tops.places", 1, "iu")
-    _shape(tops.ids, "tops.ids", 2, "iu")
+    shaped(tops.places, "tops.places", 1, "iu")
+    shaped(tops.ids, "tops.ids", 2, "iu")
     places, k = tops.ids.shape
     shapes = {"places": (places,), "p": (places, k), "q": (places, k), "rest": (places, 3), "entropy": (places,)}
     for name, shape in shapes.items():
         array: np.ndarray = getattr(tops, name)
-        _shape(array, f"tops.{name}", len(shape), "iu" if name == "places" else "f")
+        shaped(array, f"tops.{name}", len(shape), "iu" if name == "places" else "f")
         if array.shape != shape:
             raise TraceError(f"tops.{name} has the shape {list(array.shape)}, where {list(shape)} is due")
-    _within(tops.places, -1, nodes - 1, "tops.places")
-    _within(tops.ids, -1, vocab - 1, "tops.ids")
+    within(tops.places, -1, nodes - 1, "tops.places")
+    within(tops.ids, -1, vocab - 1, "tops.ids")
     for name in ("p", "q", "rest"):
-        _within(getattr(tops, name), -1e-4, 1 + 1e-4, f"tops.{name}")  # sums in float32
-    _within(tops.entropy, -1e-3, 100, "tops.entropy")  # in nats: of as many tokens as fit it is 22
+        within(getattr(tops, name), -1e-4, 1 + 1e-4, f"tops.{name}")  # sums in float32
+    within(tops.entropy, -1e-3, 100, "tops.entropy")  # in nats: of as many tokens as fit it is 22
 
 
 def _whole_laws(fields: Fields, drafted: Sequence[int]) -> None:
     nodes = len(drafted)
     if fields.logits is not None:
-        _shape(fields.logits, "fields.logits", 2, "f")
+        shaped(fields.logits, "fields.logits", 2, "f")
         rows, vocab = fields.logits.shape
         if rows != nodes + 1:
             raise TraceError(f"fields.logits has {rows} rows for {nodes} drafted nodes and the root")
-        _ids(drafted, vocab, "fields.logits, beside draft.tokens,")
+        known(drafted, vocab, "fields.logits, beside draft.tokens,")
         if not vocab or not np.isfinite(fields.logits.max(1)).all():  # one token may be at minus infinity, not all; nan spreads
             raise TraceError("fields.logits has a row without a largest finite number, so it gives no distribution")
     if fields.laws is not None and fields.law_of is not None:
-        _shape(fields.laws, "fields.laws", 2, "f")
-        _shape(fields.law_of, "fields.law_of", 1, "iu")
-        _lengths(nodes, "fields", law_of=fields.law_of.tolist())
-        _within(fields.law_of, -1, len(fields.laws) - 1, "fields.law_of")
-        _within(fields.laws, -EPS, 1 + EPS, "fields.laws")
+        shaped(fields.laws, "fields.laws", 2, "f")
+        shaped(fields.law_of, "fields.law_of", 1, "iu")
+        lengths(nodes, "fields", law_of=fields.law_of.tolist())
+        within(fields.law_of, -1, len(fields.laws) - 1, "fields.law_of")
+        within(fields.laws, -EPS, 1 + EPS, "fields.laws")
         if fields.logits is not None and fields.laws.shape[1] != fields.logits.shape[1]:
             widths = fields.laws.shape[1], fields.logits.shape[1]
             raise TraceError("fields.laws is over {} tokens and fields.logits over {}".format(*widths))
@@ -251,29 +251,29 @@ def _passes_and_cache(record: Step | Prefill) -> None:
 
 
 def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
-    _shape(read, where, 3, "u")
-    _within(read, 0, 1, where)
+    shaped(read, where, 3, "u")
+    within(read, 0, 1, where)
     if not passes or passes[-1].read is None:
         raise TraceError(f"{where} maps what a pass has read, and the last one says that it read all")
-    held, counts = passes[-1].held, passes[-1].read
-    each: Sequence[int | list[int]] = held if isinstance(held, list) else [held] * len(counts)
-    if read.shape[:2] != (len(counts), len(counts[0])):
-        raise TraceError(f"{where} has {list(read.shape[:2])} layers and KV heads, the pass {[len(counts), len(counts[0])]}")
+    held, loads = passes[-1].held, passes[-1].read
+    each: Sequence[int | list[int]] = held if isinstance(held, list) else [held] * len(loads)
+    if read.shape[:2] != (len(loads), len(loads[0])):
+        raise TraceError(f"{where} has {list(read.shape[:2])} layers and KV heads, the pass {[len(loads), len(loads[0])]}")
     mapped = [layer[:, : n if isinstance(n, int) else max(n)].sum(1).tolist() for layer, n in zip(read, each, strict=True)]
-    if mapped != counts:
+    if mapped != loads:
         raise TraceError(f"{where} maps other numbers of entries than the last pass says that it has read")
 
 
 def _pass(one: Pass, where: str) -> None:
-    _counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
+    counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
     for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds, one.rows):
-        _counts(layers if isinstance(layers, list) else [layers or 0], where)
+        counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.rows and max(one.rows) > one.tokens:
         raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")
     if one.logits is not None and one.logits > one.tokens:
         raise TraceError(f"{where}.logits is {one.logits}, more than the rows that were fed")
     for layer in one.held if isinstance(one.held, list) else [one.held]:
-        _counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
+        counts(layer if isinstance(layer, list) else [layer], f"{where}.held")
     if one.read is not None:
         _read(one.read, one.held, f"{where}.read")
     if one.bounds is not None and one.read is not None and len(one.bounds) != len(one.read):
@@ -287,35 +287,35 @@ def _read(read: list[list[int]], held: int | list[int] | list[list[int]], where:
     if len(each) != len(read):
         raise TraceError(f"{where} has {len(read)} layers, and held {len(each)}")
     for layer, most in zip(read, each, strict=True):
-        _counts(layer, where)
+        counts(layer, where)
         by_head = most if isinstance(most, list) else [most] * len(layer)
         if len(by_head) != len(layer) or any(x > y for x, y in zip(layer, by_head, strict=True)):
             raise TraceError(f"{where} reads more entries of a layer than are held")
 
 
 def _change(change: CacheChange, where: str) -> None:
-    _counts([change.appended, change.held, change.held_bytes, change.full_bytes, change.evicted_count], where)
+    counts([change.appended, change.held, change.held_bytes, change.full_bytes, change.evicted_count], where)
     if change.evicted_all is not None:
-        _shape(change.evicted_all, f"{where}.evicted_all", 1, "iu")
+        shaped(change.evicted_all, f"{where}.evicted_all", 1, "iu")
     if change.evicted is not None:
-        _shape(change.evicted, f"{where}.evicted", 2, "iu")
+        shaped(change.evicted, f"{where}.evicted", 2, "iu")
         if change.evicted.shape[1] != 3:
             raise TraceError(f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position")
-    _counts(change.lacks or [], f"{where}.lacks")
+    counts(change.lacks or [], f"{where}.lacks")
     if max(change.lacks or [0]) > change.appended:
         raise TraceError(f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed")
     if change.by_head is not None:
-        _shape(change.by_head, f"{where}.by_head", 2, "iu")
-        _within(change.by_head, 0, change.held, f"{where}.by_head")
+        shaped(change.by_head, f"{where}.by_head", 2, "iu")
+        within(change.by_head, 0, change.held, f"{where}.by_head")
         if not change.by_head.size or int(change.by_head.max()) != change.held:
             raise TraceError(f"{where}.by_head has no KV head that holds {change.held} entries, as held says")
     if change.peak_bytes is not None and change.peak_bytes < change.held_bytes:
         raise TraceError(f"{where}.peak_bytes is {change.peak_bytes}, below held_bytes, which is {change.held_bytes}")
     if change.head_bytes is not None:
-        _shape(change.head_bytes, f"{where}.head_bytes", 2, "iu")
-        _within(change.head_bytes, 0, change.held_bytes, f"{where}.head_bytes")
+        shaped(change.head_bytes, f"{where}.head_bytes", 2, "iu")
+        within(change.head_bytes, 0, change.held_bytes, f"{where}.head_bytes")
     if change.mass is not None:
-        _shape(change.mass, f"{where}.mass", 3, "u")
+        shaped(change.mass, f"{where}.mass", 3, "u")
     if change.merged is not None or change.merged_by is not None:
         _merged(change, where)
     if change.shared is not None or change.shared_bytes is not None:
@@ -326,9 +326,9 @@ def _change(change: CacheChange, where: str) -> None:
         _scores(change.scores, f"{where}.scores")
     if change.shadow is not None:
         _shadow(change.shadow, f"{where}.shadow")
-    _counts([change.kept_packed or 0], f"{where}.kept_packed")
+    counts([change.kept_packed or 0], f"{where}.kept_packed")
     for one in change.augmented or []:
-        _counts([one.at, one.entries], f"{where}.augmented")
+        counts([one.at, one.entries], f"{where}.augmented")
         if one.form not in FORMS:
             raise TraceError(f"{where}.augmented has the form {one.form[:20]!r}; there are {', '.join(FORMS)}")
     if change.packed is not None:
@@ -339,7 +339,7 @@ def _merged(change: CacheChange, where: str) -> None:
     if change.merged is None or change.merged_by is None:
         raise TraceError(f"{where}: of merged and merged_by one is missing")
     for name, array, kinds, columns in ("merged", change.merged, "iu", 4), ("merged_by", change.merged_by, "f", 2):
-        _shape(array, f"{where}.{name}", 2, kinds)
+        shaped(array, f"{where}.{name}", 2, kinds)
         if array.shape != (len(change.merged), columns):
             raise TraceError(f"{where}.{name} has the shape {list(array.shape)}, not {[len(change.merged), columns]}")
     if not np.isfinite(change.merged_by).all():
@@ -349,10 +349,10 @@ def _merged(change: CacheChange, where: str) -> None:
 def _shared(change: CacheChange, where: str) -> None:
     if change.shared is None or change.shared_bytes is None:
         raise TraceError(f"{where}: of shared and shared_bytes one is missing")
-    _shape(change.shared, f"{where}.shared", 2, "iu")
+    shaped(change.shared, f"{where}.shared", 2, "iu")
     if not len(change.shared) or change.shared.shape[1] != 4:
         raise TraceError(f"{where}.shared has the shape {list(change.shared.shape)}, not that of nodes")
-    _counts([change.shared_bytes, *change.shared[:, 1:].ravel().tolist()], f"{where}.shared")
+    counts([change.shared_bytes, *change.shared[:, 1:].ravel().tolist()], f"{where}.shared")
     if change.shared_bytes > change.full_bytes:
         raise TraceError(f"{where}.shared_bytes is {change.shared_bytes}, above full_bytes, which is {change.full_bytes}")
     texts = int(change.shared[change.shared[:, 0] < 0, 3].sum(dtype=np.int64))
@@ -370,83 +370,51 @@ def _shared(change: CacheChange, where: str) -> None:
 
 
 def _plan(plan: Plan, where: str) -> None:
-    _shape(plan.entries, f"{where}.entries", 2, "iu")
-    _within(plan.entries, -1, np.inf, f"{where}.entries")
+    shaped(plan.entries, f"{where}.entries", 2, "iu")
+    within(plan.entries, -1, np.inf, f"{where}.entries")
     if len(plan.kinds) > KINDS:
         raise TraceError(f"{where}.kinds has {len(plan.kinds)} words, above the limit of {KINDS}")
     if plan.kind is not None:
-        _shape(plan.kind, f"{where}.kind", 2, "iu")
-        _within(plan.kind, 0, len(plan.kinds) - 1, f"{where}.kind")
+        shaped(plan.kind, f"{where}.kind", 2, "iu")
+        within(plan.kind, 0, len(plan.kinds) - 1, f"{where}.kind")
         if plan.kind.shape != plan.entries.shape:
             raise TraceError(f"{where}.kind has other layers or KV heads than its entries")
 
 
 def _scores(scores: Scores, where: str) -> None:
-    _shape(scores.cut, f"{where}.cut", 2, "f")
+    shaped(scores.cut, f"{where}.cut", 2, "f")
     if scores.entries is not None:
-        _shape(scores.entries, f"{where}.entries", 3, "f")
+        shaped(scores.entries, f"{where}.entries", 3, "f")
         if scores.entries.shape[:2] != scores.cut.shape:
             heads = list(scores.entries.shape[:2]), list(scores.cut.shape)
             raise TraceError("{}.entries has {} layers and KV heads, and cut {}".format(where, *heads))
     if scores.lost is not None:
-        _shape(scores.lost, f"{where}.lost", 2, "f")
+        shaped(scores.lost, f"{where}.lost", 2, "f")
         if scores.lost.shape != scores.cut.shape or not np.array_equal(np.isnan(scores.lost), np.isnan(scores.cut)):
             raise TraceError(f"{where}.lost does not tell of the layers of which cut does")
-        _within(scores.lost[~np.isnan(scores.lost)], 0, 1 + EPS, f"{where}.lost")
+        within(scores.lost[~np.isnan(scores.lost)], 0, 1 + EPS, f"{where}.lost")
 
 
 def _shadow(shadow: Shadowed, where: str) -> None:
-    _counts([shadow.held_bytes], f"{where}.held_bytes")
-    _shape(shadow.lost_mass, f"{where}.lost_mass", 3, "f")
-    _within(shadow.lost_mass, 0, 1 + EPS, f"{where}.lost_mass")
-    _shape(shadow.drift, f"{where}.drift", 1, "f")
-    _within(shadow.drift, 0, np.finfo(shadow.drift.dtype).max, f"{where}.drift")
+    counts([shadow.held_bytes], f"{where}.held_bytes")
+    shaped(shadow.lost_mass, f"{where}.lost_mass", 3, "f")
+    within(shadow.lost_mass, 0, 1 + EPS, f"{where}.lost_mass")
+    shaped(shadow.drift, f"{where}.drift", 1, "f")
+    within(shadow.drift, 0, np.finfo(shadow.drift.dtype).max, f"{where}.drift")
     if len(shadow.drift) != len(shadow.lost_mass):
         raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}")
     if shadow.cut_mass is not None:
-        _shape(shadow.cut_mass, f"{where}.cut_mass", 2, "f")
-        _within(shadow.cut_mass, 0, 1 + EPS, f"{where}.cut_mass")
+        shaped(shadow.cut_mass, f"{where}.cut_mass", 2, "f")
+        within(shadow.cut_mass, 0, 1 + EPS, f"{where}.cut_mass")
 
 
 def _packed(packed: Packed, held: int, where: str) -> None:
-    _counts([packed.first, packed.stop - packed.first, packed.bytes], where)
+    counts([packed.first, packed.stop - packed.first, packed.bytes], where)
     if not (packed.stop <= held and packed.key_error >= 0 and packed.value_error >= 0):
         raise TraceError(f"{where} has entries that are not held, or an error below 0")
-
-
-def _shape(array: np.ndarray, where: str, axes: int, kinds: str) -> None:
-    if array.ndim != axes or array.dtype.kind not in kinds:
-        raise TraceError(f"{where} is {array.dtype} with {array.ndim} axes, where {axes} of kind '{kinds}' are due")
-
-
-def _within(array: np.ndarray, low: float, high: float, where: str) -> None:
-    if array.size and not bool(((array >= low) & (array <= high)).all()):  # false for nan too
-        raise TraceError(f"{where} leaves the interval [{low:g}, {high:g}]")
-
-
-def _probabilities(values: Iterable[float | None], where: str) -> None:
-    for i, value in enumerate(values):
-        if value is not None and not -EPS <= value <= 1 + EPS:
-            raise TraceError(f"{where}.{i} is {value}, which is no probability")
-
-
-def _ids(tokens: Sequence[int], vocab: int, where: str) -> None:
-    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab):
-        raise TraceError(f"{where} holds an id outside the vocabulary of {vocab:,}")
 
 
 def _piece_ids(pieces: dict[str, Piece], vocab: int) -> None:
     for key in pieces:
         if not (key.isascii() and key.isdecimal() and len(key) < 12 and int(key) < vocab):
             raise TraceError(f"pieces has the key {key[:20]!r}, which is no id of the vocabulary of {vocab:,}")
-
-
-def _counts(values: Sequence[int], where: str) -> None:
-    if values and min(values) < 0:
-        raise TraceError(f"{where} holds the negative count {min(values)}")
-
-
-def _lengths(n: int, where: str, **columns: Sequence[object] | None) -> None:
-    for name, column in columns.items():
-        if column is not None and len(column) != n:
-            raise TraceError(f"{where}.{name} has {len(column)} entries, where {n} are due")
