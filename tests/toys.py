@@ -74,6 +74,7 @@ SHAPES = {
     "duo_attention": dict(),
     "learn2pd": dict(block=6, hidden=5),
     "exits": dict(rank=4),
+    "edit": dict(layer=1, width=8, hidden=6),
     "ntk_attention": dict(),
     "compress_then_prompt": dict(tokens=3),
 }
@@ -129,7 +130,7 @@ def pair(dtype: torch.dtype = torch.float64, noise: float = 0.08) -> tuple[Model
 @cache
 def both() -> Model:
     """A lively target without a causal mask, whose last id is its mask token."""
-    spec = shaped(causal=False, heads=("learn2pd",), mask_token=SPEC.vocab - 1)
+    spec = shaped(causal=False, heads=("learn2pd", "edit"), mask_token=SPEC.vocab - 1)
     return model(decoder(spec, LIVELY, torch.float64))
 
 
@@ -302,6 +303,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "encode_once": [{}],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
     "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],
+    "edit_tags": [dict(block=8), dict(block=5, rounds=9, sure=0.3, draft="3 9 2 4")],
     "skeleton": [dict(ask="3 5 7")],
     "label_parallel": [dict(labels="3\n5", count="3 {label} 7")],
     "lexical_units": [dict(beta=0.3, rows=3), dict(beta=0.0, rows=2, repeats=True, placeholder="5")],

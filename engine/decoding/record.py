@@ -178,6 +178,9 @@ class Recorder:
         if move.fill is not None:
             step.fill = move.fill
             shown += move.fill.ids
+        if move.edits is not None:
+            step.edits = move.edits
+            shown += move.edits.ids
         if move.joint is not None:
             step.joint = move.joint
             shown += [token for text in move.joint.texts for token in text]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.trace.answered import Candidates
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
+from decodescope.engine.trace.edited import Edits
 from decodescope.engine.trace.labels import Labels
 from decodescope.engine.trace.lines import Lines
 from decodescope.engine.trace.switched import Switch
@@ -154,6 +155,7 @@ class Move:
     lines: Lines | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
+    edits: Edits | None = None
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None

@@ -21,6 +21,7 @@ from .blockwise import BlockwiseHeads
 from .duo_attention import HeadGates
 from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
+from .edit import EditTagger
 from .exits import ExitHeads
 from .hydra import HydraHeads
 from .judge import JudgeHead
@@ -41,7 +42,7 @@ DRAFTING: tuple[type[Head], ...] = (
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
 # trained by scripts of their own
-OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, ExitHeads)}
+OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads)}
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
 NETS = HEADS | OTHERS | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .answered import candidates_problems
 from .decided import decided, rule_at
+from .edited import check_edits
 from .entries import CacheBooks
 from .events import End, Header, Step
 from .exited import check_exit
@@ -227,6 +228,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_unit(step.unit, step.emitted, method_at(header, step.step).get("strategy") or {}):
             report.add(where, problem)
         report.counts["lexical units"] += 1
+    if step.edits is not None:
+        for problem in check_edits(step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}):
+            report.add(where, problem)
+        report.counts["passes that edit"] += len(step.edits.passes)
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)

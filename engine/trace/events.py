@@ -16,6 +16,8 @@ import numpy as np
 from decodescope.engine.core.note import Note
 
 from .answered import Candidates as Candidates
+from .edited import Edits as Edits
+from .edited import Tagged as Tagged
 from .exited import Exit as Exit
 from .explored import Explored as Explored
 from .filled import Fill as Fill
@@ -390,6 +392,7 @@ class Step:
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
+    edits: Edits | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None

@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from .answered import consistent_candidates
+from .edited import consistent_edits
 from .events import (
     SCHEMA,
     CacheChange,
@@ -153,6 +154,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     consistent_joint(step.joint, vocab)
     consistent_switch(step.switch, vocab)
     consistent_candidates(step.candidates, vocab)
+    consistent_edits(step.edits, vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")
         counts([step.iteration.start, step.iteration.fixed], "iteration")

@@ -37,7 +37,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and not x["lossless"]}
     assert lossy >= {"typical", "leniency"} and "block" not in lossy
     filling = {x["name"] for x in told.values() if "model without a causal mask" in x["needs"]}
-    assert filling == {"masked", *registry("selector")} and not any(
+    assert filling == {"masked", "edit_tags", *registry("selector")} and not any(
         told["selector", x]["lossless"] for x in registry("selector")
     )
     pictures = {x["name"] for x in told.values() if "model of pictures" in x["needs"]}

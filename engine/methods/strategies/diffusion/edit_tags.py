@@ -1,0 +1,133 @@
+"""Parallel iterative edits: every token of a draft is tagged in one pass, all tags are applied at once, until nothing changes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.candidates import candidates, remembers
+from decodescope.engine.decoding.moved import moved
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.heads.edit import EditTagger, Places
+from decodescope.engine.heads.files import missing
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.edited import Edits, Tagged, after, tagged
+
+from ..shared.written import ids_of
+
+
+@component
+class EditTags(Strategy):
+    """A draft is corrected. A pass reads prompt and draft and says of every token: keep, delete, replace by w, or insert w behind
+    it, and whether something is inserted before the first. All is done at once, and the next pass reads what came of it, until
+    one changes nothing (a right text takes one pass), gives a text that was read before, or is the last of `rounds`. The draft
+    stands in the settings, or the model writes it, all places of a block in one pass, so that they know nothing of each other.
+    The last draft is emitted; blocks follow each other up to a token that ends the text. A block is one step of the trace.
+
+    Beside the draft stand two masks for each token, one in its place that does not see it, and one behind it: 3 n + 1 rows for n
+    tokens. The head `edit` reads the states of all rows and says the tag; the word of an edit is what the mask's row, corrected
+    by the head, says by the model's own unembedding.
+
+    Beside the authors' code: tag and word are two choices, theirs one softmax over all edits; any token may be a word, a single
+    one, where they take the 1,000 commonest words and pairs; there are no changes of an ending, and no list of what may be
+    deleted. The model is not trained with the head, so that reads more than they do. Positions are whole numbers, so the mask
+    behind a token stands where the next one does, theirs halfway. `sure`, and that the last draft of a circle is taken, are ours.
+    The shipped head was trained on whole answers to questions on lists; of other texts, and of blocks that end within an
+    answer, it knows nothing.
+    """
+
+    title = "Parallel iterative edits"
+    source = "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
+    uses = frozenset({"sampler"})
+    sides = "both"
+    lossless = False
+    changes = "tokens of a draft are replaced, dropped and inserted side by side"
+
+    rounds: int = param(4, low=1, high=64, unit="passes", help="that edit a draft, at most")
+    sure: float = param(0.0, low=0.0, high=1.01, step=0.01, help="probability that an edit must have; above 1 none has")
+    block: int = param(32, low=1, high=4096, unit="tokens", help="drafted at once")
+    draft: str = param("", lines=True, most=4096, help="what is edited first (ids for a model without a tokenizer); empty: the model's own")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if spec.mask_token is None:
+            return f"edit_tags puts mask tokens beside a draft, and {spec.name} knows none: its config.json has to give mask_token_id."
+        return missing(EditTagger.kind, spec, "the strategy masked") or remembers(self.name, method.sampler)
+
+    def prefill(self, s: State) -> None:
+        """Nothing: each pass reads prompt and draft together."""
+
+    def begin(self, s: State) -> None:
+        s.scratch = cast(EditTagger, s.target.decoder.heads[EditTagger.kind])
+        s.target.truncate(0)
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        given = ids_of(s, self.draft) if self.draft.strip() and len(s.tokens) == s.prompt else []
+        text, end = self._ended(given, s.stop.tokens) if given else self._drafted(s)
+        if given and end is None:
+            end = min(s.stop.tokens, default=None)
+        edits = Edits(bool(given), end, s.left)
+        text, seen, why = text[: s.left], list[list[int]](), None
+        drafted = clock.mark()
+        while why is None:
+            edits.passes.append(self._tagged(s, text, end))
+            seen.append(text)
+            text, why = after(edits, seen, self.rounds)
+        edits.why = why
+        verified = clock.mark()
+        due = text if end is None else [*text, end]
+        count, reason = s.cut(due)
+        s.tokens += due[:count]
+        s.chance.forget(len(s.tokens))
+        return moved(s, due[:count], reason, started, verified, drafted=drafted, edits=edits)
+
+    @staticmethod
+    def _ended(ids: list[int], ends: frozenset[int]) -> tuple[list[int], int | None]:
+        """What stands before the first token that ends a text, and that token."""
+        at = next((i for i, x in enumerate(ids) if x in ends), None)
+        return (ids, None) if at is None else (ids[:at], ids[at])
+
+    def _drafted(self, s: State) -> tuple[list[int], int | None]:
+        """The sampler's token at each place of a block, by one pass over masks for all that may be written."""
+        mask, start = s.target.decoder.spec.mask_token, len(s.tokens)
+        assert mask is not None, "a model without a mask token was refused"
+        places = [*range(start, start + min(self.block, s.left))]
+        feed = Feed.causal([*s.tokens, *[mask] * s.left], 0, s.target.decoder.device, logits=places)
+        tokens, _ = candidates(s, places, self._without(s.target.forward(feed, "canvas")[0], [mask]))
+        s.target.rollback()
+        return self._ended(tokens.tolist(), s.stop.tokens)
+
+    def _tagged(self, s: State, text: list[int], end: int | None) -> Tagged:
+        """One pass over a draft."""
+        decoder, head, lane = s.target.decoder, cast(EditTagger, s.scratch), s.target
+        mask, layer = decoder.spec.mask_token, head.shape["layer"]
+        assert mask is not None, "a model without a mask token was refused"
+        at = Places(len(s.tokens), len(text), end is not None)
+        whole = [*s.tokens, *text, *([] if end is None else [end])]
+        feed, asked = at.feed(torch.tensor([whole], device=decoder.device), mask), lane.needs
+        lane.ask(asked | Needs(hidden=frozenset({layer, "final"})))
+        logits = lane.forward(feed, "canvas")
+        assert lane.probe is not None
+        hidden = lane.probe.hidden
+        lane.rollback()
+        lane.ask(asked)
+        with torch.inference_mode():
+            scores = at.scores(feed.tokens, logits)
+            tags, features = head(decoder.embed_rows(feed), hidden[layer], hidden["final"], scores, at)
+            words = self._without(decoder.unembed(features[:, 0]), [mask, *s.stop.tokens]).argmax(-1).T.tolist()
+            p = tags[0].double().softmax(-1).tolist()
+        return Tagged(text, p, words, tagged(p, self.sure))
+
+    @staticmethod
+    def _without(logits: Tensor, ids: list[int]) -> Tensor:
+        """logits float [..., V] with minus infinity for these ids."""
+        there = [x for x in ids if x < logits.shape[-1]]
+        return logits.index_fill(-1, torch.tensor(there, device=logits.device), -torch.inf)
