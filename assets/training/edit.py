@@ -3,11 +3,11 @@
     python assets/training/edit.py
     python assets/training/edit.py --drafts 6000 --into out
 
-Drafts of answers to questions on lists: a part by the model itself, all places in one pass, the others right answers with up to
-four mistakes, a word replaced, inserted, dropped, or two changed round (Awasthi et al. 2019, arXiv:1910.02893, appendix; their
-awasthiabhijeet/PIE, errorify/). Of all right answers the one is wanted that the fewest edits make of the draft, and its alignment
-gives every token its tag; where two words are missing in one place, the first comes in this pass. The model stays as it is. On
-other questions stand at the end right answers before and behind the edits, decoded by the engine.
+Drafts of answers to questions on lists: a part by the model itself, all places in one pass, the others right answers with up
+to four mistakes, a word replaced, inserted, dropped, or two changed round (as Awasthi et al. 2019, arXiv:1910.02893, spoil
+their texts; awasthiabhijeet/PIE, errorify/). Of all right answers the one is wanted that the fewest edits make of the draft,
+and its alignment gives every token its tag; where two words are missing in one place, the first comes in this pass. The model
+stays as it is. At the end other drafts are edited by the engine: right answers before and behind it.
 """
 
 from __future__ import annotations
@@ -208,8 +208,9 @@ def edited(model: Model, drafts: Drafts, asked: Sequence[Question], own: bool, r
     found: dict[str, list[tuple[bool, bool, int]]] = {}
     for q, prompt, draft in drafts.of(asked, Random(UNSEEN), float(own)):
         text = drafts.tokenizer.decode(draft)
-        method = Method.named({"strategy": "edit_tags"}, {"strategy": {"rounds": rounds, "block": CANVAS, "draft": "" if own else text}})
-        session = Session(model, method, prompt, max_new_tokens=CANVAS + 2 if not own else CANVAS, stop_tokens=None)
+        knobs = {"rounds": rounds, "block": CANVAS, "draft": "" if own else text}
+        method = Method.named({"strategy": "edit_tags"}, {"strategy": knobs})
+        session = Session(model, method, prompt, max_new_tokens=CANVAS if own else LONGEST + 2)
         steps = list(session.stream())
         assert steps[0].edits is not None
         said = drafts.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
@@ -223,7 +224,8 @@ def _shares(rows: Sequence[tuple[bool, bool, int]]) -> dict[str, float]:
     """What was found of some drafts."""
     n, right = len(rows), [(after, passes) for before, after, passes in rows if before]
     stood = {"right in one pass": sum(after and passes == 1 for after, passes in right) / len(right)} if right else {}
-    shares = {"before": len(right) / n, "after": sum(x for _, x, _ in rows) / n, **stood, "passes": sum(x for *_, x in rows) / n}
+    shares = {"before": len(right) / n, "after": sum(x for _, x, _ in rows) / n, **stood}
+    shares["passes"] = sum(x for *_, x in rows) / n
     return {name: round(x, 4) for name, x in shares.items()}
 
 
@@ -244,13 +246,15 @@ def main(words: Sequence[str] | None = None) -> None:
     drafts = Drafts(model, Net.from_folder(args.model).eval().requires_grad_(False))
     train, unseen = (batches(model, drafts, *x) for x in ((args.drafts, SEED), (1000, UNSEEN)))
     print(f"{sum(x.tags.numel() for x in train):,} places", flush=True)
-    head = fitted(EditTagger(model.spec.d_model, LAYER, WIDTH, HIDDEN), train, model.decoder.embed.float(), args.epochs, args.seed)
+    head = EditTagger(model.spec.d_model, LAYER, WIDTH, HIDDEN)
+    head = fitted(head, train, model.decoder.embed.float(), args.epochs, args.seed)
     head.made_for = fingerprint(args.model)
     notes: dict[str, Any] = {"made_with": {"drafts": args.drafts, "epochs": args.epochs, "seed": args.seed}}
     write(head, folder, notes)
     model, asked = load(args.model, heads={EditTagger.kind: folder}), questions(LISTS, args.questions, UNSEEN, LENGTHS)
     own, others = (edited(model, drafts, asked, x, args.rounds) for x in (True, False))
-    measured = {"tags of unseen drafts": judged(head, unseen), "rounds": args.rounds, "its own drafts": own, "drafts with mistakes": others}
+    measured = {"tags of unseen drafts": judged(head, unseen), "rounds": args.rounds}
+    measured |= {"its own drafts": own, "drafts with mistakes": others}
     write(head, folder, notes | {"measured": measured})
     print(own["all"], others["all"], flush=True)
 

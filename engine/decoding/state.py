@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.trace.answered import Candidates
-from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.edited import Edits
+from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.labels import Labels
 from decodescope.engine.trace.lines import Lines
 from decodescope.engine.trace.switched import Switch

@@ -1,4 +1,4 @@
-"""The tagger of parallel iterative edits: what becomes of every token of a draft, by one pass of a model that reads both sides."""
+"""The tagger of parallel iterative edits: what becomes of each token of a draft, by a pass of a model that reads both sides."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Places(NamedTuple):
         B, device = len(tokens), tokens.device
         rows = torch.cat([tokens, tokens.new_full((B, 2 * self.size + 1), mask)], 1)
         first, behind = self.before, self.before + self.size
-        positions = torch.cat([torch.arange(x, y, device=device) for x, y in ((0, self.text), (first, behind), (first, behind + 1))])
+        spans = (0, self.text), (first, behind), (first, behind + 1)
+        positions = torch.cat([torch.arange(*span, device=device) for span in spans])
         own = torch.eye(rows.shape[1], dtype=torch.bool, device=device)
         visible = own.clone()
         visible[:, : self.text] = True

@@ -1,4 +1,4 @@
-"""Edits: a draft whose tokens are tagged all at once, pass by pass; how tags are applied, and the check of what came of them."""
+"""Edits: a draft whose tokens are tagged all at once, pass by pass; how tags are applied, and the check of what came of it."""
 
 from __future__ import annotations
 

@@ -243,10 +243,10 @@ def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int)
 
 SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
-# none of these guesses a token; the others' tests are in test_judge.py, test_learn2pd.py and test_exits.py
-FILTER = ASSETS / "models" / "lab-mdm" / "heads" / "learn2pd"
+# none of these guesses a token; the others' tests are in test_judge.py, test_learn2pd.py, test_edit.py and test_exits.py
+FILTER, TAGGER = (ASSETS / "models" / "lab-mdm" / "heads" / kind for kind in ("learn2pd", "edit"))
 EXITS = ASSETS / "models" / "lab" / "heads" / "exits"
-APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER, EXITS)
+APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER, TAGGER, EXITS)
 GUESSING = [x for x in SHIPPED if x not in APART and x.name not in CACHE]
 
 
@@ -259,9 +259,10 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert said == sorted(said), "the more it expects, the more is accepted"
 
 
-def test_the_shipped_filter_belongs_to_its_model() -> None:
-    config = read_json(FILTER, "config.json")
-    assert config["target"] == fingerprint(FILTER.parents[1]), "the model was trained again after its filter"
+@pytest.mark.parametrize("folder", [FILTER, TAGGER], ids=["filter", "tagger"])
+def test_the_shipped_parts_of_the_masked_model_belong_to_it(folder: Path) -> None:
+    config = read_json(folder, "config.json")
+    assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its head"
 
 
 @pytest.mark.parametrize("folder", GUESSING, ids=lambda x: f"{x.parents[1].name}-{x.name}")

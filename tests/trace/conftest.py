@@ -12,6 +12,7 @@ import pytest
 
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.answered import Candidate, Candidates
+from decodescope.engine.trace.edited import Edits, Tagged
 from decodescope.engine.trace.events import (
     Beams,
     Begun,
@@ -109,7 +110,8 @@ def everything_step(k: int, n: int) -> Step:
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
     step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)
-    step.edits = Edits(True, 3, 9, [Tagged([4], [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]], [[5, 6], [6, 5]], [0, 1])], "rounds")
+    law = [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]]
+    step.edits = Edits(True, 3, 9, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
     step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

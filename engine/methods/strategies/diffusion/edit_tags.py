@@ -1,4 +1,4 @@
-"""Parallel iterative edits: every token of a draft is tagged in one pass, all tags are applied at once, until nothing changes."""
+"""Parallel iterative edits: one pass tags every token of a draft, all tags are applied at once, until nothing changes."""
 
 from __future__ import annotations
 
@@ -25,26 +25,29 @@ from ..shared.written import ids_of
 
 @component
 class EditTags(Strategy):
-    """A draft is corrected. A pass reads prompt and draft and says of every token: keep, delete, replace by w, or insert w behind
-    it, and whether something is inserted before the first. All is done at once, and the next pass reads what came of it, until
-    one changes nothing (a right text takes one pass), gives a text that was read before, or is the last of `rounds`. The draft
-    stands in the settings, or the model writes it, all places of a block in one pass, so that they know nothing of each other.
-    The last draft is emitted; blocks follow each other up to a token that ends the text. A block is one step of the trace.
+    """A draft is corrected. A pass reads prompt and draft and says of every token: keep, delete, replace by w, or insert w
+    behind it, and whether something is inserted before the first. All is done at once, and the next pass reads what came of
+    it, until one changes nothing (a right text takes one pass), gives a text that was read before, or is the last of
+    `rounds`. The draft stands in the settings, or the model writes it, all places of a block in one pass, so that they know
+    nothing of each other. The last draft is emitted; blocks follow each other up to a token that ends the text. A block is
+    one step of the trace.
 
-    Beside the draft stand two masks for each token, one in its place that does not see it, and one behind it: 3 n + 1 rows for n
-    tokens. The head `edit` reads the states of all rows and says the tag; the word of an edit is what the mask's row, corrected
-    by the head, says by the model's own unembedding.
+    Beside the draft stand two masks for each token, one in its place that does not see it, and one behind it: 3 n + 1 rows
+    for n tokens. The head `edit` reads the states of all rows and says the tag; the word of an edit is what the mask's row,
+    corrected by the head, says by the model's own unembedding.
 
-    Beside the authors' code: tag and word are two choices, theirs one softmax over all edits; any token may be a word, a single
-    one, where they take the 1,000 commonest words and pairs; there are no changes of an ending, and no list of what may be
-    deleted. The model is not trained with the head, so that reads more than they do. Positions are whole numbers, so the mask
-    behind a token stands where the next one does, theirs halfway. `sure`, and that the last draft of a circle is taken, are ours.
-    The shipped head was trained on whole answers to questions on lists; of other texts, and of blocks that end within an
-    answer, it knows nothing.
+    Beside the authors' code: tag and word are two choices, theirs one softmax over all edits; any token may be a word, a
+    single one, where they take common words and pairs; there are no changes of an ending, and no list of what may be deleted.
+    The model is not trained with the head, so the head reads more than theirs. Positions are whole numbers, so the mask
+    behind a token stands where the next one does, theirs halfway. `sure`, and that the last draft of a circle is taken,
+    are ours. The shipped head was trained on whole answers to questions on lists; of other texts, and of blocks that end
+    within an answer, it knows nothing.
     """
 
     title = "Parallel iterative edits"
-    source = "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
+    source = (
+        "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
+    )
     uses = frozenset({"sampler"})
     sides = "both"
     lossless = False
@@ -53,11 +56,14 @@ class EditTags(Strategy):
     rounds: int = param(4, low=1, high=64, unit="passes", help="that edit a draft, at most")
     sure: float = param(0.0, low=0.0, high=1.01, step=0.01, help="probability that an edit must have; above 1 none has")
     block: int = param(32, low=1, high=4096, unit="tokens", help="drafted at once")
-    draft: str = param("", lines=True, most=4096, help="what is edited first (ids for a model without a tokenizer); empty: the model's own")
+    draft: str = param(
+        "", lines=True, most=4096, help="what is edited first (ids for a model without a tokenizer); empty: the model's own"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if spec.mask_token is None:
-            return f"edit_tags puts mask tokens beside a draft, and {spec.name} knows none: its config.json has to give mask_token_id."
+            why = f"edit_tags puts mask tokens beside a draft, and {spec.name} knows none"
+            return f"{why}: choose a model whose config.json gives mask_token_id."
         return missing(EditTagger.kind, spec, "the strategy masked") or remembers(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
