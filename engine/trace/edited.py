@@ -64,11 +64,11 @@ def tagged(p: Sequence[Sequence[float]], sure: float) -> list[int]:
 def applied(tokens: Sequence[int], tags: Sequence[int], words: Sequence[Sequence[int]]) -> list[int]:
     """What the tags, of the place before the first token and of each token, make of a draft, all at once."""
     kept: list[list[int]] = [[], *([x] for x in tokens)]
-    made = (
+    parts = (
         [] if tag == DELETE else [instead] if tag == REPLACE else [*here, behind] if tag == INSERT else here
         for here, tag, (instead, behind) in zip(kept, tags, words, strict=True)
     )
-    return [x for part in made for x in part]
+    return [x for part in parts for x in part]
 
 
 def after(edits: Edits, seen: Sequence[Sequence[int]], rounds: int) -> tuple[list[int], Why | None]:

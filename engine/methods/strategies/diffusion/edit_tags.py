@@ -51,7 +51,7 @@ class EditTags(Strategy):
     uses = frozenset({"sampler"})
     sides = "both"
     lossless = False
-    changes = "tokens of a draft are replaced, dropped and inserted side by side"
+    changes = "tokens of a draft are changed side by side"
 
     rounds: int = param(4, low=1, high=64, unit="passes", help="that edit a draft, at most")
     sure: float = param(0.0, low=0.0, high=1.01, step=0.01, help="probability that an edit must have; above 1 none has")
