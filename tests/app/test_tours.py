@@ -273,7 +273,7 @@ def test_what_is_said_of_the_digit() -> None:
 
 
 def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
-    tour, steps, other = TOURS["cllm"], told("cllm"), told("jacobi")
+    steps, other = told("cllm"), told("jacobi")
     block, base = ([x["iteration"] for x in some] for some in (steps, other))
     assert [x["fixed"] for x in block[:4]] == [1, 1, 3, 3] and [x["fixed"] for x in base[:6]] == [1, 1, 3, 1, 1, 1]
     assert [piece for _, piece in block[0]["before"]] == ["2"] * 8 and block[0]["after"][0][1] == " "
