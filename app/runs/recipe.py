@@ -7,6 +7,7 @@ import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from decodescope.app.refusal import Refused
@@ -149,6 +150,13 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     other_choice = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
     if kind == "sampler" or (kind in names and not why(other_choice)):
         return other_choice
+    if kind == "router":  # one decides by the token, another by the answer, and one of greedy choices alone
+        users = [x for x, cls in registry("strategy").items() if kind in cls.uses]  # type: ignore[attr-defined] # a Strategy's
+        for strategy, sampler in product(users, (names["sampler"], [GREEDY])):
+            knobs = {x: own for x, own in other_choice.settings.items() if x not in names["sampler"] or x in sampler}
+            other = replace(other_choice, names={**names, "strategy": strategy, "sampler": sampler}, settings=knobs)
+            if not why(other):
+                return other
     for preset in sorted((x for x in PRESETS.values() if kind in x.names), key=lambda x: x.names[kind] != name):
         own = {x: knobs for x, knobs in preset.settings.items() if x != kind or preset.names[kind] == name}
         other = replace(choice, names={**preset.names, kind: name}, settings=own)
