@@ -105,7 +105,7 @@ BUGS = [
     Bug("the recorded q has no temperature", *DRAWN, NODE, RAW, lambda: in_table("T=0.7")),
     Bug("the recorded q has no top-p", *DRAWN, NODE, RAW, lambda: in_table("top-p 0.8")),
     Bug("one uniform is used twice", *RULE, LAST, f"drawn = invert(r, u) if children else {LAST[8:]}", in_script),
-    Bug("refused rows stay in the cache", Lane, "commit", "commit(rows, apart)", "commit(range(self._feed.length), apart)", in_transformer),
+    Bug("refused rows stay in the cache", Lane, "commit", "commit(rows,", "commit(range(self._feed.length),", in_transformer),
     Bug("positions are off by one later", DraftVerify, "step", FED, FED.replace("1", "(position == s.prompt)"), in_transformer),
     Bug("<= at acceptance probability 0", Chance, "accept", "ratio_den < ratio_num", "ratio_den <= ratio_num", at_zero),
     Bug("residual 0 / 0 where p = q", base, "left_over", "if total > 0 else r / r.sum()", "", at_equal_laws),
