@@ -116,6 +116,12 @@ def test_check_finds_an_answer_that_was_kept_against_its_score() -> None:
     assert any("its answers give" in problem for problem in check(session.sink).problems)
 
 
+def test_answer_that_is_kept_tells_the_state_of_a_sampler_that_remembers() -> None:
+    sampler = ("repetition_penalty", dict(penalty=1.3))
+    session = toys.decode(toys.method(strategy="cascade", router=("entropy", dict(tau=64.0)), sampler=sampler))
+    assert session.sink.steps[0].candidates.kept and check(session.sink).ok and session.sink.steps[0].sampler
+
+
 def test_router_of_another_sort_is_refused_with_a_way_out() -> None:
     with pytest.raises(MethodError, match=r"^draft_verify uses no router, so entropy would be ignored; "):
         toys.decode(toys.method(router=("entropy", dict(tau=2.0))))

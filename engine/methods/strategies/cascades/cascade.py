@@ -57,7 +57,8 @@ class Cascade(Strategy):
                 s.tokens += answer.tokens
                 end: EndReason | None = "stop_token" if answer.ended else s.filled(0)
                 us = clock.elapsed_us(started, clock.mark())
-                return Move(list(answer.tokens), ["draft"] * len(answer.tokens), end, draft_us=us, candidates=candidates)
+                origins, state = ["draft"] * len(answer.tokens), s.sampler_state
+                return Move(list(answer.tokens), origins, end, draft_us=us, candidates=candidates, sampler_state=state)
         drafted = clock.mark()
         new = write(s, "large")
         token = new.verdict.token
