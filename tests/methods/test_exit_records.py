@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 import toys
+from leaving import DEEP, asked, reader
 
-from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.exited import Exit, check_exit
+from decodescope.engine.trace.exited import check_exit
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 LEAVING = {
     "confidence_exit": dict(threshold=0.7, first=1),
     "entropy_exit": dict(threshold=0.8, first=1),
@@ -23,21 +22,9 @@ LEAVING = {
 
 
 def lane_of() -> Lane:
-    lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
-    with torch.inference_mode():
-        lane.read(toys.PROMPT)
+    lane = reader()
     lane.shown = True
     return lane
-
-
-def asked(lane: Lane, name: str, settings: dict, tokens: list[int]) -> Exit:
-    rule = build("depth", name, settings)
-    rule.begin(DEEP.spec)
-    feed = Feed.causal(tokens, len(lane.tokens))
-    with torch.inference_mode():
-        lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
-    lane.rollback()
-    return rule.took()
 
 
 def test_the_best_token_of_a_test_is_that_of_the_row_that_decided() -> None:

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import toys
+from leaving import DEEP, asked, reader
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.exits import ExitRule
@@ -14,7 +15,6 @@ from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 RULES = [name for name, part in registry("depth").items() if not part.exact]
 # the knob of each rule by which it leaves, from never to at once
 LAXER = {
@@ -29,21 +29,7 @@ LAXER = {
 
 @pytest.fixture(scope="module")
 def lane() -> Lane:
-    lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
-    with torch.inference_mode():
-        lane.read(toys.PROMPT)
-    return lane
-
-
-def asked(lane: Lane, name: str, settings: dict, tokens: list[int]):
-    """The exit of one pass over `tokens` behind the prompt, and the rule."""
-    rule = build("depth", name, settings)
-    rule.begin(DEEP.spec)
-    feed = Feed.causal(tokens, len(lane.tokens))
-    with torch.inference_mode():
-        lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
-    lane.rollback()
-    return rule.took()
+    return reader()
 
 
 def answers(lane: Lane, token: int) -> list[torch.Tensor]:

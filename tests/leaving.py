@@ -1,0 +1,32 @@
+"""A deep toy that has read a prompt, and one pass of it under a depth rule."""
+
+from __future__ import annotations
+
+import torch
+import toys
+
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.exited import Exit
+
+DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+
+
+def reader() -> Lane:
+    """A lane of the toy that holds the usual prompt."""
+    lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
+    with torch.inference_mode():
+        lane.read(toys.PROMPT)
+    return lane
+
+
+def asked(lane: Lane, name: str, settings: dict, tokens: list[int]) -> Exit:
+    """The exit of one pass over `tokens` behind the prompt, which is taken back."""
+    rule = build("depth", name, settings)
+    rule.begin(DEEP.spec)
+    feed = Feed.causal(tokens, len(lane.tokens))
+    with torch.inference_mode():
+        lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
+    lane.rollback()
+    return rule.took()
