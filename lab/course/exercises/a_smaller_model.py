@@ -14,7 +14,7 @@ stays = Exercise(
         (0, "The first one is below the bar: it stays, whatever the large model would have written."),
     ],
     because="a token goes if its loss is above the bar and another one is likelier; that holds for the fourth alone.",
-    otherwise="Go through the tokens in turn: loss above 5, and not the large model's choice? The first such one goes, and what follows it.",
+    otherwise="Is the loss above 5, and the token not the large model's choice? The first such one goes, and all behind it.",
 )
 worth = Exercise(
     "How often at least must the small model's answer be good enough?",
