@@ -105,6 +105,7 @@ def parser() -> Parser:
     _run(command("run", "run", "run", "decode one prompt with a method and tell what happened"))
     _batch(command("batch", "batch", "batch", "decode many prompts, what several begin with read and held once"))
     _workload(command("workload", "workload", "workload", "serve requests with a cache of answers in front of a method"))
+    _calibrate(command("calibrate", "calibrate", "calibrate", "choose a knob's value so that texts hold a risk"))
     for name, help in (
         ("methods", "list the parts that a method is made of, and their knobs"),
         ("models", "list the models that need no download"),
@@ -347,6 +348,24 @@ def _workload(sub: Parser) -> None:
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of requests and draws (default: 0)")
     sub.add_argument("--out", metavar="OUT", help="write the requests to this file, as JSON lines")
+    _length(sub)
+    _place(sub)
+    _json(sub)
+
+
+def _calibrate(sub: Parser) -> None:
+    _method(sub)
+    sub.add_argument("--knob", required=True, metavar="PART.knob", help="a number of a part, such as depth.threshold")
+    sub.add_argument("--grid", required=True, metavar="A:B:N", help="N values from the safe A to B, or with commas")
+    sub.add_argument("--texts", required=True, metavar="F", help="a prompt a line, .jsonl, or labbench")
+    sub.add_argument("--name", required=True, metavar="NAME", help="under which it is kept, or FOLDER/NAME.json")
+    sub.add_argument("--risk", choices=("edit", "differs", "task"), default="edit", metavar="R", help="edit, differs or task")
+    sub.add_argument("--delta", type=number(0, 1), default=0.1, metavar="D", help="the risk is at most this (default: 0.1)")
+    sub.add_argument("--eps", type=number(0, 1), default=0.05, metavar="E", help="chance that it is not (default: 0.05)")
+    sub.add_argument("--whole", action="store_true", help="decode the values behind the first that failed, too")
+    sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
+    sub.add_argument("--chat", action="store_true", help="put each prompt as a user's turn, by the model's template")
+    sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first text (default: 0)")
     _length(sub)
     _place(sub)
     _json(sub)

@@ -136,7 +136,12 @@ class Method:
         """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
         changes = {"strategy": self.strategy.changes, "acceptance": "" if self._exact else self.acceptance.changes}
         return {
-            kind: {"usual": x.name == usual(kind).name, **x.says(), **({"changes": why} if (why := changes.get(kind)) else {})}
+            kind: {
+                "usual": x.name == usual(kind).name,
+                **x.says(),
+                **({"changes": why} if (why := changes.get(kind)) else {}),
+                **({"calibrated": {knob: one.told() for knob, one in x.calibrated.items()}} if x.calibrated else {}),
+            }
             for kind, x in self.parts().items()
         }
 

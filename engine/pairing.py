@@ -44,6 +44,11 @@ def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[st
     """
     used = fitting(method, model, models)
     _same_device(used)
+    record = method.record()
+    for kind, part in method.parts().items():
+        for knob, found in part.calibrated.items():
+            if why := found.unfit(kind, knob, record, used):
+                raise MethodError(why)
     return used
 
 

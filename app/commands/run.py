@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
+from decodescope.engine.core.calibrated import MARK, NAME, read
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, words
 
@@ -66,7 +67,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     if shadow and args.level == "counts":
         raise Refusal("--level counts records nothing of a full cache beside the target's: leave --shadow or --level out.")
     method = compose(args)
-    notes += ignored(args, method)
+    notes += ignored(args, method) + chosen(method)
     model, drafts = models(args, method)
     from decodescope.engine.session import Session
 
@@ -242,13 +243,13 @@ def compose(args: argparse.Namespace) -> Method:
 
 def given(
     args: argparse.Namespace, example: str, before: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting. before: the
     parts that there are where none is named."""
     names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
     if args.sampler is not None:
         names["sampler"] = [x.strip() for x in args.sampler.split(",")]
-    settings: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for text in args.set:
         setting = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
         if setting is None:
@@ -257,13 +258,15 @@ def given(
     return names, settings
 
 
-def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> str:
-    """What was typed for a knob. Where it takes a file, its path becomes NAME@HASH; where it takes a text of several lines,
-    @FILE stands for that of a file, and @@ for @."""
+def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
+    """What was typed for a knob. `calibrated:PATH` is read here; the engine reads names. Where it takes
+    a file, its path becomes NAME@HASH; in a text of several lines @FILE stands for that of a file, and @@ for @."""
     from decodescope.app.runs.recipe import declared
     from decodescope.engine.core.files import FileRefusal, mark
 
     known = declared(names, part).get(knob)
+    if known is not None and known.type in (int, float) and text.startswith(MARK) and not NAME.fullmatch(text[len(MARK) :]):
+        return read(Path(text[len(MARK) :]).expanduser())
     if known is not None and known.file and text:
         try:
             return mark(text, known.most or 0)
@@ -291,6 +294,16 @@ def ignored(args: argparse.Namespace, method: Method) -> list[str]:
     notes = [f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored." for x in options]
     unread = [x for x, _ in args.head or () if x != method.drafter.name or "drafter" not in method.strategy.uses]
     return notes + [f"Note: this method does not read {x} heads, so --head {x}=... is ignored." for x in unread]
+
+
+def chosen(method: Method) -> list[str]:
+    """Notes on the knobs whose values were chosen for a risk."""
+    return [
+        f"Note: {kind}.{knob} = {one.value:g}, from {MARK}{one.name}: risk ({one.risk}) at most {one.delta:g}, "
+        f"eps {one.eps:g}, {one.n} texts."
+        for kind, part in method.parts().items()
+        for knob, one in part.calibrated.items()
+    ]
 
 
 def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from . import files
+from . import calibrated, files
 from .company import Company
 from .note import Note
 from .params import TYPES, Param, ParamError, nearest, param
@@ -50,6 +50,8 @@ class Component:
     lanes:      the further models that it works with, by role: "draft", "large", ...
     lane_needs: what it asks of the passes of those
     listed:     whether people choose it by its name; what is made by naming several others is not
+
+    calibrated: of an instance: knob -> where its value comes from, of those that were given as `calibrated:NAME`
     """
 
     kind: ClassVar[str]
@@ -61,6 +63,7 @@ class Component:
     lanes: ClassVar[tuple[str, ...]] = ()
     lane_needs: ClassVar[Needs] = Needs()
     listed: ClassVar[bool] = True
+    calibrated: Mapping[str, calibrated.Calibration] = {}
 
     @property
     def needs(self) -> Needs:
@@ -201,16 +204,25 @@ def lookup(kind: str, name: str) -> type[Component]:
 
 
 def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Component:
-    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line)."""
+    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line). A number may also be
+    a Calibration, or `calibrated:NAME`."""
     cls = lookup(kind, name)
     known = {p.name: p for p in cls.params()}
-    values = {}
+    values, found = {}, {}
     for key, value in (settings or {}).items():
         if key not in known:
             has = f"It has: {', '.join(known)}." if known else "It has none."
             raise ParamError(f"{name} has no knob {key!r}.{nearest(key, known)} {has}")
+        if isinstance(value, str) and value.startswith(calibrated.MARK) and known[key].type in (int, float):
+            value = calibrated.named(value)
+        if isinstance(value, calibrated.Calibration):
+            found[key] = value
+            value = value.value
         values[key] = known[key].read(value, name)
-    return cls(**values)
+    part = cls(**values)
+    if found:
+        part.calibrated = found
+    return part
 
 
 def recorded(kind: str, record: Mapping[str, Any]) -> Component:
@@ -257,4 +269,6 @@ def written(kind: str, text: str, where: str) -> Component:
             knobs[knob] = value
         else:
             knobs[[*knobs][-1]] += f",{word}"
+    if any(x.startswith(calibrated.MARK) for x in knobs.values()):
+        raise ParamError(f"{where} = {text!r}: give a number, a calibrated one is for what changes a text, and its text is checked.")
     return build(kind, name, knobs)

@@ -45,6 +45,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
             many entries are packed at a time, which are whole until then;  reads: bits that a pass reads of a packed
             number, where that is another: two layers read what is stored once
     changes: of a strategy, rule or context: why the text may differ from the target's
+    calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `risk`, `delta`, `eps`, `n`
     """
     older = _older(header, kind)
     whole = header.parts.get(kind, older)
@@ -97,6 +98,10 @@ def _is_count(x: Any) -> bool:
     return type(x) is int and 0 < x < MOST
 
 
+def _is_calibrated(x: Any) -> bool:
+    return type(x) is dict and len(x) <= MOST_ZONES and all(type(y) is dict and _is_word(y.get("name")) for y in x.values())
+
+
 def _is_zone(row: Any) -> bool:
     if type(row) is not list or len(row) != 3:
         return False
@@ -111,6 +116,7 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("uses", "does"), _are_words),
     **dict.fromkeys(("speaks", "column", "changes", "commits", "settles"), _is_word),
     "goes": _is_sentence,
+    "calibrated": _is_calibrated,
 }
 
 _LATER = ("heat", "cuts")  # words that came after the first ones: a header that lacks them is read by the table

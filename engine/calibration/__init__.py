@@ -1,0 +1,1 @@
+"""Calibration: values of knobs chosen for a risk, with a guarantee."""

@@ -1,0 +1,184 @@
+"""Calibrated: values of knobs that were chosen for a risk. `calibrated:NAME` stands for that of the file of this name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .params import ParamError
+
+MARK = "calibrated:"
+NAME = re.compile(r"[\w-]{1,60}")
+ENDING = ".json"
+VERSION = 1
+BYTES = 16 << 20  # of a file
+AGAIN = "make it anew with decodescope calibrate"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value that was tried: the mean loss over the texts, its p-value, whether the test let the walk go on, and the loss of
+    each text, 0 to 1. What lies behind the first value that failed was not tested: its p tells the curve alone."""
+
+    value: float
+    risk: float
+    p: float
+    passed: bool
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A knob's value, and what is known of it: with a chance of at least 1 - eps over the texts that were drawn, the expected
+    loss of a further text is at most delta.
+
+    part, knob: "depth" and "threshold";  value: a number
+    risk: what a loss is;  test: the p-value;  n: texts;  curve: from the safe end of the grid
+    models: role -> {"name", "fingerprint"};  method: all other knobs of all parts, as a header records them
+    max_new_tokens, seed, texts: what was decoded; the last a hash of the prompts
+    """
+
+    name: str
+    part: str
+    knob: str
+    value: float
+    risk: str
+    test: str
+    delta: float
+    eps: float
+    n: int
+    models: dict[str, dict[str, str]]
+    method: dict[str, dict[str, Any]]
+    curve: tuple[Point, ...]
+    max_new_tokens: int
+    seed: int
+    texts: str
+
+    @property
+    def rule(self) -> str:
+        """Fingerprint of the method but for the knob, 16 hex digits."""
+        return hashlib.sha256(json.dumps(self.method, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def chosen(self) -> Point:
+        """The point of the value."""
+        return next(x for x in self.curve if x.passed and x.value == self.value)
+
+    def told(self) -> dict[str, Any]:
+        """What a trace's header says of it."""
+        return {"name": self.name, "risk": self.risk, "delta": self.delta, "eps": self.eps, "n": self.n}
+
+    def record(self) -> dict[str, Any]:
+        """As plain data: what a file holds."""
+        return {"calibration": VERSION, **asdict(self), "rule": self.rule}
+
+    def unfit(self, kind: str, knob: str, method: Mapping[str, Mapping[str, Any]], models: Mapping[str, Any]) -> str | None:
+        """Why the value says nothing of this knob of this method, by its record, on these models by role, which have a `name`
+        and a `fingerprint`; None: it does."""
+        what = f"{kind}.{knob} = {MARK}{self.name}"
+        if (kind, knob) != (self.part, self.knob):
+            return f"{what} was found for {self.part}.{self.knob}: set that, or give a number."
+        for role, known in self.models.items():
+            here = models.get(role)
+            if here is None or here.fingerprint != known["fingerprint"]:
+                other = "none" if here is None else f"{here.name} ({here.fingerprint})"
+                return (
+                    f"{what} was found on {known['name']} ({known['fingerprint']}) as the {role} model, and here is {other}: "
+                    "calibrate on this one, or give a number."
+                )
+        if differs := _difference(self.method, without(method, kind, knob)):
+            return f"{what} was found for another method, with {differs}: set that too, or calibrate this method."
+        return None
+
+
+def without(method: Mapping[str, Mapping[str, Any]], kind: str, knob: str) -> dict[str, dict[str, Any]]:
+    """A method's record but for one knob, as JSON gives it back."""
+    rest = {x: {k: v for k, v in part.items() if (x, k) != (kind, knob)} for x, part in method.items()}
+    whole: dict[str, dict[str, Any]] = json.loads(json.dumps(rest))
+    return whole
+
+
+def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first knob that was another, with its value of then; "" if there is none."""
+    for kind, part in then.items():
+        here = now.get(kind, {})
+        for knob, value in part.items():
+            if here.get(knob) != value:
+                return f"{kind} = {value}" if knob == "name" else f"{kind}.{knob} = {str(value)[:60]}"
+    return ""
+
+
+def usual() -> Path:
+    """The folder of the files that are called by name, beside the user's other data."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "calibrated"
+
+
+def named(text: str) -> Calibration:
+    """The one that `calibrated:NAME` stands for. A name, never a path: what a page is sent opens no file elsewhere. Raises
+    ParamError."""
+    name = text.removeprefix(MARK)
+    if not NAME.fullmatch(name):
+        raise ParamError(f"{text[:80]!r}: a name has letters, digits, - and _; a path is for the command line and for `read`.")
+    return read(usual() / f"{name}{ENDING}")
+
+
+def read(path: Path) -> Calibration:
+    """The one that a file holds; nothing in it is trusted. Raises ParamError."""
+    try:
+        if path.stat().st_size > BYTES:
+            raise ParamError(f"{path} is larger than {BYTES >> 20} MiB, the limit of a calibration; {AGAIN}.")
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise ParamError(f"There is no calibration {str(path)[:200]}; {AGAIN}, or give a number.") from None
+    except (ValueError, RecursionError):
+        raise ParamError(f"{path} is no calibration: it is not JSON; {AGAIN}.") from None
+    found = _of(said)
+    if found is None:
+        raise ParamError(f"{path} is no calibration of version {VERSION}, or not what it was; {AGAIN}.")
+    return found
+
+
+def _of(said: Any) -> Calibration | None:
+    """The calibration that plain data tell of; None: they tell of none."""
+    if not isinstance(said, dict) or said.get("calibration") != VERSION:
+        return None
+    rest = {key: x for key, x in said.items() if key not in ("calibration", "rule", "curve")}
+    try:
+        points = tuple(Point(**{**x, "losses": tuple(x["losses"])}) for x in said["curve"])
+        whole = Calibration(**rest, curve=points)
+    except (TypeError, KeyError):
+        return None
+    return whole if _sound(whole) and whole.rule == said.get("rule") else None
+
+
+def _sound(one: Calibration) -> bool:
+    """Whether every field is what it should be, and the curve says what the value says."""
+    texts = (one.name, one.part, one.knob, one.risk, one.test, one.texts)
+    numbers = [one.value, one.delta, one.eps, *(x for y in one.curve for x in (y.value, y.risk, y.p, *y.losses))]
+    if not all(isinstance(x, str) and len(x) <= 200 for x in texts) or not all(map(_number, numbers)):
+        return False
+    if not all(isinstance(x, int) for x in (one.n, one.max_new_tokens, one.seed)):
+        return False
+    shapes = [isinstance(x, dict) and all(isinstance(y, dict) for y in x.values()) for x in (one.models, one.method)]
+    if not all(shapes) or not all(isinstance(x.get(y), str) for x in one.models.values() for y in ("name", "fingerprint")):
+        return False
+    passed = [x.value for x in one.curve if x.passed]
+    return bool(passed) and passed[-1] == one.value and all(len(x.losses) == one.n for x in one.curve)
+
+
+def _number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def write(one: Calibration, path: Path) -> None:
+    """Keep it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(one.record(), allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,47 @@
+"""The command `calibrate`, and `calibrated:NAME` where a number stands."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from decodescope.app.commands.calibrate import values
+from decodescope.engine.core.calibrated import read
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace import open_trace
+
+DEPTH = ["--depth", "confidence_exit", "--set", "depth.first=1"]
+
+
+def test_a_calibrated_number_runs_as_it_was_found_and_on_no_other_model(said, tmp_path: Path) -> None:
+    lines, file, out = tmp_path / "texts.txt", tmp_path / "calm.json", tmp_path / "run.dstrace"
+    lines.write_text("\n".join(f"The {x} was" for x in ("dog", "cat", "house", "girl", "sun", "boat", "tree", "cake")))
+    asked = ["calibrate", "--model", "lab-draft", *DEPTH, "--knob", "depth.threshold", "--texts", str(lines)]
+    more = ["--name", str(file), "--delta", "0.6", "--eps", "0.2", "--max-new-tokens", "4"]
+    code, text, err = said(*asked, *more, "--grid", "1.01:0.01:3")
+    found = read(file)
+    assert (code, err, found.name, found.value) == (0, "", "calm", found.chosen.value) and found.curve[0].risk == 0.0
+    assert f"--set depth.threshold=calibrated:{file}" in text and "depth.threshold = 1.01: risk 0.0000" in text
+    ran = ["--prompt", "The dog was", *DEPTH, "--set", f"depth.threshold=calibrated:{file}", "--max-new-tokens", "4", "--json"]
+    code, text, err = said("run", "--model", "lab-draft", *ran, "--trace", str(out))
+    assert code == 0 and f"depth.threshold = {found.value:g}, from calibrated:calm" in json.loads(text)["notes"][0]
+    with closing(open_trace(out)) as trace:
+        assert trace.header.method["depth"]["threshold"] == found.value
+        assert trace.header.parts["depth"]["calibrated"]["threshold"]["name"] == "calm"
+    code, _, err = said("run", "--model", "lab", *ran)
+    assert code == 2 and "was found on lab-draft" in err and err.count("\n") == 1
+    code, _, err = said(*asked, *more, "--grid", "1.01,0.5")
+    assert code == 2 and "exists already" in err
+    other = ["--name", str(tmp_path / "b.json"), "--grid", "1.01", "--delta", "0.01", "--max-new-tokens", "2"]
+    code, _, err = said(*asked, *other)
+    assert code == 1 and "safe end of the grid" in err and not (tmp_path / "b.json").exists()
+
+
+def test_grids() -> None:
+    assert values("1:0.5:3") == [1.0, 0.75, 0.5] and values("3,2") == [3.0, 2.0]
+    for text in ("1:2", "a", "1:0:1", "1:0:x", ""):
+        with pytest.raises(Refusal, match="--grid"):
+            values(text)

@@ -1,0 +1,156 @@
+"""Calibration: p-values, the walk along a grid, its guarantee, its files, and what uses them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toys
+from leaving import DEEP
+
+from decodescope.engine import Method
+from decodescope.engine.calibration.calibrate import Aim, Text, Uncalibrated, calibrate
+from decodescope.engine.calibration.risk import binomial, fixed_sequence, hoeffding, hoeffding_bentkus
+from decodescope.engine.core import calibrated
+from decodescope.engine.core.calibrated import Calibration, read, write
+from decodescope.engine.core.component import build
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.method import MethodError
+from decodescope.engine.session import Session
+
+TEXTS = [Text(tuple(x)) for x in toys.prompts(24, 8)]
+GRID = (1.01, 0.99, 0.95, 0.9, 0.1)
+EXIT = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1}})
+
+
+@pytest.fixture(scope="module")
+def found() -> Calibration:
+    return calibrate(DEEP, EXIT, "depth.threshold", GRID, TEXTS, Aim(0.6, 0.2, max_new_tokens=12), name="toy", whole=True)
+
+
+def test_p_values_worked_by_hand() -> None:
+    assert hoeffding([0.0] * 8 + [0.5, 0.5], 0.3) == pytest.approx(math.exp(-2 * 10 * 0.2**2)), "mean 0.1"
+    assert binomial([0, 0, 1, 0, 0], 0.5) == pytest.approx(6 / 32), "no one or a single one of five coins"
+    assert binomial([1] * 5, 0.5) == 1.0 and binomial([0] * 4, 0.1) == pytest.approx(0.9**4)
+    # mean 0.1 of ten, delta 0.5: h = 0.1 log 0.2 + 0.9 log 1.8 = 0.36806; the sum of 1 is one draw of ten: (1 + 10) / 1024
+    tight, bentkus = math.exp(-10 * (0.1 * math.log(0.2) + 0.9 * math.log(1.8))), math.e * 11 / 1024
+    assert hoeffding_bentkus([0.1] * 10, 0.5) == pytest.approx(min(tight, bentkus)) == pytest.approx(0.0252, abs=1e-4)
+    assert hoeffding_bentkus([0.6] * 10, 0.5) == 1.0
+    assert [fixed_sequence(x, 0.05) for x in ([0.01, 0.05, 0.2, 0.0], [0.06, 0.0], [])] == [2, 0, 0]
+
+
+@pytest.mark.parametrize("test", [hoeffding, binomial, hoeffding_bentkus])
+def test_a_risk_at_the_bound_passes_no_more_often_than_eps(test) -> None:
+    """Exactly: over all counts of ones that 40 draws at the bound may have."""
+    n, delta = 40, 0.2
+    law = [math.comb(n, k) * delta**k * (1 - delta) ** (n - k) for k in range(n + 1)]
+    ps = [test([1.0] * k + [0.0] * (n - k), delta) for k in range(n + 1)]
+    assert ps == sorted(ps), "more losses never speak for less risk"
+    for eps in (0.01, 0.05, 0.2):
+        assert sum(chance for chance, p in zip(law, ps, strict=True) if p <= eps) <= eps
+
+
+def test_the_risk_holds_in_all_but_eps_of_200_splits_of_known_scores() -> None:
+    """Texts are numbers u from 0 to 1, the loss at the value v is 1 where u < v, so its expectation is v itself."""
+    chance, delta, eps, n = random.Random(5), 0.2, 0.1, 60
+    grid = [i / 100 for i in range(1, 60)]
+    broken = guessed = chosen = 0.0
+    for _ in range(200):
+        us = [chance.random() for _ in range(n)]
+        losses = [[float(u < v) for u in us] for v in grid]
+        held = fixed_sequence((binomial(x, delta) for x in losses), eps)
+        value = grid[held - 1] if held else 0.0
+        chosen += value / 200
+        broken += value > delta
+        guessed += max(v for v, x in zip(grid, losses, strict=True) if sum(x) / n <= delta) > delta
+    assert broken <= eps * 200 and chosen > 0.08, "the bound holds, and something is saved"
+    assert guessed > 2 * eps * 200, "the test needs splits on which the mean alone is wrong"
+
+
+def test_texts_run_free_and_the_last_value_that_holds_the_risk_is_chosen(found: Calibration) -> None:
+    assert [x.value for x in found.curve] == list(GRID) and found.curve[0].risk == 0.0, "a bound that is never reached"
+    assert found.value == [x for x in found.curve if x.passed][-1].value == found.chosen.value
+    assert GRID[-1] < found.value < GRID[0] and found.curve[-1].risk > 0.6, "the test needs values on both sides"
+    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": 0.1}})
+    for text, loss in zip(TEXTS[:4], found.curve[-1].losses, strict=False):
+        said, due = (toys.finished(_session(x, text)).tokens[8:] for x in (method, Method()))
+        assert loss == _edits(said, due) / max(len(said), len(due))
+    short = calibrate(DEEP, EXIT, "depth.threshold", GRID, TEXTS, Aim(0.6, 0.2, max_new_tokens=12))
+    assert short.value == found.value and len(short.curve) < len(GRID) and not short.curve[-1].passed
+
+
+def _session(method: Method, text: Text) -> Session:
+    return Session(DEEP, method, text.prompt, max_new_tokens=12, level="counts")
+
+
+def _edits(a: list[int], b: list[int]) -> int:
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row, above = [i], row
+        for j, y in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (x != y)))
+    return row[-1]
+
+
+def test_another_risk_and_what_cannot_be_calibrated() -> None:
+    aim = Aim(0.5, 0.2, "differs", 6)
+    one = calibrate(DEEP, EXIT, "depth.threshold", GRID[:2], TEXTS[:12], aim)
+    assert one.test == "binomial" and {y for x in one.curve for y in x.losses} <= {0.0, 1.0}
+    with pytest.raises(Uncalibrated, match="safe end"):
+        calibrate(DEEP, EXIT, "depth.threshold", GRID, TEXTS[:3], Aim(0.1, 0.05, max_new_tokens=4))
+    wrong = (
+        ("depth.thresold", GRID, TEXTS, aim, "Did you mean 'depth.threshold'"),
+        ("depth.threshold", (), TEXTS, aim, "grid"),
+        ("depth.threshold", GRID, [], aim, "texts"),
+        ("depth.threshold", GRID, TEXTS, replace(aim, delta=1.0), "between 0 and 1"),
+        ("depth.threshold", GRID, TEXTS, replace(aim, risk="task"), "references"),
+        ("depth.threshold", (7.0,), TEXTS, aim, "must lie in"),
+    )
+    for knob, grid, texts, aimed, word in wrong:
+        with pytest.raises((MethodError, ParamError), match=word):
+            calibrate(DEEP, EXIT, knob, grid, texts, aimed)
+
+
+def test_a_name_stands_for_the_number_and_the_header_holds_both(
+    found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
+    write(found, tmp_path / "toy.json")
+    assert read(tmp_path / "toy.json") == found
+    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": "1", "threshold": "calibrated:toy"}})
+    header = _session(method, TEXTS[0]).header
+    assert header.method["depth"]["threshold"] == found.value
+    assert header.parts["depth"]["calibrated"] == {"threshold": found.told()} and found.told()["name"] == "toy"
+    assert Method.from_record(header.method).depth == method.depth
+    other = toys.model(toys.decoder(toys.shaped(n_layers=6), 4))
+    other.fingerprint = "another"
+    with pytest.raises(MethodError, match=r"was found on .* as the target model, and here is .*another.*calibrate on this one"):
+        Session(other, method, TEXTS[0].prompt)
+    changed = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": "calibrated:toy"}})
+    with pytest.raises(MethodError, match=r"another method, with depth.first = 1"):
+        _session(changed, TEXTS[0])
+    with pytest.raises(MethodError, match=r"with depth = confidence_exit: set that"):
+        _session(Method.named({"depth": "entropy_exit"}, {"depth": {"threshold": found, "first": 1}}), TEXTS[0])
+    with pytest.raises(MethodError, match=r"was found for depth.threshold"):
+        _session(Method.named({"depth": "confidence_exit"}, {"depth": {"decay": found, "first": 1}}), TEXTS[0])
+    with pytest.raises(ParamError, match=r"its text is checked"):
+        Method.named({"drafter": "early_exit"}, {"drafter": {"criterion": "confidence_exit threshold=calibrated:toy"}})
+
+
+def test_a_file_that_is_not_what_it_was_is_refused(found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
+    whole = found.record()
+    wrong = ("", "[]", "{" * 9000, json.dumps({**whole, "calibration": 2}), json.dumps({**whole, "value": 0.05}),
+             json.dumps({**whole, "rule": "0" * 16}), json.dumps({**whole, "n": 3}), json.dumps({**whole, "extra": 1}),
+             json.dumps({**whole, "curve": [{}]}), json.dumps({**whole, "models": {"target": 3}}))  # fmt: skip
+    for i, text in enumerate(wrong):
+        (tmp_path / "odd.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ParamError, match="no calibration"):
+            print(i, build("depth", "confidence_exit", {"threshold": "calibrated:odd"}))
+    for name in ("missing", "../toy", "/etc/passwd", ""):
+        with pytest.raises(ParamError):
+            build("depth", "confidence_exit", {"threshold": f"calibrated:{name}"})
