@@ -270,5 +270,5 @@ def written(kind: str, text: str, where: str) -> Component:
         else:
             knobs[[*knobs][-1]] += f",{word}"
     if any(x.startswith(calibrated.MARK) for x in knobs.values()):
-        raise ParamError(f"{where} = {text!r}: give a number, a calibrated one is for what changes a text, and its text is checked.")
+        raise ParamError(f"{where}: a calibrated value is for what changes a text, and its text is checked; give a number.")
     return build(kind, name, knobs)
