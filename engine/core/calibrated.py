@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +151,18 @@ def _of(said: Any) -> Calibration | None:
     if not isinstance(said, dict) or said.get("calibration") != VERSION:
         return None
     rest = {key: x for key, x in said.items() if key not in ("calibration", "rule", "curve")}
-    try:
-        points = tuple(Point(**{**x, "losses": tuple(x["losses"])}) for x in said["curve"])
-        whole = Calibration(**rest, curve=points)
-    except (TypeError, KeyError):
+    curve = said.get("curve")
+    if rest.keys() | {"curve"} != _names(Calibration) or not isinstance(curve, list):
         return None
+    if not all(isinstance(x, dict) and x.keys() == _names(Point) and isinstance(x["losses"], list) for x in curve):
+        return None
+    points = tuple(Point(**{**x, "losses": tuple(x["losses"])}) for x in curve)
+    whole = Calibration(**rest, curve=points)
     return whole if _sound(whole) and whole.rule == said.get("rule") else None
+
+
+def _names(of: type[Calibration] | type[Point]) -> set[str]:
+    return {x.name for x in fields(of)}
 
 
 def _sound(one: Calibration) -> bool:
