@@ -106,11 +106,8 @@ def parser() -> Parser:
     _batch(command("batch", "batch", "batch", "decode many prompts, what several begin with read and held once"))
     _workload(command("workload", "workload", "workload", "serve requests with a cache of answers in front of a method"))
     _calibrate(command("calibrate", "calibrate", "calibrate", "choose a knob's value so that texts hold a risk"))
-    for name, help in (
-        ("methods", "list the parts that a method is made of, and their knobs"),
-        ("models", "list the models that need no download"),
-    ):
-        _json(command(name, f"{name}", name, help))
+    _json(command("methods", "methods", "methods", "list the parts that a method is made of, and their knobs"))
+    _json(command("models", "models", "models", "list the models that need no download"))
     sub = command("hardware", "hardware", "hardware", "show what was measured of this machine")
     sub.add_argument("--refresh", action="store_true", help="measure again")
     sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")

@@ -46,8 +46,8 @@ def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[st
     _same_device(used)
     record = method.record()
     for kind, part in method.parts().items():
-        for knob, found in part.calibrated.items():
-            if why := found.unfit(kind, knob, record, used):
+        for knob, chosen in part.calibrated.items():
+            if why := chosen.unfit(kind, knob, record, used):
                 raise MethodError(why)
     return used
 

@@ -40,19 +40,19 @@ def calibrate(args: argparse.Namespace) -> int:
             print(f"{args.knob} = {point.value:g}: risk {point.risk:.4f}, p = {point.p:.2e}", flush=True)
 
     try:
-        found = calibrate(model, method, args.knob, grid, texts, aim, models=drafts, whole=args.whole, say=say)
+        calibration = calibrate(model, method, args.knob, grid, texts, aim, models=drafts, whole=args.whole, say=say)
     except Uncalibrated as error:
         note(str(error))
         return 1
-    found = replace(found, name=target.name.removesuffix(ENDING))
+    calibration = replace(calibration, name=target.name.removesuffix(ENDING))
     try:
-        write(found, target)
+        write(calibration, target)
     except OSError as error:
         raise Refusal(f"The calibration cannot be written to {target}: {error.strerror}.") from None
     if args.json:
-        say_json({**found.record(), "out": str(target)})
+        say_json({**calibration.record(), "out": str(target)})
     else:
-        print(told(found, args.name, target))
+        print(told(calibration, args.name, target))
     return 0
 
 
@@ -100,13 +100,13 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
     return [Text(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen]
 
 
-def told(found: Calibration, name: str, target: Path) -> str:
+def told(calibration: Calibration, name: str, target: Path) -> str:
     """What was found, and how it is used."""
-    rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in found.curve]
-    knob = f"{found.part}.{found.knob}"
-    called = found.name if NAME.fullmatch(name) else name
+    rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in calibration.curve]
+    knob = f"{calibration.part}.{calibration.knob}"
+    called = calibration.name if NAME.fullmatch(name) else name
     return (
-        f"\n{table((knob, f'risk ({found.risk})', 'p', 'passed'), rows)}\n\n{knob} = {found.value:g}: with a chance of "
-        f"{1 - found.eps:.0%} at least, texts like these {found.n} have a risk of {found.delta:g} at most\n"
+        f"\n{table((knob, f'risk ({calibration.risk})', 'p', 'passed'), rows)}\n\n{knob} = {calibration.value:g}: with a chance of "
+        f"{1 - calibration.eps:.0%} at least, texts like these {calibration.n} have a risk of {calibration.delta:g} at most\n"
         f"--set {knob}={MARK}{called}\n{target}"
     )

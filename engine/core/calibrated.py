@@ -140,10 +140,10 @@ def read(path: Path) -> Calibration:
         raise ParamError(f"There is no calibration {str(path)[:200]}; {AGAIN}, or give a number.") from None
     except (ValueError, RecursionError):
         raise ParamError(f"{path} is no calibration: it is not JSON; {AGAIN}.") from None
-    found = _of(said)
-    if found is None:
+    held = _of(said)
+    if held is None:
         raise ParamError(f"{path} is no calibration of version {VERSION}, or not what it was; {AGAIN}.")
-    return found
+    return held
 
 
 def _of(said: Any) -> Calibration | None:

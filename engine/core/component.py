@@ -208,7 +208,7 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
     a Calibration, or `calibrated:NAME`."""
     cls = lookup(kind, name)
     known = {p.name: p for p in cls.params()}
-    values, found = {}, {}
+    values, chosen = {}, {}
     for key, value in (settings or {}).items():
         if key not in known:
             has = f"It has: {', '.join(known)}." if known else "It has none."
@@ -216,12 +216,12 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
         if isinstance(value, str) and value.startswith(calibrated.MARK) and known[key].type in (int, float):
             value = calibrated.named(value)
         if isinstance(value, calibrated.Calibration):
-            found[key] = value
+            chosen[key] = value
             value = value.value
         values[key] = known[key].read(value, name)
     part = cls(**values)
-    if found:
-        part.calibrated = found
+    if chosen:
+        part.calibrated = chosen
     return part
 
 
