@@ -100,13 +100,13 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
     return [Text(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen]
 
 
-def told(calibration: Calibration, name: str, target: Path) -> str:
+def told(one: Calibration, name: str, target: Path) -> str:
     """What was found, and how it is used."""
-    rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in calibration.curve]
-    knob = f"{calibration.part}.{calibration.knob}"
-    called = calibration.name if NAME.fullmatch(name) else name
+    rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in one.curve]
+    knob = f"{one.part}.{one.knob}"
+    called = one.name if NAME.fullmatch(name) else name
     return (
-        f"\n{table((knob, f'risk ({calibration.risk})', 'p', 'passed'), rows)}\n\n{knob} = {calibration.value:g}: with a chance of "
-        f"{1 - calibration.eps:.0%} at least, texts like these {calibration.n} have a risk of {calibration.delta:g} at most\n"
+        f"\n{table((knob, f'risk ({one.risk})', 'p', 'passed'), rows)}\n\n{knob} = {one.value:g}: with a chance of "
+        f"{1 - one.eps:.0%} at least, texts like these {one.n} have a risk of {one.delta:g} at most\n"
         f"--set {knob}={MARK}{called}\n{target}"
     )
