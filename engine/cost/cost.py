@@ -103,7 +103,7 @@ def pass_ops(
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
     dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first;  rows: by
-             layer, how many of the rows run it, the last of them: the others are entries before them; None: all
+             layer, how many rows run it, the last of them: of fewer the others are entries before them; None: all
     """
     if tokens < 1 or batch < 1:
         raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
@@ -118,7 +118,7 @@ def pass_ops(
     for i in layers:
         n, price = run[i], prices[run[i]]
         if i in attn:
-            scored, read = _mean([_seen(spec, i, n, h + tokens - n) for h in _heads(entries[i])])
+            scored, read = _mean([_seen(spec, i, n, h + max(tokens - n, 0)) for h in _heads(entries[i])])
             ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
         else:
             ops += price.gap(i, open_kv[i], i in filled, i in twice)
@@ -204,13 +204,16 @@ def ops_of(
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
     options["propagated"], options["copied"] = record.propagated or 0, record.copied or 0
     options["again"] = _again(record)
-    options["bounds"], options["rows"] = record.bounds, record.rows
+    along = None if not record.joined else [record.tokens + record.along(i) for i in range(spec.n_layers)]
+    options["bounds"], options["rows"] = record.bounds, record.rows or along
     entries = held if held is not None else record.held if record.read is None else record.read
     entries = _more(entries, record.aside or 0)
     tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
     if draft is not None and record.phase in DECIDES and tree > len(draft.parents):
         each = _each_layer("held", entries, spec)
-        options["pairs"] = [_mean([(tree_pairs(draft.parents, n, record.tokens), 0) for n in _heads(h)])[0] for h in each]
+        rows = [record.tokens + record.along(i) for i in range(spec.n_layers)]
+        pairs = ([(tree_pairs(draft.parents, n, fed), 0) for n in _heads(h)] for h, fed in zip(each, rows, strict=True))
+        options["pairs"] = [_mean(x)[0] for x in pairs]
     ops = pass_ops(spec, record.tokens, entries, **options)
     return [*ops, *_tests(spec, record, bits, options["weight_bits"])]
 

@@ -72,3 +72,9 @@ class Depth(Component):
     def took(self) -> Exit | None:
         """What the last pass decided, for the trace."""
         return None
+
+
+class Onward(Depth):
+    """No rule: what waits goes on to the last layer."""
+
+    gap = "defer"

@@ -19,7 +19,7 @@ from decodescope.engine.model.reading import Board
 from decodescope.engine.trace.events import Pass
 
 from .codec import Codec
-from .depth import Depth
+from .depth import Depth, Onward
 from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
 from .prompt import Prompt
@@ -104,6 +104,8 @@ class Lane(Reader):
 
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
+        if self.cache.waiting and (depth is None or depth.gap != "defer"):
+            self.deepen()
         self.probe = Probe(self.needs) if self.needs else None
         if depth is not None:
             depth.shown = self.shown
@@ -147,6 +149,8 @@ class Lane(Reader):
     def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
         """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
         enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
+        if self.cache.waiting and not alone:
+            self.deepen()
         self._sighted(feed, alone)
         cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
@@ -191,11 +195,11 @@ class Lane(Reader):
         """
         assert self._feed is not None
         before = [store.n for store in self.cache.layers]
-        apart = None if self._ran is None else self._ran.pending
+        apart = self._ran is not None and bool(self._ran.pending)
         for store in () if apart else self.cache.layers:
             if store.m != self._feed.length:
                 raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {self._feed.length}.")
-        self.cache.commit(rows, apart)
+        self.cache.commit(rows, self._ran)
         if apart:
             self._lack(before, len(rows))
         fed = self._feed.tokens[0].tolist()
@@ -210,6 +214,8 @@ class Lane(Reader):
             self._observe(before, rows)
         if self.watch is not None:
             self.watch(self, rows, before)
+        if compress and self.cache.waiting and self._moves:
+            self.deepen()
         start = self.executor.mark()
         if compress:
             self._act()
@@ -221,6 +227,39 @@ class Lane(Reader):
         """Note how many entries layers lack of the `rows` just committed; `before`: entries held until then."""
         taken = [store.n - n for store, n in zip(self.cache.layers, before, strict=True)]
         self.lacks = [old + rows - n for old, n in zip(self.lacks or [0] * len(taken), taken, strict=True)]
+
+    @property
+    def _moves(self) -> bool:
+        """Whether something behind a commit wants all layers to hold the same tokens."""
+        return bool(self.policy.does or self.codec.does or self.shadow is not None)
+
+    @property
+    def waits(self) -> int:
+        """Tokens that wait in front of a layer."""
+        return self.cache.waits
+
+    @torch.inference_mode()
+    def deepen(self) -> None:
+        """Let all tokens that wait go on to the last layer, in one pass that nobody reads the answer of: every layer then holds
+        what a pass over the whole text would have left there. Nothing is pending."""
+        if not self.cache.waiting:
+            return
+        first = self.cache.waiting.pop(min(self.cache.waiting))  # whom the others join
+        kept = self.probe, self.best, self._feed, self._ran, self.board
+        feed = Feed(first.tokens, first.positions, logits=[], enter=first.layer, states=first.states)
+        self._feed, self._ran, self.probe = feed, Ran(), Probe(self.needs) if self.needs else None
+        before, held = [store.n for store in self.cache.layers], self.cache.lengths()
+        self._sighted(feed)
+        start = self.executor.mark()
+        self.executor.run(self.decoder, feed, self.cache, self.probe, None, Onward(), self._ran)
+        self.cache.deepened(first)
+        record = told(self.name, "flush", feed, self.cache, held, self.executor.elapsed_us(start, self.executor.mark()))
+        entered(record, self._ran, self.decoder.spec.n_layers)
+        self.passes.append(record)
+        self._lack(before, 0)
+        if self.probe is not None and self.policy.needs.attention != "none":
+            self._observe(before, [*range(feed.length)])
+        self.probe, self.best, self._feed, self._ran, self.board = kept
 
     def _act(self) -> None:
         """Let the policy act behind a commit; the first time the prompt has ended."""
@@ -294,8 +333,7 @@ class Lane(Reader):
         assert self.probe is not None and self._feed is not None
         seen, heads = self.probe.rows[layer], self.cache.layers[layer].heads
         if self._ran is not None and layer in self._ran.pending:
-            kept = set(rows)
-            rows = [at for at, row in enumerate(self._ran.pending[layer]) if row in kept]
+            rows = self._ran.kept(layer, rows)
         if heads is not None:
             return heads.aligned(seen.index_select(3, torch.tensor(rows, device=seen.device)), before[layer], rows)
         if rows == list(range(seen.shape[3])):

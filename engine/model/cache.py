@@ -14,8 +14,10 @@ from decodescope.engine.core.spec import ModelSpec
 from .beside import Aside, Beside, Kind, pending
 from .column import Column
 from .memory import Memory
+from .partial import Ran
 from .store import PAGE, LayerStore
 from .tree import Shared, Tree
+from .waiting import Waiting
 
 __all__ = ["PAGE", "KVCache", "LayerStore"]
 
@@ -28,6 +30,7 @@ class KVCache:
     shadow: a cache whose sequences are always the same as here
     tree:   what its sequences have in common, where that is kept track of entry by entry
     outside: what every row attends to beside the entries of the text
+    waiting: by layer, tokens of the text that have no entries from there on yet
     """
 
     def __init__(
@@ -46,16 +49,17 @@ class KVCache:
         self.memory = Memory()
         self.shadow: KVCache | None = None
         self.outside: list[Beside] = []
+        self.waiting: dict[int, Waiting] = {}
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
         ]
 
-    def commit(self, rows: Sequence[int], fed: Mapping[int, list[int]] | None = None) -> None:
-        """Keep the rows `rows` (ascending) of a pass in every layer, drop the other pending ones. fed: layer -> which rows of
-        the pass are pending there, where not all of them are; what it lacks it never gets."""
-        if fed:
-            return self._commit_apart(rows, fed)
+    def commit(self, rows: Sequence[int], ran: Ran | None = None) -> None:
+        """Keep the rows `rows` (ascending) of a pass in every layer, drop the other pending ones. ran: what the pass ran, where
+        not all rows are pending in all layers; what a layer lacks it never gets, unless the rows wait."""
+        if ran is not None and ran.pending:
+            return self._commit_apart(rows, ran)
         for store in self.layers:
             store._check_pending(rows)  # all or none
         device = self.layers[0].kv.device
@@ -66,18 +70,47 @@ class KVCache:
         if self.tree is not None and rows:
             self.tree.grow()
 
-    def _commit_apart(self, rows: Sequence[int], fed: Mapping[int, list[int]]) -> None:
-        kept, first = set(rows), self.length
-        own = [rows if i not in fed else [at for at, row in enumerate(fed[i]) if row in kept] for i in range(len(self.layers))]
+    def _commit_apart(self, rows: Sequence[int], ran: Ran) -> None:
+        own = [rows if i not in ran.pending else ran.kept(i, rows) for i in range(len(self.layers))]
         for store, mine in zip(self.layers, own, strict=True):
             store._check_pending(mine)  # all or none
+        reached = len(self.layers) if ran.left is None else ran.left.layer
         for i, (store, mine) in enumerate(zip(self.layers, own, strict=True)):
-            if len(mine) < len(rows):
-                here = {fed[i][at] for at in mine}
-                store.miss(first + next(k for k, row in enumerate(rows) if row not in here))
+            here = {ran.pending[i][at] for at in mine} if i in ran.pending else set(rows)
+            if i < reached and (lost := [k for k, row in enumerate(rows) if row not in here]):
+                store.miss(self.length + lost[0])
             if store.m:
                 store.commit(mine)
         self.length += len(rows)
+        self._wait(rows, ran, reached)
+
+    def _wait(self, rows: Sequence[int], ran: Ran, reached: int) -> None:
+        """Those that a pass took along wait no longer, or where it stopped itself, before the layer `reached`."""
+        went = [x for layer, x in self.waiting.items() if layer < reached]
+        stays = {layer: x for layer, x in self.waiting.items() if layer >= reached}
+        if ran.left is not None:
+            along = len(ran.left) - ran.fed
+            now = ran.left.at([*range(along), *(along + row for row in rows)])
+            old = stays.get(reached)
+            if len(now):
+                stays[reached] = now if old is None else old.then(now)
+                self.memory.take(stays[reached].states)
+                went += [] if old is None else [old]
+        self.memory.give(*(x.states for x in went))
+        self.waiting = stays
+
+    def deepened(self, first: Waiting) -> None:
+        """Keep all pending rows: `first` and all that waited above have gone on to the last layer."""
+        for store in self.layers:
+            if store.m:
+                store.commit(range(store.m))
+        self.memory.give(first.states)
+        self._replace_waiting({})
+
+    @property
+    def waits(self) -> int:
+        """How many tokens wait."""
+        return sum(map(len, self.waiting.values()))
 
     @property
     def aside(self) -> int:
@@ -120,7 +153,14 @@ class KVCache:
             store.truncate(length)
         self.memory.give(*(kv for x in self.outside if x.at > length for kv in x.tensors))
         self.outside = [x for x in self.outside if x.at <= length]
+        if self.waiting:
+            self._replace_waiting({layer: y for layer, x in self.waiting.items() if len(y := x.before(length))})
         self.length = min(self.length, length)
+
+    def _replace_waiting(self, waiting: dict[int, Waiting]) -> None:
+        self.memory.take(*(x.states for x in waiting.values()))
+        self.memory.give(*(x.states for x in self.waiting.values()))
+        self.waiting = waiting
 
     def shrink(self) -> None:
         """Return memory that no layer needs."""
@@ -134,6 +174,8 @@ class KVCache:
             self.shared = len(self.tree.root.slots) if len(order) > 1 else 0
         for store in self.layers:
             store.rows(order)
+        if self.waiting:
+            self._replace_waiting({layer: x.of(order) for layer, x in self.waiting.items()})
         if self.shadow is not None:
             self.shadow.rows(order)
 
@@ -170,7 +212,8 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all storages, positions and columns included."""
-        return sum(store.nbytes() for store in self.layers) + self.aside_bytes
+        states = sum(x.states.untyped_storage().nbytes() for x in self.waiting.values())
+        return sum(store.nbytes() for store in self.layers) + self.aside_bytes + states
 
     def copy(self) -> KVCache:
         """An independent copy; nothing of it is shared."""

@@ -25,6 +25,7 @@ from .rope import RopeTable, rotate_
 from .segments import RopeMode, Segment, attended
 from .sight import Sight
 from .vocabulary import Companion
+from .waiting import Waiting
 
 
 @dataclass
@@ -153,37 +154,44 @@ class Decoder:
 
         Every layer that runs appends T pending rows to its store. What the others get, where `skip` leaves attention out or
         `depth` leaves early, each of them says (`gap`). What the pass did is entered in `ran`. A rule that is `whole` has the
-        layers above an exit run all the same; the answer stays that of the exit.
+        layers above an exit run all the same; the answer stays that of the exit. Under the gap "defer" the rows take along what
+        waits in front of a layer that they run (`KVCache.waiting`): it then runs the rest with them.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
         closed, states, late = set(skip.ffn), x, 0 if feed.entries is None else feed.length
         answer: Answer | None = None
-        x = x[:, late:]
+        x, ran.fed, waiting = x[:, late:], feed.length, {} if depth is None or cache is None else cache.waiting
         for i in range(feed.enter, self.spec.n_layers):
             if feed.waiting(i) < late:
                 joining, late = slice(feed.waiting(i), late), feed.waiting(i)
                 x, job = torch.cat([states[:, joining], x], 1), _Pass(self, feed.behind(late), cache, probe)
             if probe is not None and i in probe.needs.hidden:
-                probe.hidden[i] = x
-            if answer is None and depth is not None and depth.leave(i, x, asked := self._answer(x)):
-                answer = asked
-                if not depth.whole:
-                    job.fill(range(i, self.spec.n_layers), x, depth.gap, ran)
-                    break
+                probe.hidden[i] = x[:, -feed.length :] if waiting else x
+            if depth is not None:
+                own = x[:, -feed.length :] if waiting else x
+                if answer is None and depth.leave(i, own, asked := self._answer(own)):
+                    answer = asked
+                    if not depth.whole:
+                        job.fill(range(i, self.spec.n_layers), x, depth.gap, ran)
+                        break
+                if i in waiting:
+                    job, x = job.joined(waiting[i], x, ran)
             if i in skip.attn:
                 job.fill((i,), x, skip.gap, ran)
             else:
                 x = job.attend(i, x)
                 ran.attn.append(i)
+                if ran.joined:
+                    ran.pending[i] = [-1] * (x.shape[1] - feed.length) + [*range(feed.length)]
             if i not in closed:
                 before, x = x, self._ffn(i, x)
                 ran.ffn.append(i)
                 if depth is not None:
-                    closed.update(depth.gate(i, before, x))
+                    closed.update(depth.gate(i, before[:, -feed.length :], x[:, -feed.length :]))
             if late:
                 ran.rows[i] = feed.length - late
-        rows = feed.rows
+        x, rows = x[:, -feed.length :] if ran.joined else x, feed.rows
         if answer is None:
             if probe is None or "final" not in probe.needs.hidden:
                 x, rows = x[:, rows], slice(None)
@@ -306,6 +314,12 @@ class _Pass:
         store.append(kv, self.feed.positions)
         return store
 
+    def joined(self, waiting: Waiting, x: Tensor, ran: Ran) -> tuple[_Pass, Tensor]:
+        """The pass with what has waited before its rows, whose states are x [B, T, d_model], and the states of both."""
+        ran.joined[waiting.layer] = len(waiting)
+        feed = self.feed.after(waiting.tokens, waiting.positions)
+        return _Pass(self.decoder, feed, self.cache, self.probe), torch.cat([waiting.states, x], 1)
+
     def fill(self, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:
         """Give `layers`, ascending, whose attention does not run what `gap` says, for rows whose state is x [B, T, d_model]."""
         ran.gap = gap
@@ -321,6 +335,8 @@ class _Pass:
                 ran.copied.append(i)
             else:
                 ran.pending[i] = []
+                if gap == "defer" and ran.left is None:
+                    ran.left = Waiting(i, x, self.feed.tokens, self.feed.positions)
                 continue
             if store is not None and "origin" in store.columns:
                 store.mark(PROPAGATED if gap == "propagate" else COPIED, self.feed.length)

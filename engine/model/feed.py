@@ -112,6 +112,17 @@ class Feed:
         """The rows of a chain from `row` on."""
         return replace(self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None)
 
+    def after(self, tokens: Tensor, positions: Tensor) -> Feed:
+        """These rows behind others, a chain that they all see: tokens and positions int64 [B, W]. Nothing is pending yet."""
+        before, visible = tokens.shape[1], self.visible
+        if visible is not None:
+            rows = before + self.length
+            visible = torch.ones(len(visible), rows, rows, dtype=torch.bool, device=tokens.device).tril()
+            visible[:, before:, before:] = self.visible  # type: ignore[assignment] # it is not None
+        pairs = (tokens, self.tokens), (positions, self.positions)
+        fed, places = (torch.cat(pair, 1) for pair in pairs)
+        return replace(self, tokens=fed, positions=places, visible=visible, embeds=None, embed_rows=None, states=None)
+
     @property
     def places(self) -> Tensor:
         """int64 [B, T]: where the rows stand, entries without tokens counted too."""

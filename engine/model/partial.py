@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
+
+from .waiting import Waiting
 
 # What stands in a layer's cache for a row whose attention does not run there: keys and values of the state that passes by
 # ("propagate"), or those of the layer below once more ("copy"); nothing, and no later row runs that layer ("monotone"), or
@@ -59,7 +61,10 @@ class Ran:
     """The sub-layers that a pass ran, entered where they run.
 
     filled:  layers that got keys and values of a state, without attention;  copied: those of the layer below
-    pending: layer -> which rows of the pass are pending there, ascending, where it is not all of them
+    pending: layer -> which rows of the pass are pending there, ascending, where it is not all of them alone; -1: one that had
+             waited
+    fed:     rows that were fed;  joined: layer -> tokens that had waited in front of it and went along from there
+    left:    the rows, and what had joined them, where they wait now
     rows:    how many ran in a layer, where not all did that were fed
     gap:     what became of layers whose attention did not run; "": there were none
     """
@@ -70,6 +75,9 @@ class Ran:
     copied: list[int] = field(default_factory=list)
     pending: dict[int, list[int]] = field(default_factory=dict)
     gap: str = ""
+    fed: int = 0
+    joined: dict[int, int] = field(default_factory=dict)
+    left: Waiting | None = None
     rows: dict[int, int] = field(default_factory=dict)
 
     def by_layer(self, fed: int, layers: int) -> list[int] | None:
@@ -78,6 +86,13 @@ class Ran:
             return None
         whole = {*self.attn, *self.ffn}
         return [self.rows.get(i, fed if i in whole else 0) for i in range(layers)]
+
+    def kept(self, layer: int, rows: Sequence[int]) -> list[int]:
+        """Which of the rows pending in `layer` stay when `rows` of the pass do, by number among the pending ones."""
+        if layer not in self.pending:
+            return list(rows)
+        stays = {-1, *rows}
+        return [at for at, row in enumerate(self.pending[layer]) if row in stays]
 
 
 class Answer:

@@ -195,8 +195,9 @@ class Tops:
 class CacheChange:
     """What happened to one lane's KV cache in a step.
 
-    appended:    tokens committed beyond the furthest so far; lacks: by layer, of how many of them it got no entry, where some
-                 did not;  held: entries of the KV head that holds most afterwards
+    appended:    tokens committed beyond the furthest so far; held: entries of the KV head that holds most afterwards
+    lacks:       by layer, of how many of the tokens it got no entry, where layers differ; below 0: it got entries of so many
+                 more that had waited
     by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, where they differ
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from .events import CacheChange, Pass
 from .phases import decides
 
-WITHOUT = ("monotone", "absent")  # a layer that did not run has no entry
+WITHOUT = ("monotone", "absent", "defer")  # a layer that did not run has no entry, or none yet
 
 
 def check_gaps(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int) -> Iterator[str]:
@@ -21,7 +21,9 @@ def check_gaps(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int
     ran = set(_which(due[0].attn, range(layers)))
     holes = set(range(layers)) - ran if due[0].gap in WITHOUT else set()
     for layer, count in enumerate(lacks):
-        if count != (appended if layer in holes else 0):
+        went = due[0].along(layer) if layer in ran else 0
+        went += sum(_went(one, layer) for one in passes if one.phase == "flush" and one.lane == "target")
+        if count != (appended if layer in holes else 0) - went:
             yield f"its cache lacks {count} of {appended} entries in layer {layer}, which {_says(layer in ran, due[0].gap)}"
             return
 
@@ -35,6 +37,11 @@ def _filled(one: Pass, layers: int) -> Iterator[str]:
             yield f"a pass filled {count} layers, and its gap is {one.gap}"
         elif one.gap == gap and count > len(left):
             yield f"a pass filled {count} layers, and {len(left)} did not run"
+
+
+def _went(flush: Pass, layer: int) -> int:
+    """Tokens that a pass over those that had waited took through `layer`."""
+    return flush.tokens + flush.along(layer) if isinstance(flush.attn, list) and layer in flush.attn else 0
 
 
 def _which(given: int | list[int] | None, among: Sequence[int]) -> Sequence[int]:

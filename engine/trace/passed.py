@@ -17,7 +17,8 @@ class Pass:
     """One forward call.
 
     lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored, an oracle
-             looks ahead), "score" (a context or a policy looks at the prompt), "canvas" (places among the text are filled)
+             looks ahead), "score" (a context or a policy looks at the prompt), "canvas" (places among the text are filled),
+             "flush" (tokens that had waited go on)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: layers whose attention and whose feed-forward block ran: a number, so many from the first on; a list, these;
@@ -29,6 +30,8 @@ class Pass:
              ("monotone"), later ones read fewer ("absent") or the rows go on later ("defer"); "": all layers ran
     rows:    by layer, so many of the fed rows ran it, the last of them where a chain enters layer by layer; 0: it did
              not run. None: all of them
+    joined:  [[layer, tokens], ...] that had waited in front of a layer and ran the rest with the rows, which `tokens` does not
+             count
     tests:   layers in front of which it was asked whether to leave;  asks: what each cost, as in `Exit`
     slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
@@ -57,6 +60,7 @@ class Pass:
     asks: Price = ""
     gap: str = ""
     copied: int | list[int] | None = None
+    joined: list[list[int]] | None = None
     logits: int | None = None
     rows: list[int] | None = None
 
@@ -79,6 +83,10 @@ class Pass:
     def asked(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""
         self.tests, self.asks = [int(test[0]) for test in left.tests], left.asks
+
+    def along(self, layer: int) -> int:
+        """How many tokens that had waited ran `layer` with the rows."""
+        return sum(n for first, n in self.joined or [] if first <= layer)
 
     @property
     def layers(self) -> tuple[int | None, int | None, int | None]:

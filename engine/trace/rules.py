@@ -272,6 +272,9 @@ def _pass(one: Pass, where: str) -> None:
         counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.rows and max(one.rows) > one.tokens:
         raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")
+    if any(len(pair) != 2 for pair in one.joined or []):
+        raise TraceError(f"{where}.joined has something else than pairs of a layer and its tokens")
+    counts([x for pair in one.joined or [] for x in pair], f"{where}.joined")
     if one.logits is not None and one.logits > one.tokens:
         raise TraceError(f"{where}.logits is {one.logits}, more than the rows that were fed")
     for layer in one.held if isinstance(one.held, list) else [one.held]:
@@ -303,7 +306,6 @@ def _change(change: CacheChange, where: str) -> None:
         shaped(change.evicted, f"{where}.evicted", 2, "iu")
         if change.evicted.shape[1] != 3:
             raise TraceError(f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position")
-    counts(change.lacks or [], f"{where}.lacks")
     if max(change.lacks or [0]) > change.appended:
         raise TraceError(f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed")
     if change.by_head is not None:

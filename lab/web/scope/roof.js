@@ -10,7 +10,7 @@ export function scaled(x) {
 }
 
 const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on",
-  search: "skip set scored", score: "prompt scored" };
+  search: "skip set scored", score: "prompt scored", flush: "waiting go on" };
 /** The word for a row of passes. */
 export const passWord = ({ lane, phase }) =>
   (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);

@@ -1,0 +1,45 @@
+"""Waiting: tokens whose pass stopped in front of a layer, until they go on from there together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Tokens that have entries below `layer`, and none from it on. Of tokens that wait at several layers those that wait higher
+    up stand before the others in the text: whoever goes on takes along what it meets.
+
+    states:    float [B, W, d_model], which enter `layer`
+    tokens:    int64 [B, W];  positions: int64 [B, W], rising
+    """
+
+    layer: int
+    states: Tensor
+    tokens: Tensor
+    positions: Tensor
+
+    def __len__(self) -> int:
+        return self.states.shape[1]
+
+    def at(self, rows: list[int]) -> Waiting:
+        """Those of them."""
+        return Waiting(self.layer, self.states[:, rows], self.tokens[:, rows], self.positions[:, rows])
+
+    def then(self, other: Waiting | None) -> Waiting:
+        """These, and `other` behind them, which wait at the same layer."""
+        if other is None:
+            return self
+        pairs = ((self.states, other.states), (self.tokens, other.tokens), (self.positions, other.positions))
+        return Waiting(self.layer, *(torch.cat(pair, 1) for pair in pairs))
+
+    def before(self, length: int) -> Waiting:
+        """Those at positions below `length`."""
+        return self.at([*range(max(0, min(len(self), length - int(self.positions[0, 0]))))])
+
+    def of(self, order: Tensor) -> Waiting:
+        """Sequence b becomes sequence order[b] (int64 [B'])."""
+        return Waiting(self.layer, *(x.index_select(0, order) for x in (self.states, self.tokens, self.positions)))
