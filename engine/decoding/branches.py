@@ -12,7 +12,8 @@ from torch import Tensor
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.store import closing
 
-from .lane import CHUNK, Lane
+from .lane import Lane
+from .policy import CHUNK
 
 
 @dataclass(eq=False)

@@ -20,7 +20,6 @@ from decodescope.engine.trace.events import Pass
 
 from .codec import Codec
 from .depth import Depth, Onward
-from .policy import CHUNK as CHUNK
 from .policy import CachePolicy
 from .prompt import Prompt
 from .reader import Reader
@@ -170,23 +169,6 @@ class Lane(Reader):
         if feed.highest < whole:
             return None
         return Board(self.policy.select, feed.positions, feed.highest, whole)
-
-    @torch.inference_mode()
-    def skim(self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score") -> Tensor:
-        """Read `tokens`, into a cache that is empty, through the layers below `layer`, and fill that one with their keys and
-        values: the last token's queries there, float [H, D]. between: as in `read`."""
-        queries = None
-        for at in range(0, len(tokens), CHUNK):
-            between(at, len(tokens))
-            feed = Feed.causal(tokens[at : at + CHUNK], at, self.decoder.device)
-            start = self.executor.mark()
-            queries = guarded(lambda: self.decoder.queries(feed, self.cache, layer), self.decoder.device)  # noqa: B023 # called at once
-            us = self.executor.elapsed_us(start, self.executor.mark())
-            self.passes.append(Pass(self.name, phase, feed.length, at, us, attn=layer, ffn=layer, propagated=1))
-            for store in self.cache.layers[: layer + 1]:
-                store.commit(range(feed.length))
-        assert queries is not None
-        return queries[0, -1]
 
     def commit(self, rows: list[int], compress: bool = True) -> None:
         """Make the pending rows `rows` (ascending) permanent, drop the others.

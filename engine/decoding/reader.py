@@ -12,7 +12,7 @@ from decodescope.engine.core.probe import Probe
 from decodescope.engine.model.beside import Vectors
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import Executor
+from decodescope.engine.model.executor import Executor, guarded
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.events import Pass
 
@@ -98,6 +98,23 @@ class Reader:
         self.cache.commit(range(len(tokens)))
         self.cache.shrink()
         self.tokens = list(tokens)
+
+    @torch.inference_mode()
+    def skim(self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score") -> Tensor:
+        """Read `tokens`, into a cache that is empty, through the layers below `layer`, and fill that one with their keys and
+        values: the last token's queries there, float [H, D]. between: as in `read`."""
+        queries = None
+        for at in range(0, len(tokens), CHUNK):
+            between(at, len(tokens))
+            feed = Feed.causal(tokens[at : at + CHUNK], at, self.decoder.device)
+            start = self.executor.mark()
+            queries = guarded(lambda: self.decoder.queries(feed, self.cache, layer), self.decoder.device)  # noqa: B023 # called at once
+            us = self.executor.elapsed_us(start, self.executor.mark())
+            self.passes.append(Pass(self.name, phase, feed.length, at, us, attn=layer, ffn=layer, propagated=1))
+            for store in self.cache.layers[: layer + 1]:
+                store.commit(range(feed.length))
+        assert queries is not None
+        return queries[0, -1]
 
     def _chunks(self, at: int, tokens: list[int]) -> Iterator[tuple[int, list[int]]]:
         """The tokens from `at` on in pieces that a pass reads, each with its place: none goes past a vector. All that see each

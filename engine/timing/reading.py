@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.cost.hardware import load_profile
-from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.model.decoder import Decoder
 
 from .measure import profile_key

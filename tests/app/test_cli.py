@@ -18,7 +18,7 @@ from waiting import eventually
 from decodescope.app.cli import main
 from decodescope.app.parser import Parser, parser
 from decodescope.engine.core import files
-from decodescope.engine.decoding import lane
+from decodescope.engine.decoding import reader
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.load import load
 from decodescope.engine.trace import open_trace
@@ -512,7 +512,7 @@ def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
 def test_the_first_interrupt_ends_the_reading_of_a_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lane, "CHUNK", 2)
+    monkeypatch.setattr(reader, "CHUNK", 2)
     place, forward, passes = tmp_path / "run.dstrace", Lane.forward, []
 
     def interrupted(*args: Any) -> Any:

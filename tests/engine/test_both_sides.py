@@ -12,7 +12,7 @@ from brute import brute
 from decodescope.engine import MethodError
 from decodescope.engine.batch.decode import refuse
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding import lane as reading
+from decodescope.engine.decoding import reader
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.cache import KVCache
@@ -57,7 +57,7 @@ def test_rows_behind_a_cache_see_it_and_each_other() -> None:
 
 @torch.inference_mode()
 def test_a_lane_reads_a_text_in_one_piece_and_anew_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "CHUNK", 4)
+    monkeypatch.setattr(reader, "CHUNK", 4)
     whole = DECODER.forward(Feed.causal(TEXT, 0), None)[0, -1]
     one, calls = lane(), list[Any]()
     close(one.read(TEXT, between=lambda *x: calls.append(x)), whole)

@@ -12,7 +12,7 @@ import toys
 from decodescope.engine.core import progress as core
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding import lane
+from decodescope.engine.decoding import reader
 from decodescope.engine.load import load
 from decodescope.engine.method import Method
 from decodescope.engine.replay.exact_law import law, sample
@@ -40,7 +40,7 @@ def test_long_work_says_its_phase_how_far_it_is_and_for_how_long(
     work: Callable[[], object], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "SILENT_S", 0.0)
-    monkeypatch.setattr(lane, "CHUNK", 2)
+    monkeypatch.setattr(reader, "CHUNK", 2)
     work()
     assert capsys.readouterr() == ("", ""), "standard error is no terminal here"
     monkeypatch.setenv(SETTING, "1")

@@ -10,7 +10,7 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.decoding import lane
+from decodescope.engine.decoding import reader
 from decodescope.engine.runner import PAUSED, Job, QueueFull, Runner
 from decodescope.engine.trace import Trace, check
 
@@ -87,7 +87,7 @@ def test_cancelled_run_keeps_its_steps(runner: Runner) -> None:
 
 
 def test_a_run_is_cancelled_while_its_prompt_is_read(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "CHUNK", 4)
+    monkeypatch.setattr(reader, "CHUNK", 4)
     begun = session()
     forward, passes = begun.target.decoder.forward, []
 

@@ -11,7 +11,7 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session, run
-from decodescope.engine.decoding import lane
+from decodescope.engine.decoding import reader
 from decodescope.engine.load import Model
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault
@@ -236,7 +236,7 @@ def test_refusals_come_before_anything_is_computed() -> None:
 
 
 def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "CHUNK", 4)
+    monkeypatch.setattr(reader, "CHUNK", 4)
     session, places = started(METHODS["draft_model"], toys.PROMPT[:11]), []
 
     def halted() -> bool:

@@ -44,7 +44,7 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
     decoder: Any, share: float, needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Token by token, in chunks, and in drafts: all rows see the same entries."""
-    monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", 7)
+    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 7)
     made = lane(decoder, needs=needs, streaming=share, sinks=2, recent=6)
     streams, prompt = streaming(made), toys.PROMPT * 3
     keeps: list[list[Keep]] = [
@@ -73,7 +73,7 @@ def test_with_no_streaming_head_it_is_the_full_cache_bit_for_bit() -> None:
 @torch.inference_mode()
 def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """So they never hold more than their budget and a chunk, in pages."""
-    monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", 32)
+    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 32)
     made, most = lane(streaming=0.5, sinks=4, recent=12), 0
     streams = streaming(made)
     page = 2 * PAGE * 8 * 8  # keys and values of 8 numbers of 8 bytes

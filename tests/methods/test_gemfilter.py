@@ -13,7 +13,8 @@ import toys
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.lane import CHUNK, Lane
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.load import Model
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork

@@ -12,7 +12,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.heads.hydra import HydraHeads
 
 from ..shared.head_tree import HeadTree

@@ -14,7 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.heads.files import missing
 from decodescope.engine.heads.kangaroo import KangarooAdapter
 from decodescope.engine.model.feed import Feed

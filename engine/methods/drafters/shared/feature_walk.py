@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.lane import CHUNK
+from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.heads.eagle import EagleLayer
 from decodescope.engine.heads.eagle3 import Eagle3Layer
 
