@@ -9,7 +9,7 @@ from browser import STEP, Lab, seek, settled
 
 from decodescope.app.runs.examples import examples
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 SHOWN = "document.documentElement.dataset.dsTab"
 FOCUSED = "document.activeElement.id"
 

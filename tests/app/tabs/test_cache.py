@@ -295,7 +295,7 @@ def test_a_header_is_read_without_the_rest(play: Play, tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("tabs")
 class TestTheTab:
     """What is seen of it, and what can be done with the keyboard alone."""
 

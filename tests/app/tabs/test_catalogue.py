@@ -123,7 +123,7 @@ def opened(lab: Lab, **more: Any) -> Any:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("tabs")
 def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> None:
     page = opened(lab)
     assert page.evaluate("document.activeElement.type") == "search", "one can write at once"
@@ -160,7 +160,7 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("tabs")
 @pytest.mark.parametrize("width", [1440, 390])
 def test_a_preset_is_used_from_a_list_that_fits_the_page(lab: Lab, width: int) -> None:
     page = opened(lab, width=width)

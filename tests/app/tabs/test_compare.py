@@ -18,7 +18,7 @@ from decodescope.app.server import app
 from decodescope.engine.bench.contest import agreement
 from decodescope.engine.trace import Trace, open_trace
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 P = "#ds-page-compare"
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
 CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}

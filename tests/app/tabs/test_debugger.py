@@ -20,7 +20,7 @@ from decodescope.engine import Session
 from decodescope.engine.run import LazyWriter
 from decodescope.engine.trace import open_trace
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 PAGE = "#ds-page-debugger"
 EXAMPLE = examples()[0]
 AT = f"Number((document.querySelector('{PAGE} .ds h1')?.textContent || 'Step -1').split(' ')[1])"

@@ -180,7 +180,7 @@ def test_a_run_without_its_machine_is_priced_on_a_device_only(play: Play, client
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.xdist_group("tabs")
 class TestThePage:
     """What is seen of it."""
 

@@ -17,7 +17,7 @@ from decodescope.app.http.guard import Guard
 from decodescope.app.runs.examples import examples
 from decodescope.app.server import app
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 PAGE = "#ds-page-library"
 HERE = "document.activeElement.closest('tr')?.dataset.run"
 DROP = """([name, text]) => {

@@ -75,7 +75,7 @@ def test_a_trace_that_makes_no_sense_is_refused(play: Play, client: TestClient, 
 
 # ---- the tab
 
-drawn = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+drawn = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 
 
 def browsed(test: Any) -> Any:
