@@ -292,6 +292,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "saturation": [dict(threshold=0.8, first=1)],
     "vote": [dict(votes=1.2, power=0.4, first=1)],
     "hash_exit": [dict(first=1, buckets=3), dict(first=1, buckets=2, by="random", seed=5)],
+    "layer_plan": [dict(skip=["l1"]), dict(skip=["a2", "f0"])],
+    "skipdecode": [dict(least=1, horizon=12), dict(least=2, horizon=5, warmup=0)],
     "ffn_skip": [
         dict(threshold=0.3, warmup=0, cold_start=0, cold_end=0), dict(threshold=-1.0, warmup=3, cold_start=0, cold_end=1),
     ],

@@ -86,5 +86,7 @@ class Staircase(Adapted):
                     nats += float(F.cross_entropy(logits.flatten(0, 1), ids[:, prompt:].flatten()))
                     same += float((logits.argmax(2) == due).float().mean())
                 figures.setdefault(f"least {least}", {})[name] = {
-                    "nats": round(nats / len(windows), 4), "same": round(same / len(windows), 4)}
-        return figures
+                    "nats": round(nats / len(windows), 4),
+                    "same": round(same / len(windows), 4),
+                }
+        return figures | {"nats": self.nats()}

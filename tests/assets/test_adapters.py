@@ -16,12 +16,16 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training")
 import adapted
 import cllm
 import lud
+import skipdecode
 from cacheparts import train
 from lowrank import stored, switched, wrapped
 from net import Net
 
 from decodescope.engine.checkpoint.adapter import write
+from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.load import fingerprint, load
+from decodescope.engine.methods.depth.skipdecode import SkipDecode
+from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.methods.strategies.jacobi import Jacobi
 from decodescope.engine.model.feed import Feed
 
@@ -185,3 +189,23 @@ def test_learnt_rows_are_what_the_engine_reads_and_predicts(tmp_path: Path) -> N
     assert torch.allclose(read[0], model(ids)[0], atol=1e-4) and not torch.allclose(read[0], base[0], atol=1e-2)
     switched(made, False)
     assert model(ids).equal(base)
+
+
+@torch.inference_mode()
+def test_a_text_is_trained_on_as_the_schedule_decodes_it(tmp_path: Path) -> None:
+    """Row by row of one training pass beside a pass of the engine for each token, prompt read whole."""
+    model, ids = net(), torch.randint(13, (1, PROMPT + NEW), generator=torch.Generator().manual_seed(4))
+    layers = model.shape.layers
+    model.to_folder(tmp_path / "m")
+    engine = load(tmp_path / "m", "float32", "cpu")
+    for least, horizon in ((1, 8), (layers - 1, 3)):
+        rows = skipdecode.rows_of(layers, PROMPT + NEW, PROMPT, least, horizon)
+        due = skipdecode.staggered(Net.from_folder(tmp_path / "m"), ids, rows)[0, PROMPT - 1 :]
+        lane, rule = Lane("target", engine.decoder, KeepAll()), SkipDecode(least=least, horizon=horizon)
+        rule.begin(engine.spec)
+        lane.read(ids[0, : PROMPT - 1].tolist())
+        for position, wanted in enumerate(due):
+            feed = Feed.causal([int(ids[0, PROMPT - 1 + position])], PROMPT - 1 + position)
+            assert torch.allclose(lane.forward(feed, skip=rule.plan(position, feed))[0, 0], wanted, atol=1e-4)
+            lane.commit([0])
+        assert [store.n for store in lane.cache.layers] == rows and min(rows) < max(rows)

@@ -38,9 +38,11 @@ NEVER = {
     "entropy_exit": dict(threshold=0.0),
     "ffn_skip": dict(threshold=1.01, warmup=0, cold_start=0),
     "hash_exit": dict(first=3, buckets=2),
+    "layer_plan": {},
     "normalized_entropy_exit": dict(threshold=0.0),
     "patience": dict(patience=0),
     "saturation": dict(threshold=0.0),
+    "skipdecode": dict(least=3, most=3),
     "vote": dict(votes=64.0),
 }
 

@@ -187,6 +187,9 @@ PROPOSALS: dict[str, Proposal] = {
     "early exit, by token": Proposal(
         Lossless, lambda n: EarlyExit(length=n, criterion="hash_exit first=1 buckets=3"), remembers=True, vocab=3, on="layers"
     ),
+    "early exit, by place": Proposal(
+        Lossless, lambda n: EarlyExit(length=n, criterion="skipdecode least=1 horizon=1"), remembers=True, vocab=3, on="layers"
+    ),
     "early exit, blocks left out": Proposal(
         Lossless, lambda n: EarlyExit(length=n, criterion="ffn_skip threshold=-1 warmup=0 cold_start=0 cold_end=0 most=1"),
         remembers=True, vocab=3, on="layers",

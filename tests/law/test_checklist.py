@@ -126,7 +126,7 @@ POINTS: dict[int, list[Bug]] = {
         Bug("q is that of before the drafter learned", Taught, "children", TEACHES, f"({TEACHES}, {STALE})[0]",
             partial(law, Taught(length=1), whole=True)),
     ],
-    9: [Bug("rows of refused nodes stay visible", Lane, "commit", "self.cache.commit(rows, apart)",
+    9: [Bug("rows of refused nodes stay visible", Lane, "commit", "self.cache.commit(rows, self._ran)",
             "self.cache.commit(range(self._feed.length))", in_layers)],
     10: [
         Bug("Medusa's heads are one block", MedusaHeads, "__init__", MEDUSA, "[Linear(d, d)] * heads * layers",
