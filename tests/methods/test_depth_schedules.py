@@ -1,16 +1,17 @@
-"""Depth that is known beforehand: a fixed list leaves out what it names, and SkipDecode's layers shrink to a closed-form budget."""
+"""Depth that is known beforehand: a fixed list leaves out what it names, and SkipDecode's layers shrink to a closed form."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 import toys
 
 from decodescope.engine import MethodError
-from decodescope.engine.cost.cost import cost_of, pass_cost
 from decodescope.engine.core.component import build
+from decodescope.engine.cost.cost import cost_of, pass_cost
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.load import load
 from decodescope.engine.methods.depth.shared.staircase import active, budget, executed
@@ -22,7 +23,8 @@ from decodescope.engine.trace.passed import Pass
 
 LAYERS = 6
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
-STAIRS = [dict(least=2, horizon=10), dict(least=1, most=5, horizon=7), dict(least=3, warmup=3, horizon=25), dict(least=4, horizon=1)]
+STAIRS = [dict(least=2, horizon=10), dict(least=1, most=5, horizon=7), dict(least=3, warmup=3, horizon=25)]
+STAIRS += [dict(least=4, horizon=1)]
 
 
 def decoded(name: str, settings: dict, count: int = 30, prompt: list[int] = toys.PROMPT, **parts):
@@ -49,7 +51,7 @@ def test_layers_shrink_and_their_sum_is_the_closed_form(settings: dict) -> None:
         assert cost_of(DEEP.spec, one, bits=64).flops == pass_cost(
             DEEP.spec, 1, len(toys.PROMPT) + t - 1, logits=1, attn_layers=layers, ffn_layers=layers
         ).flops
-    assert all(set(late) <= set(early) for early, late in zip(ran, ran[1:], strict=False))
+    assert all(set(late) <= set(early) for early, late in pairwise(ran))
     for n in range(len(ran) + 1):
         assert sum(map(len, ran[:n])) == budget(n, most, least, horizon)
     held = [store.n for store in session.target.cache.layers]
@@ -133,7 +135,7 @@ def test_under_a_schedule_the_shipped_adapter_is_nearer_to_the_whole_model_than_
     models = {name: load(name, "float32", "cpu") for name in ("lab", "lab+skipdecode")}
     whole, rule, same = models["lab"], SkipDecode(least=4, horizon=8), dict.fromkeys(models, 0)
     rule.begin(whole.spec)
-    for text in ("Once upon a time there was a little fox who", "One day, a girl named Lily went to the park", "The capital of"):
+    for text in ("Once upon a time there was a little fox", "One day, a girl named Lily went to the park", "The capital of"):
         prompt = whole.tokenizer.encode(text)
         read = [*prompt, *toys.greedy(whole.decoder, prompt, 40)]
         for name, model in models.items():

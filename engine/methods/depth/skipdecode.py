@@ -20,9 +20,10 @@ from .shared.staircase import active, executed
 @component
 class SkipDecode(Depth):
     """The number of layers falls linearly from `most` at the first token of the answer to `least` after `horizon` tokens, and
-    stays there. The first `warmup` layers run for every token, and of the others the last ones: what falls away are the lower to
-    middle layers. As the layers of a token are among those of every token before it, no layer ever lacks an entry that it looks
-    for (gap "monotone"): what is left out costs nothing, neither now nor later. The work of an answer is known before it begins.
+    stays there. The first `warmup` layers run for every token, and of the others the last ones: what falls away are the lower
+    to middle layers. As the layers of a token are among those of every token before it, no layer ever lacks an entry that it
+    looks for (gap "monotone"): what is left out costs nothing, neither now nor later. The work of an answer is known before it
+    begins.
     Several rows of one pass, those of a draft that is verified, run the layers of the first of them, which has most.
 
     `least` = `most` = all layers is the whole model, bit for bit. Deviations: the paper counts places from the beginning of the
