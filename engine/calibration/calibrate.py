@@ -62,7 +62,7 @@ def knob_of(method: Method, name: str) -> tuple[str, Param]:
     return kind, known[knob]
 
 
-def under(method: Method, kind: str, knob: str, value: float) -> Method:
+def under(method: Method, kind: str, knob: str, value: float | tuple[float, ...]) -> Method:
     """The method with one knob at this value. Raises ParamError where it may not have it."""
     part: Any = getattr(method, kind)
     changed: dict[str, Any] = {kind: replace(part, **{knob: value})}

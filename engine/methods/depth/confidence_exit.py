@@ -39,7 +39,8 @@ class ConfidenceExit(ExitRule):
     the cache is right, and what changes the text are decisions. Oracle and full entries together are greedy decoding.
 
     Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. The authors
-    choose a threshold that keeps the difference below a bound; this is not built, so the threshold is the user's.
+    choose a threshold that keeps the difference below a bound, as `decodescope calibrate` does; and by exit, for a single
+    prediction, as in CATs (`engine/calibration/scores.py`).
     """
 
     title = "Confidence exit (CALM)"

@@ -1,0 +1,122 @@
+"""Conformal exits: each procedure is what its authors write, and what is promised holds on held-out splits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import toys
+from leaving import DEEP
+
+from decodescope.engine import Method
+from decodescope.engine.calibration.calibrate import Text
+from decodescope.engine.calibration.conformal import NEVER, PROCEDURES, Agrees, Scores, bounds, leaves
+from decodescope.engine.calibration.scores import exit_scores, thresholds
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.method import MethodError
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.session import Session
+
+RULE = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1}})
+
+
+def table(count: int, seed: int, layers: int = 4) -> tuple[Scores, Agrees]:
+    """Predictions of which deeper exits are oftener right; all are surer than they are right. Some scores are equal."""
+    g = np.random.default_rng(seed)
+    hard = g.random((count, 1))
+    agrees = g.random((count, layers)) > hard * np.linspace(0.9, 0.1, layers)
+    scores = 1 - (1 - agrees * 0.3) * hard * g.random((count, layers)) * np.linspace(0.5, 0.2, layers)
+    return np.round(scores, 3), agrees
+
+
+def by_hand(how: str, x: Scores, scores: Scores, agrees: Agrees, eps: float) -> int:
+    """One prediction, by the procedures' own words; equal scores count as above."""
+    worst = [max(row[~same]) for row, same in zip(scores, agrees, strict=True) if not all(same)]
+    ranked = sorted([*worst, NEVER])
+    quantile = ranked[int(np.ceil((len(ranked) - 1) * (1 - eps) - 1e-12))]
+    for layer, mine in enumerate(x):
+        wrong = scores[~agrees[:, layer], layer]
+        says = {
+            "naive": mine >= 1 - eps,
+            "static": agrees[:, layer].mean() >= 1 - eps,
+            "independent": (sum(wrong >= mine) + 1) / (len(wrong) + 1) < eps / len(x),
+            "shared": mine > quantile,
+        }
+        if says[how]:
+            return layer
+    return len(x)
+
+
+@pytest.mark.parametrize("how", PROCEDURES)
+def test_a_prediction_leaves_where_the_procedure_says(how) -> None:
+    scores, agrees = table(120, 1)
+    xs, _ = table(60, 2)
+    for eps in (0.05, 0.2, 0.4):
+        mine = leaves(how, xs, scores, agrees, eps)
+        assert mine.tolist() == [by_hand(how, x, scores, agrees, eps) for x in xs]
+    assert len(set(mine.tolist())) > 1 or how == "static", "the test needs exits at several depths"
+
+
+def test_equal_scores_are_drawn_and_never_leave_later_than_counted_whole() -> None:
+    scores, agrees = table(300, 3)
+    xs = np.round(table(200, 4)[0], 1)
+    scores = np.round(scores, 1)
+    drawn = leaves("independent", xs, scores, agrees, 0.4, np.random.default_rng(0))
+    counted = leaves("independent", xs, scores, agrees, 0.4)
+    assert (drawn <= counted).all() and (drawn < counted).any()
+
+
+def test_what_is_promised_holds_on_200_held_out_splits_and_what_is_not_breaks() -> None:
+    """The mean over the splits is what is promised, of the two procedures that read the table."""
+    eps, wrong = 0.1, dict.fromkeys(PROCEDURES, 0.0)
+    saved = dict.fromkeys(PROCEDURES, 0.0)
+    for split in range(200):
+        scores, agrees = table(400, 1000 + split)
+        xs, right = scores[200:], agrees[200:]
+        for how in PROCEDURES:
+            at = leaves(how, xs, scores[:200], agrees[:200], eps)
+            early = at < 4
+            wrong[how] += float((early & ~right[np.arange(200), np.minimum(at, 3)]).mean()) / 200
+            saved[how] += float((4 - at).mean()) / 200
+    assert wrong["shared"] <= eps and wrong["independent"] <= eps
+    assert saved["shared"] > 0.05 and saved["independent"] > 0.0, "the test needs exits"
+    assert wrong["naive"] > 2 * eps
+
+
+def test_without_a_fault_in_the_table_nothing_is_known() -> None:
+    scores, agrees = table(50, 5)
+    agrees[:] = True
+    assert set(bounds("shared", scores, agrees, 0.1)) == set(bounds("independent", scores, agrees, 0.1)) == {NEVER}
+    assert bounds("static", scores, agrees, 0.1) == (0.0,) * 4
+    with pytest.raises(ValueError, match="one table"):
+        bounds("shared", scores[:0], agrees[:0], 0.1)
+
+
+def test_scores_are_those_of_the_tests_of_whole_passes_and_their_thresholds_leave_there() -> None:
+    texts = [Text(tuple(x)) for x in toys.prompts(12, 8)]
+    scores, agrees = exit_scores(DEEP, RULE, texts, 10)
+    assert scores.shape == agrees.shape == (120, 5) and 0.05 < agrees.mean() < 0.95
+    plain = Session(DEEP, Method(), texts[0].prompt, max_new_tokens=10)
+    plain_tokens = [x for step in plain.stream() for x in step.emitted]
+    feed = list(texts[0].prompt) + plain_tokens[:1]
+    assert bool(agrees[1, 2]) == (_best(feed, 3) == plain_tokens[1])
+    at = thresholds(DEEP, RULE, texts, 0.5, "shared", 10)
+    assert len(at) == 5 and len(set(at)) == 1 and 0 < at[0] <= 1.01
+    chosen = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "thresholds": ",".join(map(str, at))}})
+    step = next(iter(Session(DEEP, chosen, texts[0].prompt, max_new_tokens=1).stream()))
+    assert step.exits is not None
+    assert step.exits[0].depth == 1 + int(leaves("shared", scores[:1], scores, agrees, 0.5)[0])
+    drawn = Method.named({"depth": "confidence_exit", "sampler": "temperature"})
+    for wrong in (Method(), Method.named({"depth": "patience"}), drawn):
+        with pytest.raises(MethodError):
+            exit_scores(DEEP, wrong, texts)
+
+
+def _best(tokens: list[int], layer: int) -> int:
+    """The best token behind `tokens` in front of `layer`."""
+    with torch.inference_mode():
+        lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
+        lane.read(tokens[:-1])
+        x = lane.decoder.shallow(Feed.causal(tokens[-1:], len(tokens) - 1), lane.cache, layer)
+        return int(lane.decoder.unembed(lane.decoder.normed(x))[0, 0].argmax())
