@@ -22,13 +22,12 @@ def exit_scores(
     method's depth rule asks: run with a threshold that is never reached, so that no entry is an approximation. Raises
     MethodError for a rule without `thresholds` above which a pass leaves, for tests that name no best token, and for chance."""
     rule = method.depth
-    knobs = {x.name for x in rule.params()}
-    if not isinstance(rule, ExitRule) or rule.below or rule.asks != "head" or not {"threshold", "thresholds"} <= knobs:
+    highest = next((x.high for x in rule.params() if x.name == "thresholds"), None)
+    if not isinstance(rule, ExitRule) or rule.below or rule.asks != "head" or highest is None:
         raise MethodError(f"{rule.name} has no thresholds by exit that a token's score reaches: choose confidence_exit.")
     if not method.sampler.greedy:
         raise MethodError("exits are compared by their best tokens: choose the sampler greedy.")
-    never = under(method, "depth", "thresholds", ())
-    never = under(never, "depth", "threshold", next(x.high or 0.0 for x in rule.params() if x.name == "threshold"))
+    never = under(method, "depth", "thresholds", (highest,))
     rows: list[list[float]] = []
     same: list[list[bool]] = []
     for i, text in enumerate(texts):
