@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decodescope.engine.decoding.exits import ExitRule
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.session import Session
@@ -23,8 +22,9 @@ def exit_scores(
     MethodError for a rule without `thresholds` above which a pass leaves, for tests that name no best token, and for chance."""
     rule = method.depth
     highest = next((x.high for x in rule.params() if x.name == "thresholds"), None)
-    if not isinstance(rule, ExitRule) or rule.below or rule.asks != "head" or highest is None:
-        raise MethodError(f"{rule.name} has no thresholds by exit that a token's score reaches: choose confidence_exit.")
+    other = MethodError(f"{rule.name} has no thresholds by exit that a token's score reaches: choose confidence_exit.")
+    if highest is None:
+        raise other
     if not method.sampler.greedy:
         raise MethodError("exits are compared by their best tokens: choose the sampler greedy.")
     never = under(method, "depth", "thresholds", (highest,))
@@ -35,7 +35,8 @@ def exit_scores(
         for step in session.stream():
             assert step.exits is not None
             (left,), (token,) = step.exits, step.emitted
-            assert left.best is not None
+            if left.below or left.best is None:
+                raise other
             rows.append([score for _, score, _ in left.tests])
             same.append([best == token for best in left.best])
     return np.array(rows, np.float64), np.array(same, np.bool_)

@@ -108,7 +108,7 @@ def test_scores_are_those_of_the_tests_of_whole_passes_and_their_thresholds_leav
     assert step.exits is not None
     assert step.exits[0].depth == 1 + int(leaves("shared", scores[:1], scores, agrees, 0.5)[0])
     drawn = Method.named({"depth": "confidence_exit", "sampler": "temperature"})
-    for wrong in (Method(), Method.named({"depth": "patience"}), drawn):
+    for wrong in (Method(), Method.of("patience"), Method.of("entropy_exit"), drawn):
         with pytest.raises(MethodError):
             exit_scores(DEEP, wrong, texts)
 
