@@ -19,6 +19,9 @@ USUAL: dict[str, dict[str, Any]] = {
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
     "kv": {"new_tokens": 128, "questions": None, "short": False, "method": None, "out": None, "resume": False},
+    "depth": {
+        "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
+    },
     "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
 
@@ -48,6 +51,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_kv import kv
 
         return measured(args, kv)
+    if args.what == "depth":
+        from .bench_depth import depth
+
+        return measured(args, depth)
     if args.what == "parallel":
         from .bench_parallel import parallel
 

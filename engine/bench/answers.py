@@ -181,7 +181,7 @@ class Bench:
 
     def answer(self, method: Method, prompt: list[int], longest: int) -> Answer:
         """Decode one answer of at most `longest` tokens."""
-        answer = Answer(prompt)
+        answer = self.blank(prompt)
         level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "counts"
         try:
             models = self.models(method)
@@ -196,6 +196,10 @@ class Bench:
         except (MethodError, EngineFault) as error:
             answer.end, answer.fault = getattr(error, "reason", "bad_input"), str(error)
         return answer
+
+    def blank(self, prompt: list[int]) -> Answer:
+        """An answer of which nothing is written yet."""
+        return Answer(prompt)
 
     def longest(self, question: Question) -> int:
         """The most tokens that an answer to the question may have."""

@@ -1,0 +1,167 @@
+"""What fewer layers cost and save: every depth rule, lossy and checked, on questions with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from decodescope.engine.core.component import registry, written
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
+from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.trace.events import Pass, Step
+from decodescope.engine.trace.phases import decides
+
+from .answers import Answer, Bench, about
+from .answers_figures import BASELINE
+from .depth_figures import CHECKED, STAIRS, DepthResult, DepthRow
+from .questions import LabBenchError, Question
+from .result_file import gather
+
+SHORT = 2  # questions of a kind in the short form
+
+
+@dataclass
+class Counted(Answer):
+    """An answer whose steps are kept, so that their passes can be priced."""
+
+    records: list[Step] = field(default_factory=list)
+
+    def add(self, step: Step, last: bool) -> None:
+        """Count a step, and keep it."""
+        super().add(step, last)
+        self.records.append(step)
+
+
+def rules(spec: ModelSpec) -> dict[str, str]:
+    """Name -> the words of a rule, of every one that changes texts, with its usual knobs unless others are said."""
+    n = spec.n_layers
+    few = round(0.6 * n)
+    first = few - few // 2  # of the layers left out
+    fixed = "skip=" + ",".join(f"l{i}" for i in range(first, first + n - few))
+    lossy = [name for name, part in registry("depth").items() if part.listed and not cast(type[Depth], part).exact]
+    return {
+        **{name: name for name in lossy if name not in ("skipdecode", "layer_plan")},
+        "confidence_exit every 2nd": "confidence_exit interval=2",
+        "confidence_exit 0.7": "confidence_exit threshold=0.7",
+        "confidence_exit, trained exits": "confidence_exit heads=exits",
+        "confidence_exit, classifier": "confidence_exit criterion=meta heads=exits",
+        STAIRS: f"skipdecode least={few} most={few}",
+        "layer_plan 60 %": f"layer_plan {fixed}",
+    }
+
+
+def usual(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
+    """Every rule of `rules` as `depth`, and as `early_exit.criterion`; and why some cannot run here."""
+    methods: dict[str, Method] = {}
+    left_out: dict[str, str] = {}
+    for name, words in rules(model.spec).items():
+        lossy: dict[str, Any] = {"depth": written("depth", words, name)}
+        checked = {"drafter": "early_exit"}, {"drafter": {"criterion": words}}
+        for called, make in (
+            (name, lambda lossy=lossy: Method(**lossy)),
+            (name + CHECKED, lambda checked=checked: Method.named(*checked)),
+        ):
+            try:
+                method = make()
+                method.check(model.spec)
+            except MethodError as error:
+                left_out[called] = str(error)
+            else:
+                methods[called] = method
+    return methods, left_out
+
+
+class DepthBench(Bench):
+    """A model, and methods by name beside plain decoding; all rules unless methods are given. left_out: name -> why a rule
+    cannot run here. Raises MethodError if a method that is given cannot, LabBenchError if the model has no tokenizer, or a
+    method reads a further model."""
+
+    def __init__(
+        self,
+        model: Model,
+        methods: Mapping[str, Method] | None = None,
+        *,
+        seed: int = 0,
+        new_tokens: int | None = None,
+    ):
+        chosen, self.left_out = usual(model) if methods is None else (dict(methods), {})
+        if any(method.lanes for method in chosen.values()):
+            raise LabBenchError("bench depth measures what one model writes: leave methods with a draft model out.")
+        super().__init__(model, chosen, seed=seed, new_tokens=new_tokens)
+
+    def blank(self, prompt: list[int]) -> Answer:
+        return Counted(prompt)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "left_out": self.left_out}
+
+    def figures(self, question: Question, turn: int) -> list[DepthRow]:
+        """What every method makes of a question; they take turns beginning with number `turn`."""
+        names = list(self.methods)
+        shift = turn % len(names)
+        talks = {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
+        plain = talks[BASELINE]
+        return [self._row(question, name, talks[name], plain) for name in names]
+
+    def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> DepthRow:
+        scores = self.row(question, name, talk, plain).score
+        fault = next((x.fault for x in talk if x.fault), "")
+        row = DepthRow(question.id, question.kind, name, scores, fault=fault)
+        if fault:
+            return row
+        steps = [step for x in talk if isinstance(x, Counted) for step in x.records]
+        passes = [(one, step) for step in steps for one in step.passes if one.lane == TARGET]
+        pairs = [*zip(talk, plain, strict=False)]
+        return replace(
+            row,
+            tokens=sum(len(x.tokens) for x in talk),
+            equal=sum(a == b for x, y in pairs for a, b in zip(x.tokens, y.tokens, strict=False)),
+            longer=sum(max(len(x.tokens), len(y.tokens)) for x, y in pairs),
+            layers=sum(layers(self.model.spec, one) for one, _ in passes),
+            flops=float(sum(self._flops(one, step) for one, step in passes)),
+            passes=sum(decides(one) for one, _ in passes),
+            seconds=sum(x.decode_s for x in talk),
+        )
+
+    def _flops(self, one: Pass, step: Step) -> int:
+        tree = step.draft if decides(one) and step.draft is not None and step.draft.parents else None
+        bits = DTYPE_BITS[str(self.model.decoder.dtype).removeprefix("torch.")]
+        return cost_of(self.model.spec, one, draft=tree, bits=bits).flops
+
+
+def layers(spec: ModelSpec, one: Pass) -> float:
+    """Rows times layers that a pass ran, an attention or a feed-forward block for a half."""
+    rows = one.rows or [one.tokens] * spec.n_layers
+    ran = [range(spec.n_layers) if x is None else range(x) if isinstance(x, int) else x for x in (one.attn, one.ffn)]
+    return sum(rows[i] for part in ran for i in part) / 2
+
+
+def depth(
+    bench: DepthBench,
+    questions: Sequence[Question],
+    *,
+    asked: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> DepthResult:
+    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
+    returned."""
+    result = DepthResult({**bench.settings(), "questions": about(questions, asked)})
+
+    def work(i: int, question: Question) -> tuple[Sequence[DepthRow], str]:
+        why = bench.too_long(question)
+        return ([], why) if why else (bench.figures(question, i), "")
+
+    def ready(question: Question) -> None:
+        for method in bench.methods.values():
+            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
+
+    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+    return result

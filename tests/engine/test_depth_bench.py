@@ -1,0 +1,111 @@
+"""bench depth: what is counted is what the passes did, and a checked rule changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from bytewise import RULES, letters, question, scripted
+
+from decodescope.app.commands import bench_depth
+from decodescope.engine import Method
+from decodescope.engine.bench.answers_figures import BASELINE
+from decodescope.engine.bench.depth import DepthBench, depth, layers, rules
+from decodescope.engine.bench.depth_figures import CHECKED, STAIRS, DepthRow, goals
+from decodescope.engine.bench.questions import LabBenchError, Question
+from decodescope.engine.core.component import written
+from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.load import Model
+from decodescope.engine.trace.events import Pass
+
+ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no"), question(3, "and?", "43")]
+
+
+def random() -> Model:
+    """A random model of six layers that never ends, with a token for every byte."""
+    spec = toys.shaped(vocab=257, heads=("exits",), name="random", n_layers=6)
+    return Model("random", Path("random"), spec, toys.decoder(spec, 5), letters(), "2" * 16, [])
+
+
+@pytest.fixture(scope="module")
+def lively() -> dict[str, Any]:
+    bench = DepthBench(random(), new_tokens=12)
+    assert not bench.left_out, bench.left_out
+    return depth(bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]).record()
+
+
+def test_layers_that_do_nothing_may_be_left_out() -> None:
+    """Every exit says what the last layer says, so texts and accuracy are plain decoding's under every rule."""
+    bench = DepthBench(scripted(RULES, n_layers=5))
+    found = depth(bench, ASKED).record()
+    assert json.dumps(found, allow_nan=False) and found["complete"] and found["kinds"] == {"qa": 3}
+    assert set(bench.left_out) == {x for name in rules(bench.model.spec) if "exits" in name or "classifier" in name
+                                   for x in (name, name + CHECKED)}  # fmt: skip
+    for name, one in found["methods"].items():
+        assert one["accuracy"] == pytest.approx(2 / 3) and one["alike"] == 1.0 and not one["faults"], name
+    plain, stairs = found["methods"][BASELINE], found["methods"][STAIRS]
+    assert (plain["layers"], plain["share"], stairs["layers"]) == (5.0, 1.0, 3.0)
+    assert stairs["flops"] < found["methods"]["layer_plan 60 %"]["flops"] * 1.001 < plain["flops"]
+
+
+def test_a_checked_rule_writes_what_plain_decoding_writes_and_a_lossy_one_does_not(lively: dict[str, Any]) -> None:
+    methods = lively["methods"]
+    assert set(methods) == {BASELINE, *(x for name in rules(toys.shaped(n_layers=6)) for x in (name, name + CHECKED))}
+    for name, one in methods.items():
+        assert not one["faults"], (name, one["faults"])
+        if name.endswith(CHECKED):
+            assert one["alike"] == 1.0 and one["tokens_a_pass"] >= 1.0, name
+        elif name != BASELINE:
+            assert one["layers"] <= 6.0, name
+    assert min(one["alike"] for name, one in methods.items() if not name.endswith(CHECKED)) < 0.9
+    assert methods["hash_exit"]["layers"] < 6.0 and methods["hash_exit"]["share"] < 1.0
+
+
+def test_operations_are_those_of_the_passes_tests_too() -> None:
+    model = random()
+    never = {"never": Method(depth=written("depth", "entropy_exit threshold=0.0", "never"))}
+    plain, asking = DepthBench(model, never, new_tokens=5).figures(question(1, "What?"), 0)
+    prompt = len("What?")
+    bare = sum(pass_cost(model.spec, 1, prompt - 1 + i, weight_bits=32, act_bits=32, kv_bits=32).flops for i in range(5))
+    assert plain.flops == bare and plain.layers == 5 * 6 and plain.passes == 5
+    head = 2 * model.spec.d_model * model.spec.vocab
+    assert asking.layers == plain.layers and asking.equal == asking.longer == 5
+    assert asking.flops >= plain.flops + 5 * 4 * head, "four exits ask for the whole head each time"
+
+
+def test_a_block_is_half_a_layer_and_a_ragged_check_reads_rows_by_layer() -> None:
+    spec = toys.shaped(n_layers=3)
+    one = Pass("target", "verify", 4, 7, 1.0, attn=[0, 2], ffn=[0])
+    assert layers(spec, one) == 4 * 1.5 and layers(spec, Pass("target", "verify", 2, 7, 1.0)) == 6.0
+    one = Pass("target", "verify", 4, 7, 1.0)
+    one.rows = [1, 3, 4]
+    assert layers(spec, one) == 8.0
+
+
+def test_goals_and_what_is_refused() -> None:
+    usual = {"alike": 1.0}
+    methods = {
+        BASELINE: {**usual, "accuracy": 0.5, "times": 1.0},
+        STAIRS: {**usual, "accuracy": 0.1, "times": 1.4},
+        "quick": {**usual, "accuracy": 0.2, "times": 3.0},
+        "close": {**usual, "accuracy": 0.495, "times": 1.1},
+    }
+    assert [(x["what"], x["met"]) for x in goals(methods)] == [(STAIRS, True), ("close", False)]
+    assert goals({BASELINE: methods[BASELINE]}) == []
+    with pytest.raises(LabBenchError, match="leave methods with a draft model out"):
+        DepthBench(random(), {"x": Method.of("draft_model")})
+
+
+def test_the_text_names_rules_goals_and_faults(lively: dict[str, Any]) -> None:
+    text = bench_depth.told(lively)
+    assert "hash_exit (checked)" in text and "goal" in text and STAIRS in text and "6.00" in text
+    faulty = {**lively, "methods": {"odd": {**lively["methods"][BASELINE], "faults": ["it broke."]}}}
+    assert "odd: it broke." in bench_depth.told(faulty)
+
+
+def test_rows_come_back_from_a_file() -> None:
+    row = DepthRow("a", "qa", "x", 1.0, 3, 2, 3, 4.5, 6.0, 3, 0.1)
+    assert DepthRow(**json.loads(json.dumps(vars(row)))) == row and isinstance(ASKED[0], Question)
