@@ -6,11 +6,13 @@ from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.filled import chosen
 from decodescope.engine.trace.joined import joint_problems
 from decodescope.engine.trace.pictures import KEPT
+from decodescope.engine.trace.pieces import join
 from decodescope.engine.trace.threads import schedule
-from decodescope.lab.words.numbers import said
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.words.numbers import f, said
+from decodescope.lab.words.tokens import shown, shown_id
 
 from .explanation import Explanation, Line
+from .tally import tally
 
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
@@ -19,7 +21,7 @@ def undrafted(trace: Trace, step: Step) -> Explanation | None:
     for record, explained in zip(records, (iteration, beams, threads, canvas, joint), strict=True):
         if record is not None:
             return explained(trace, step)
-    return None
+    return tried(trace, step)
 
 
 def iteration(trace: Trace, step: Step) -> Explanation:
@@ -84,6 +86,9 @@ def threads(trace: Trace, step: Step) -> Explanation:
     counted = f"{taken.rounds} rounds, {taken.longest} tokens on the longest way, {taken.tokens} in all"
     explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now that did not before.", (counted,)))
     explained.agrees = len(t.alive) == len(t.tokens)
+    if (more := tried(trace, step)) is not None:
+        explained.lines += more.lines
+        explained.agrees = explained.agrees and more.agrees
     return explained
 
 
@@ -128,3 +133,23 @@ def joint(trace: Trace, step: Step) -> Explanation:
         explained.lines.append(Line("No token of it but the first was the target's own choice.", (chosen,)))
     explained.agrees = not [*joint_problems(j, step.emitted)]
     return explained
+
+
+def tried(trace: Trace, step: Step) -> Explanation | None:
+    """What a step tried by itself, each number beside the threshold that decided; None: it keeps no such record."""
+    told = tally(trace.header, step, lambda ids: shown(join(ids, trace.pieces)))
+    if told is None:
+        return None
+    explained = Explanation("target", told.title, shown(join(step.emitted, trace.pieces)), told.says, "tally")
+    rows = [f"{said(x.text)}: {_held(x.number, x.bar)}{x.word}" for x in told.rows]
+    explained.lines.append(Line(f"What was tried ({told.number}, against {told.bar}):", tuple(rows)))
+    explained.lines += map(Line, told.lines)
+    explained.agrees = all(x.follows for x in told.rows)
+    return explained
+
+
+def _held(number: float | None, bar: float | None) -> str:
+    """A number beside its threshold."""
+    if number is None:
+        return ""
+    return f"{f(number)}, " if bar is None else f"{f(number)} {'≥' if number >= bar else '<'} {f(bar)}, "

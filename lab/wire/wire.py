@@ -33,6 +33,7 @@ from .mixed import beamed
 from .pictured import picture_shown
 from .prompt import prompt_shown
 from .single import single as _single
+from .tallied import tallied
 from .threaded import threaded
 from .told import told
 
@@ -63,6 +64,7 @@ class Wire:
     rule that says something else has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
+    tally: what a strategy tried by itself (`lab/wire/tallied.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     text, in the head: one mark for the run, whether its text is the target's and why not; plain: it is plain decoding;
@@ -152,7 +154,7 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        message |= drafted_as(step) | filled(step, self.text, whole=whole)
+        message |= drafted_as(step) | filled(step, self.text, whole=whole) | tallied(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}

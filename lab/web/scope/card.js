@@ -7,6 +7,7 @@ import { glyph, tokenOf, statusWord } from "./marks.js";
 import { notedOf } from "./noted.js";
 import { apart, plural, prob } from "./numbers.js";
 import { placeSays } from "./placesays.js";
+import { tallyOf, weighed } from "./tally.js";
 import { threadsOf, took, whyOf } from "./threads.js";
 
 function derivedMark(decided) {
@@ -204,6 +205,12 @@ function canvasCard(store, i, at) {
         h("th", { scope: "row" }, `pass ${step}`), h("td", { class: "word" }, tokenOf(text, 12)),
         h("td", null, prob(c)), h("td", { class: "yes" }, word)))))] : null];
 }
+/** What a step tried by itself, as a card, or under another one. */
+const tallyCard = (context, store, { tally, made }, at, under) => [
+  under ? h("h3", null, tally.title)
+    : shell("", tally.title, made[0] ? tokenOf(made.map(([, text]) => text).join(""), 24) : "", tally.says,
+      { agrees: weighed(tally) }),
+  ...tallyOf(tally, () => context.absent(store, "What was tried"), under ? 0 : at)];
 
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
 export function cardView(context) {
@@ -231,7 +238,10 @@ export function cardView(context) {
       else if (step.fill) parts = canvasCard(store, i, at);
       else if (step.iteration) parts = iterationCard(step, at);
       else if (step.beams) parts = beamsCard(store, i, step, at);
-      else if (step.threads) parts = threadsCard(store, i, step, at);
+      else if (step.threads) {
+        parts = threadsCard(store, i, step, at);
+        if (step.tally) parts.push(tallyCard(context, store, step, at, true));
+      } else if (step.tally) parts = tallyCard(context, store, step, at);
       else {
         const decided = at === null ? null : decision(step, store.head, at);
         if (decided && store.head?.levels && !store.head.levels.includes("decisions"))

@@ -3,6 +3,7 @@
 import { follows } from "./fills.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
+import { weighed } from "./tally.js";
 
 const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
   "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
@@ -84,6 +85,7 @@ export function testsOf(step, head) {
 /** Do the verdicts follow from the numbers? null where the rule says more than these. */
 export function rederives(step, head) {
   if (step.fill) return follows(step.fill);
+  if (step.tally) return weighed(step.tally);
   if (step.iteration) return fixedOf(step) === step.iteration.fixed;
   const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;

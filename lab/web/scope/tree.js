@@ -137,7 +137,7 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.beams || step?.threads, fill = (filling = step?.fill), own = side || fill;
+    const side = step?.beams || step?.threads, fill = (filling = step?.fill), own = side || fill || step?.tally;
     const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
@@ -149,7 +149,7 @@ export function treeView(context) {
     const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !own && !tabled && !brief);
     see(painted.element, brief);
-    see(twin, nodes && !side && tabled);
+    see(twin, nodes && !side && !step.tally && tabled);
     shown = nodes || [];
     say(note, !step ? ""
       : !nodes && !own ? context.absent(store, "The tree of this step")
@@ -162,6 +162,7 @@ export function treeView(context) {
     if (fill) {
       return tabled ? twin.replaceChildren(canvas.table(step)) : canvas.draw(store, i, context.chosen(store, i), width);
     }
+    if (step?.tally) return void (shown = (step.tally.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 })));
     if (!nodes) return;
     if (tabled) return twin.replaceChildren(tableOf(nodes, step));
     const telling = tellingOf(step, store.head), narrow = width < 560;
@@ -232,7 +233,8 @@ export function legend(...tools) {
     draw(store, i) {
       const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
         none = drafter?.drafts === false;
-      see(element, store.steps[i]?.nodes && !store.steps[i].beams && !store.steps[i].threads);
+      const { nodes, beams, threads, tally } = store.steps[i] ?? {};
+      see(element, nodes && !beams && !threads && !tally);
       see(keys, !plain);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));

@@ -1,0 +1,188 @@
+"""Tally: what a step of a strategy tried by itself, each number beside the threshold that decided, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+from decodescope.engine.trace import Header, Step
+from decodescope.engine.trace.edited import DELETE, INSERT, KEEP, REPLACE, TAGS, Edits, Tagged
+from decodescope.engine.trace.forks import method_at
+from decodescope.engine.trace.joined import Joint
+from decodescope.engine.trace.labels import Labels, Mention
+from decodescope.engine.trace.lines import Infill, Lines, raised
+from decodescope.engine.trace.units import Unit
+
+Text = Callable[[Sequence[int]], str]
+
+CUT = {"bar": "below the bar", "repeat": "repeats the one before it", "end": "behind the end of the text"}
+REFUSED = {
+    "parse": "the program would not parse",
+    "unneeded": "imports what nobody lacks",
+    "opens": "opens a block",
+    "similar": "like a line beside it",
+    "repeated": "stands already",
+    "empty": "nothing but blanks",
+}
+WHY = {
+    "fixed": "The last pass changed nothing, so the text is final.",
+    "again": "The last pass gave a text that an earlier one had read, so it is final.",
+    "rounds": "No more passes are allowed.",
+    "empty": "The last pass left nothing, so it was not applied.",
+}
+NEAR = 0.1  # probability from which an edit that was not made is listed
+
+
+@dataclass
+class Row:
+    """One thing that was tried. text: what it is;  number, bar: it holds where number >= bar, None: that did not decide
+    holds: what the record says of it;  word: what became of it"""
+
+    text: str
+    number: float | None
+    bar: float | None
+    holds: bool
+    word: str
+
+    @property
+    def follows(self) -> bool:
+        """Whether number and bar give what the record says."""
+        return self.bar is None or (self.number is not None and bool(self.number >= self.bar) == self.holds)
+
+
+@dataclass
+class Tally:
+    """What one step tried. title, says: of a card, and of a step, in a clause;  number, bar: what the rows' numbers are
+    rows: one each thing that was tried;  lines: sentences on how it is decided"""
+
+    title: str
+    says: str
+    number: str
+    bar: str
+    rows: list[Row] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+
+def tally(header: Header, step: Step, text: Text) -> Tally | None:
+    """The tally of a step, None where its strategy keeps no such record. text: of ids"""
+    knobs = method_at(header, step.step).get("strategy") or {}
+    if step.unit is not None:
+        return unit(step.unit, float(knobs.get("beta", 0)), text)
+    if step.joint is not None:
+        return joint(step.joint, text)
+    if step.lines is not None:
+        return lines(step.lines, float(knobs.get("tau", 0)), text)
+    if step.edits is not None:
+        return edits(step.edits, float(knobs.get("sure", 0)), text)
+    return None if step.labels is None else labels(step.labels)
+
+
+def unit(u: Unit, beta: float, text: Text) -> Tally:
+    """A lexical unit: the longest run of foreseen tokens that reaches the bar."""
+    told = Tally("A lexical unit", f"{u.taken} of {len(u.tokens)} foreseen taken", "p", "beta")
+    for k, (token, p) in enumerate(zip(u.tokens, u.p, strict=True)):
+        tested = 0 < k < u.taken or (k == u.taken and u.cut == "bar")
+        word = "taken" if k < u.taken else CUT.get(u.cut, u.cut) if k == u.taken else "behind it"
+        told.rows.append(Row(text([token]), p, beta if tested else None, k < u.taken, word))
+    told.lines.append("The first token comes from the text's last row and always stands, the others from placeholders.")
+    told.lines.append("The longest run is taken in which each has at least beta.")
+    return told
+
+
+def joint(j: Joint, text: Text) -> Tally:
+    """Tokens taken together: how many, and which of the texts of that length."""
+    says = f"{j.level} {'tokens' if j.level > 1 else 'token'} written at once"
+    told = Tally("Tokens taken together", says, "joint p", "threshold")
+    for n, best in enumerate(j.best, 1):
+        tested = 1 < n <= j.level + 1
+        word = "the target's own" if n == 1 else "long enough" if n < j.level else "written" if n == j.level else "too unlikely"
+        told.rows.append(Row(f"best of {n}", best, j.threshold if tested else None, n <= j.level, word))
+    bar, total, before = max([j.threshold, *(j.share * x for x in j.joint[:1])]), sum(j.joint), 0.0
+    for k, (ids, both, alone) in enumerate(zip(j.texts, j.joint, j.alone, strict=True)):
+        drawn = "" if j.u is None else f", u in {before / total:.3f} to {(before + both) / total:.3f}"
+        before += both
+        word = f"{'written' if k == j.chosen else 'offered'}, apart {alone:.3f}{drawn}"
+        told.rows.append(Row(text(ids), both, bar, True, word))
+    told.lines.append("The longest text that reaches the threshold is written; counts of other texts correct the product.")
+    if j.chosen is not None:
+        told.lines.append("The best was taken." if j.u is None else f"u = {j.u:.3f} chose among them by their share.")
+    return told
+
+
+def lines(record: Lines, tau: float, text: Text) -> Tally:
+    """A round of a text written by lines: the lines that were proposed between others, and the one that came."""
+    taken, n = record.inserted, len(record.first)
+    says = f"a line inserted before line {taken.at + 1} of {n}" if taken else f"line {n + 1} written"
+    told = Tally("A line inserted" if taken else "A line written", says, "lines that gain", "needed")
+    told.rows = [_proposed(one, record, tau, text) for one in record.infills]
+    if record.written:
+        told.rows.append(Row(text(record.written), None, None, True, "written behind all"))
+    if record.infills:
+        told.lines.append("Lines are proposed before those whose first token the target liked least.")
+        told.lines.append(f"One comes where two lines behind it, and half of all, gain {tau:g} or more in their mean logit.")
+    told.lines.append("The text is emitted by the last round: until then a line may come before any other.")
+    return told
+
+
+def _proposed(one: Infill, record: Lines, tau: float, text: Text) -> Row:
+    at, score = one.at, record.first[one.at]
+    where = f"before line {at + 1}" + ("" if score is None else f" (first logit {score:.2f})")
+    kept = one.outcome in ("inserted", "defines")
+    if one.after is None or one.outcome not in ("inserted", "less", "score"):
+        word = "it defines a name that is lacking" if kept else REFUSED.get(one.outcome, one.outcome)
+        return Row(text(one.tokens), None, None, kept, f"{where}: {word}")
+    gains, total = raised(record.mean[at:], one.after, tau)[0], sum(x is not None for x in one.after)
+    word = {"inserted": "inserted", "less": "another gains more", "score": "too few gain"}[one.outcome]
+    more = f", {sum(gains):.2f} in all" if gains else ""
+    bar = max(1, min(2, total), ceil(total / 2))
+    return Row(text(one.tokens), len(gains), bar, one.outcome != "score", f"{where}: {word}{more}")
+
+
+def labels(record: Labels) -> Tally:
+    """What was written of each label; a mention that two labels have stands under that which gives it more."""
+    kept = sum(not x.dropped for x in record.mentions)
+    told = Tally("Mentions by label", f"{kept} of {len(record.mentions)} mentions stand", "ln p", "that of another label")
+    best: dict[str, dict[int, float]] = {}
+    for one in record.mentions:
+        own = best.setdefault(one.text, {})
+        own[one.label] = max(one.logp, own.get(one.label, one.logp))
+    for name, count in zip(record.names, record.counts, strict=True):
+        told.rows.append(Row(name, None, None, True, f"counted {count}"))
+    for one in record.mentions:
+        told.rows.append(_mention(one, record.names[one.label], best[one.text]))
+    told.lines.append("Each label's mentions were counted first, and then written each by itself.")
+    told.lines.append("Of labels with the same mention the one whose tokens have the highest probability keeps it.")
+    return told
+
+
+def _mention(one: Mention, name: str, best: dict[int, float]) -> Row:
+    other = max((x for label, x in best.items() if label != one.label), default=None)
+    bar = None if other == best[one.label] else other  # of equal ones the first label keeps it
+    word = f"mention {one.index}{', dropped' if one.dropped else ''}"
+    return Row(f"{name}: {one.text}", best[one.label], bar, not one.dropped, word)
+
+
+def edits(record: Edits, sure: float, text: Text) -> Tally:
+    """The passes that edited a draft: what each changed, and what it nearly did."""
+    changed = [sum(tag != KEEP for tag in one.tags) for one in record.passes]
+    says = f"a draft of {len(record.passes[0].tokens)} edited in {len(changed)} passes, {sum(changed)} tags"
+    told = Tally("Edits of a draft", says, "p", "p of keep, or sure")
+    for number, one in enumerate(record.passes, 1):
+        told.rows += _edited(number, one, sure, text)
+    quiet = sum(len(one.tags) for one in record.passes) - len(told.rows)
+    told.lines.append(f"A place gets its likeliest edit where that is likelier than keep and at least {sure:g}.")
+    told.lines.append(f"{quiet} more stayed, with less than {NEAR:g} for any edit. {WHY.get(record.why, record.why)}")
+    return told
+
+
+def _edited(number: int, one: Tagged, sure: float, text: Text) -> Iterator[Row]:
+    for place, (p, (instead, behind), tag) in enumerate(zip(one.p, one.words, one.tags, strict=True)):
+        likely = tag if tag != KEEP else max((DELETE, REPLACE, INSERT), key=p.__getitem__)
+        if tag == KEEP and p[likely] < NEAR:
+            continue
+        here = text([one.tokens[place - 1]]) if place else ""
+        there = {DELETE: "", REPLACE: text([instead]), INSERT: here + text([behind])}[likely]
+        bar = None if p[likely] == p[KEEP] else max(p[KEEP], sure)
+        word = f"pass {number}, place {place}: {TAGS[likely]}{'' if tag != KEEP else ', not made'}"
+        yield Row(f"{here}→{there}", p[likely], bar, tag != KEEP, word)

@@ -1,0 +1,37 @@
+"""Tallied: what a view is told of what a step tried by itself, beside the thresholds that decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from decodescope.engine.trace.events import Header, Piece, Step
+from decodescope.engine.trace.pieces import join
+from decodescope.lab.decision.tally import tally
+
+ROOM = 1536  # bytes of the rows of a step that is not asked for
+LONGEST = 96  # characters of what was tried
+
+
+def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
+    """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
+    whether it holds by the record, what became of it], ...]}, or nothing. Unless `whole`, rows above ROOM are left out, and
+    "few" says so."""
+    told = tally(header, step, lambda ids: join(ids, {x: text(x) for x in ids}))
+    if told is None:
+        return {}
+    rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in told.rows]
+    message = {"title": told.title, "says": told.says, "heads": [told.number, told.bar], "lines": told.lines}
+    if not whole and len(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
+        return {"tally": message, "few": True}
+    return {"tally": message | {"rows": rows}}
+
+
+def most_rows(step: Step) -> int:
+    """How many rows the tally of a step has at most."""
+    unit = 0 if step.unit is None else len(step.unit.tokens)
+    joint = 0 if step.joint is None else len(step.joint.best) + len(step.joint.texts)
+    lines = 0 if step.lines is None else len(step.lines.infills) + 1
+    edits = 0 if step.edits is None else sum(len(one.tags) for one in step.edits.passes)
+    return max(unit, joint, lines, edits)

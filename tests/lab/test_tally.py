@@ -1,0 +1,118 @@
+"""What a step tried by itself: each number beside the threshold that decided, in Python's words and on the card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import toys
+
+from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.labels import Labels, Mention, settle
+from decodescope.engine.trace.lines import Infill, Lines
+from decodescope.lab.decision.block import block
+from decodescope.lab.decision.tally import Tally, labels, lines, tally
+from decodescope.lab.wire.messages import messages, most_nodes, wire_of
+
+from .drawn import Drawn, told
+
+FIELDS = {"lexical_units": "unit", "joint_tokens": "joint", "edit_tags": "edits", "jump_coder": "lines"}
+
+
+@cache
+def run(name: str) -> Trace:
+    more = {"lexical_units": {"beta": 0.5}, "edit_tags": {"sure": 0.99}}.get(name, {})
+    settings = toys.settings_of("strategy", name)[-1] | more
+    return toys.decode(toys.method(strategy=(name, settings)), count=24).sink
+
+
+def of(trace: Trace, step: Step) -> Tally:
+    made = tally(trace.header, step, lambda ids: " ".join(map(str, ids)))
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_step_tells_what_decided_and_it_follows(name: str) -> None:
+    trace, rows = run(name), []
+    for step in trace.steps:
+        assert getattr(step, FIELDS[name]) is not None
+        made = of(trace, step)
+        rows += made.rows
+        assert all(row.follows for row in made.rows) and made.lines
+        assert most_nodes(step) >= len(made.rows), "a reader may choose any row"
+        explained = block(trace, step)
+        assert explained.agrees and explained.where
+    assert name == "jump_coder" or {True, False} <= {row.holds for row in rows if row.bar is not None}, "both outcomes"
+
+
+def test_a_record_that_took_too_much_does_not_follow() -> None:
+    trace = run("lexical_units")
+    step = next(x for x in trace.steps if x.unit is not None and x.unit.cut == "bar")
+    assert step.unit is not None
+    forged = replace(step, unit=replace(step.unit, taken=step.unit.taken + 1))
+    assert not all(row.follows for row in of(trace, forged).rows)
+    trace = run("edit_tags")
+    step = trace.steps[0]
+    assert step.edits is not None
+    first = step.edits.passes[0]
+    place = next(k for k, tag in enumerate(first.tags) if tag)
+    kept = replace(first, tags=[0 if k == place else tag for k, tag in enumerate(first.tags)])
+    forged = replace(step, edits=replace(step.edits, passes=[kept, *step.edits.passes[1:]]))
+    assert not all(row.follows for row in of(trace, forged).rows)
+
+
+def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
+    names = [("Rome", 0, -1.0), ("Ada", 0, -0.5), ("Rome", 1, -0.25), ("Rome", 0, -3.0), ("Oslo", 0, -2.0), ("Oslo", 1, -2.0)]
+    mentions = [Mention(label, k, k, text, [], logp) for k, (text, label, logp) in enumerate(names)]
+    settle(mentions)
+    counted, *rows = labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[1:]
+    assert counted.word == "counted 2" and all(row.follows for row in rows)
+    held = [(-1.0, -0.25, False), (-0.5, None, True), (-0.25, -1.0, True), (-1.0, -0.25, False)]
+    equal = [(-2.0, None, True), (-2.0, None, False)]
+    assert [(row.number, row.bar, row.holds) for row in rows] == held + equal
+    mentions[0].dropped = ""
+    assert not labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[2].follows
+
+
+def test_a_line_is_inserted_where_enough_lines_gain() -> None:
+    scores = [1.0, 2.0, 3.0]
+    infills = [Infill(1, [5], "score", [2.0, 3.1]), Infill(0, [6], "inserted", [1.5, 2.5, 3.0], 2), Infill(2, [7], "parse")]
+    made = lines(Lines(scores[:], scores[:], infills), 0.2, str)
+    assert [(row.number, row.bar, row.holds) for row in made.rows] == [(0, 2, False), (2, 2, True), (None, None, False)]
+    assert all(row.follows for row in made.rows) and "before line 1" in made.rows[1].word and "1.00 in all" in made.rows[1].word
+    forged = lines(Lines(scores[:], scores[:], [replace(infills[0], outcome="inserted")]), 0.2, str)
+    assert not forged.rows[0].follows
+
+
+def test_rows_without_room_wait_until_they_are_asked_for() -> None:
+    trace = run("lexical_units")
+    step = replace(trace.steps[0])
+    assert step.unit is not None
+    step.unit = replace(step.unit, tokens=step.unit.tokens[:1] * 99, p=[0.125] * 99, taken=1, cut="bar")
+    long = Trace()
+    long.header, long.prefill, long.steps = trace.header, trace.prefill, [step]
+    assert "rows" in next(m for m in messages(long) if m["kind"] == "step")["tally"]
+    brief = next(m for m in messages(long, plenty=-1) if m["kind"] == "step")
+    assert "tally" not in brief, "a brief has no card"
+    message = wire_of(long).step(step)
+    assert message["few"] and "rows" not in message["tally"] and message["tally"]["says"]
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
+    trace = run(name)
+    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))
+    for i in (0, len(trace.steps) - 1):
+        made = of(trace, trace.steps[i])
+        drawn.run("(i) => view.seek(i)", i)
+        card = drawn.page.locator(".decision-body")
+        assert card.locator("tbody tr").count() == len(made.rows)
+        assert card.locator("td:last-child").all_inner_texts() == [row.word for row in made.rows]
+        assert made.says in drawn.page.locator(".headline").inner_text() and card.locator(".agree").count() == 1
+        drawn.run("(i) => view.select({ step: i, node: 1 })", i)
+        assert card.locator("tr.tried").count() == 1
+    assert not drawn.page.locator("svg.tree:visible").count()
