@@ -80,49 +80,49 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
 
 def unit(u: Unit, beta: float, text: Text) -> Tally:
     """A lexical unit: the longest run of foreseen tokens that reaches the bar."""
-    told = Tally("A lexical unit", f"{u.taken} of {len(u.tokens)} foreseen taken", "p", "beta")
+    card = Tally("A lexical unit", f"{u.taken} of {len(u.tokens)} foreseen taken", "p", "beta")
     for k, (token, p) in enumerate(zip(u.tokens, u.p, strict=True)):
         tested = 0 < k < u.taken or (k == u.taken and u.cut == "bar")
         word = "taken" if k < u.taken else CUT.get(u.cut, u.cut) if k == u.taken else "behind it"
-        told.rows.append(Row(text([token]), p, beta if tested else None, k < u.taken, word))
-    told.lines.append("The first token comes from the text's last row and always stands, the others from placeholders.")
-    told.lines.append("The longest run is taken in which each has at least beta.")
-    return told
+        card.rows.append(Row(text([token]), p, beta if tested else None, k < u.taken, word))
+    card.lines.append("The first token comes from the text's last row and always stands, the others from placeholders.")
+    card.lines.append("The longest run is taken in which each has at least beta.")
+    return card
 
 
 def joint(j: Joint, text: Text) -> Tally:
     """Tokens taken together: how many, and which of the texts of that length."""
     says = f"{j.level} {'tokens' if j.level > 1 else 'token'} written at once"
-    told = Tally("Tokens taken together", says, "joint p", "threshold")
+    card = Tally("Tokens taken together", says, "joint p", "threshold")
     for n, best in enumerate(j.best, 1):
         tested = 1 < n <= j.level + 1
         word = "the target's own" if n == 1 else "long enough" if n < j.level else "written" if n == j.level else "too unlikely"
-        told.rows.append(Row(f"best of {n}", best, j.threshold if tested else None, n <= j.level, word))
+        card.rows.append(Row(f"best of {n}", best, j.threshold if tested else None, n <= j.level, word))
     bar, total, before = max([j.threshold, *(j.share * x for x in j.joint[:1])]), sum(j.joint), 0.0
     for k, (ids, both, alone) in enumerate(zip(j.texts, j.joint, j.alone, strict=True)):
         drawn = "" if j.u is None else f", u in {before / total:.3f} to {(before + both) / total:.3f}"
         before += both
         word = f"{'written' if k == j.chosen else 'offered'}, apart {alone:.3f}{drawn}"
-        told.rows.append(Row(text(ids), both, bar, True, word))
-    told.lines.append("The longest text that reaches the threshold is written; counts of other texts correct the product.")
+        card.rows.append(Row(text(ids), both, bar, True, word))
+    card.lines.append("The longest text that reaches the threshold is written; counts of other texts correct the product.")
     if j.chosen is not None:
-        told.lines.append("The best was taken." if j.u is None else f"u = {j.u:.3f} chose among them by their share.")
-    return told
+        card.lines.append("The best was taken." if j.u is None else f"u = {j.u:.3f} chose among them by their share.")
+    return card
 
 
 def lines(record: Lines, tau: float, text: Text) -> Tally:
     """A round of a text written by lines: the lines that were proposed between others, and the one that came."""
     taken, n = record.inserted, len(record.first)
     says = f"a line inserted before line {taken.at + 1} of {n}" if taken else f"line {n + 1} written"
-    told = Tally("A line inserted" if taken else "A line written", says, "lines that gain", "needed")
-    told.rows = [_proposed(one, record, tau, text) for one in record.infills]
+    card = Tally("A line inserted" if taken else "A line written", says, "lines that gain", "needed")
+    card.rows = [_proposed(one, record, tau, text) for one in record.infills]
     if record.written:
-        told.rows.append(Row(text(record.written), None, None, True, "written behind all"))
+        card.rows.append(Row(text(record.written), None, None, True, "written behind all"))
     if record.infills:
-        told.lines.append("Lines are proposed before those whose first token the target liked least.")
-        told.lines.append(f"One comes where two lines behind it, and half of all, gain {tau:g} or more in their mean logit.")
-    told.lines.append("The text is emitted by the last round: until then a line may come before any other.")
-    return told
+        card.lines.append("Lines are proposed before those whose first token the target liked least.")
+        card.lines.append(f"One comes where two lines behind it, and half of all, gain {tau:g} or more in their mean logit.")
+    card.lines.append("The text is emitted by the last round: until then a line may come before any other.")
+    return card
 
 
 def _proposed(one: Infill, record: Lines, tau: float, text: Text) -> Row:
@@ -142,18 +142,18 @@ def _proposed(one: Infill, record: Lines, tau: float, text: Text) -> Row:
 def labels(record: Labels) -> Tally:
     """What was written of each label; a mention that two labels have stands under that which gives it more."""
     kept = sum(not x.dropped for x in record.mentions)
-    told = Tally("Mentions by label", f"{kept} of {len(record.mentions)} mentions stand", "ln p", "that of another label")
+    card = Tally("Mentions by label", f"{kept} of {len(record.mentions)} mentions stand", "ln p", "that of another label")
     best: dict[str, dict[int, float]] = {}
     for one in record.mentions:
         own = best.setdefault(one.text, {})
         own[one.label] = max(one.logp, own.get(one.label, one.logp))
     for name, count in zip(record.names, record.counts, strict=True):
-        told.rows.append(Row(name, None, None, True, f"counted {count}"))
+        card.rows.append(Row(name, None, None, True, f"counted {count}"))
     for one in record.mentions:
-        told.rows.append(_mention(one, record.names[one.label], best[one.text]))
-    told.lines.append("Each label's mentions were counted first, and then written each by itself.")
-    told.lines.append("Of labels with the same mention the one whose tokens have the highest probability keeps it.")
-    return told
+        card.rows.append(_mention(one, record.names[one.label], best[one.text]))
+    card.lines.append("Each label's mentions were counted first, and then written each by itself.")
+    card.lines.append("Of labels with the same mention the one whose tokens have the highest probability keeps it.")
+    return card
 
 
 def _mention(one: Mention, name: str, best: dict[int, float]) -> Row:
@@ -167,13 +167,13 @@ def edits(record: Edits, sure: float, text: Text) -> Tally:
     """The passes that edited a draft: what each changed, and what it nearly did."""
     changed = [sum(tag != KEEP for tag in one.tags) for one in record.passes]
     says = f"a draft of {len(record.passes[0].tokens)} edited in {len(changed)} passes, {sum(changed)} tags"
-    told = Tally("Edits of a draft", says, "p", "p of keep, or sure")
+    card = Tally("Edits of a draft", says, "p", "p of keep, or sure")
     for number, one in enumerate(record.passes, 1):
-        told.rows += _edited(number, one, sure, text)
-    quiet = sum(len(one.tags) for one in record.passes) - len(told.rows)
-    told.lines.append(f"A place gets its likeliest edit where that is likelier than keep and at least {sure:g}.")
-    told.lines.append(f"{quiet} more stayed, with less than {NEAR:g} for any edit. {WHY.get(record.why, record.why)}")
-    return told
+        card.rows += _edited(number, one, sure, text)
+    quiet = sum(len(one.tags) for one in record.passes) - len(card.rows)
+    card.lines.append(f"A place gets its likeliest edit where that is likelier than keep and at least {sure:g}.")
+    card.lines.append(f"{quiet} more stayed, with less than {NEAR:g} for any edit. {WHY.get(record.why, record.why)}")
+    return card
 
 
 def _edited(number: int, one: Tagged, sure: float, text: Text) -> Iterator[Row]:

@@ -137,14 +137,14 @@ def joint(trace: Trace, step: Step) -> Explanation:
 
 def tried(trace: Trace, step: Step) -> Explanation | None:
     """What a step tried by itself, each number beside the threshold that decided; None: it keeps no such record."""
-    told = tally(trace.header, step, lambda ids: shown(join(ids, trace.pieces)))
-    if told is None:
+    card = tally(trace.header, step, lambda ids: shown(join(ids, trace.pieces)))
+    if card is None:
         return None
-    explained = Explanation("target", told.title, shown(join(step.emitted, trace.pieces)), told.says, "tally")
-    rows = [f"{said(x.text)}: {_held(x.number, x.bar)}{x.word}" for x in told.rows]
-    explained.lines.append(Line(f"What was tried ({told.number}, against {told.bar}):", tuple(rows)))
-    explained.lines += map(Line, told.lines)
-    explained.agrees = all(x.follows for x in told.rows)
+    explained = Explanation("target", card.title, shown(join(step.emitted, trace.pieces)), card.says, "tally")
+    rows = [f"{said(x.text)}: {_held(x.number, x.bar)}{x.word}" for x in card.rows]
+    explained.lines.append(Line(f"What was tried ({card.number}, against {card.bar}):", tuple(rows)))
+    explained.lines += map(Line, card.lines)
+    explained.agrees = all(x.follows for x in card.rows)
     return explained
 
 

@@ -18,11 +18,11 @@ def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: boo
     """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
     whether it holds by the record, what became of it], ...]}, or nothing. Unless `whole`, rows above ROOM are left out, and
     "few" says so."""
-    told = tally(header, step, lambda ids: join(ids, {x: text(x) for x in ids}))
-    if told is None:
+    card = tally(header, step, lambda ids: join(ids, {x: text(x) for x in ids}))
+    if card is None:
         return {}
-    rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in told.rows]
-    message = {"title": told.title, "says": told.says, "heads": [told.number, told.bar], "lines": told.lines}
+    rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
+    message = {"title": card.title, "says": card.says, "heads": [card.number, card.bar], "lines": card.lines}
     if not whole and len(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
         return {"tally": message, "few": True}
     return {"tally": message | {"rows": rows}}

@@ -206,10 +206,10 @@ function canvasCard(store, i, at) {
         h("td", null, prob(c)), h("td", { class: "yes" }, word)))))] : null];
 }
 /** What a step tried by itself, as a card, or under another one. */
-const tallyCard = (context, store, { tally, made }, at, under) => [
+const tallyCard = (context, store, step, at, under, { tally } = step) => [
   under ? h("h3", null, tally.title)
-    : shell("", tally.title, made[0] ? tokenOf(made.map(([, text]) => text).join(""), 24) : "", tally.says,
-      { agrees: weighed(tally) }),
+    : shell("", tally.title, step.made[0] ? tokenOf(step.made.map(([, text]) => text).join(""), 24) : "",
+      tally.says, { agrees: weighed(tally) }),
   ...tallyOf(tally, () => context.absent(store, "What was tried"), under ? 0 : at)];
 
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
