@@ -228,12 +228,27 @@ class Method:
                 f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
                 f"model with a causal mask, or the strategy {_filling()}."
             )
+        self._check_blocks(spec)
         self._check_picture(spec)
+
+    def _check_blocks(self, spec: ModelSpec) -> None:
+        """A token decoder that sees its own block alone writes with what tells it of the others, and with nothing else."""
+        name, blocks = self.strategy.name, self.strategy.writes == "blocks"
+        if spec.block_length and not blocks:
+            raise MethodError(
+                f"{name} reads all of the text, and {spec.name} sees blocks of {spec.block_length} tokens: choose the strategy "
+                f"{_writing('blocks')}, or another model."
+            )
+        if blocks and not spec.block_length:
+            raise MethodError(
+                f"{name} writes with a Block Transformer, and {spec.name} is none: choose a model whose config.json gives "
+                "block_length, such as lab-blocks, or the strategy draft_verify."
+            )
 
     def _check_picture(self, spec: ModelSpec) -> None:
         """Rows and cells are those of a picture, and a model that waits to be told which cell comes next is told."""
         name, writes = self.strategy.name, self.strategy.writes
-        if spec.picture is None and writes != "text":
+        if spec.picture is None and writes in ("rows", "cells"):
             raise MethodError(
                 f"{name} writes pictures, and {spec.name} writes none: choose a model whose config.json has a picture, or the "
                 "strategy draft_verify."
@@ -243,7 +258,7 @@ class Method:
         if spec.picture.cells and writes != "cells":
             raise MethodError(
                 f"{name} writes one token behind another, and {spec.name} waits to be told which cell comes next: choose the "
-                f"strategy {_telling()}, or a model that writes pictures in raster order."
+                f"strategy {_writing('cells')}, or a model that writes pictures in raster order."
             )
         if not spec.picture.cells and writes == "cells":
             raise MethodError(
@@ -260,6 +275,9 @@ class Method:
                     f"{spec.name} reads its text {reads}, so it cannot be the {role} model: choose a model "
                     f"{'without' if spec.causal else 'with'} a causal mask."
                 )
+            if spec.block_length:
+                why = f"{spec.name} sees blocks of {spec.block_length} tokens"
+                raise MethodError(f"{why}, so it cannot be the {role} model: choose another.")
             for part in self.used.values():
                 if role in part.lanes and (reason := part.lacks(role, spec)):
                     raise MethodError(reason)
@@ -318,9 +336,9 @@ def _filling() -> str:
     return next(name for name, cls in registry("strategy").items() if cls.sides == "both")  # type: ignore[attr-defined] # a Strategy's
 
 
-def _telling() -> str:
-    """The name of a strategy for models that are told which cell of a picture comes next."""
-    return next(name for name, cls in registry("strategy").items() if cls.writes == "cells")  # type: ignore[attr-defined] # a Strategy's
+def _writing(what: str) -> str:
+    """The name of a strategy that writes cells of a picture in any order, or a text by blocks."""
+    return next(name for name, cls in registry("strategy").items() if cls.writes == what)  # type: ignore[attr-defined] # a Strategy's
 
 
 def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

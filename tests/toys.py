@@ -77,6 +77,7 @@ SHAPES = {
     "edit": dict(layer=1, width=8, hidden=6),
     "ntk_attention": dict(),
     "compress_then_prompt": dict(tokens=3),
+    "block_transformer": dict(vocab=13, block_length=4, layers=2, n_heads=4, head_dim=8, d_ff=16),
 }
 
 
@@ -151,11 +152,17 @@ def told() -> Model:
     return model(decoder(spec, LIVELY, torch.float64))
 
 
+@cache
+def blocks() -> Model:
+    """A lively token decoder of a Block Transformer, whose blocks have 4 tokens."""
+    return model(decoder(shaped(heads=("block_transformer",), block_length=4), LIVELY, torch.float64))
+
+
 def fitting(strategy: Any) -> Model:
     """The lively target that a strategy writes with."""
     if strategy.sides == "both":
         return both()
-    return {"text": pair()[0], "rows": raster(), "cells": told()}[strategy.writes]
+    return {"text": pair()[0], "rows": raster(), "cells": told(), "blocks": blocks()}[strategy.writes]
 
 
 @cache
@@ -185,12 +192,31 @@ def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
     masked places from left to right, one that is told which cell comes next writes all in raster order."""
     if made.spec.picture is not None and made.spec.picture.cells:
         return in_raster(made, prompt, count)
+    if made.spec.block_length:
+        return in_blocks(made, prompt, count)
     text, mask = list(prompt), made.spec.mask_token
     for left in range(count, 0, -1):
         behind = [] if mask is None else [mask] * left
         row = made.forward(Feed.causal(text + behind, 0), None)[0, len(text) - (mask is None)]
         text.append(int((row if mask is None else row.index_fill(0, torch.tensor(mask), -torch.inf)).argmax()))
     return text[len(prompt) :]
+
+
+@torch.inference_mode()
+def in_blocks(made: Decoder, prompt: list[int], count: int) -> list[int]:
+    """The greedy text of a Block Transformer: all blocks anew for every token, and the last one's tokens behind its prefix."""
+    size, head = made.spec.block_length, made.heads["block_transformer"]
+    text = [made.spec.pad_token] * (-len(prompt) % size) + prompt
+    for _ in range(count):
+        whole = len(text) // size * size
+        feed = Feed.causal([0] * (whole // size), 0)
+        feed.embed_rows = torch.ones(whole // size, dtype=torch.bool)
+        feed.embeds = head.embedded(torch.tensor([text[:whole]]))
+        own = Feed.causal([0, *text[whole:]], 0)
+        own.embeds = head.decoder(made.spec).forward(feed, None)[:, -1:].expand(-1, own.length, -1)
+        own.embed_rows = torch.arange(own.length) == 0
+        text.append(int(made.forward(own, None)[0, -1].argmax()))
+    return text[-count:]
 
 
 @torch.inference_mode()

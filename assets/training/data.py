@@ -43,9 +43,12 @@ class Text:
         return np.stack((np.concatenate(([0], self.ends[:-1])), self.ends), 1)
 
 
-def encoded(documents: Iterable[dict]) -> dict[tuple[str, str], Text]:
-    """(split, kind) -> text. In documents with "chat" the special tokens count, in others they are plain characters."""
-    chat, plain = Tokenizer.from_file(str(TOKENIZER)), Tokenizer.from_file(str(TOKENIZER))
+def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tuple[str, str], Text]:
+    """(split, kind) -> text. In documents with "chat" the special tokens count, in others they are plain characters.
+
+    tokenizer: a tokenizer.json, as it stands in its file; that of `lab` without one
+    """
+    chat, plain = (Tokenizer.from_str(tokenizer or TOKENIZER.read_text(encoding="utf-8")) for _ in range(2))
     plain.encode_special_tokens = True
     grouped: dict[tuple[str, str], list[dict]] = {}
     for d in documents:

@@ -256,6 +256,6 @@ def others(net: Net) -> list[Tensor]:
     return [w for name, w in net.named_parameters() if w.ndim == 1 or "embed" in name]
 
 
-def size(weights: Sequence[Tensor] | Net) -> int:
+def size(weights: Sequence[Tensor] | nn.Module) -> int:
     """How many numbers there are."""
-    return sum(w.numel() for w in (weights.parameters() if isinstance(weights, Net) else weights))
+    return sum(w.numel() for w in (weights.parameters() if isinstance(weights, nn.Module) else weights))

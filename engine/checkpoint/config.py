@@ -105,6 +105,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         mask_token=None if causal else _mask_token(config, name),
         pad_token=_pad_token(config, name),
         picture=picture(config, name, _size(config, name, "vocab_size")),
+        block_length=_block(config, name, positions, causal),
         no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma(config, name, family, d) if family.gemma else {}),
     )
@@ -121,6 +122,17 @@ def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict
         attn_cap=None if third else _cap(config, name, "attn_logit_softcapping", 50.0),
         logit_cap=_cap(config, name, "final_logit_softcapping", None if third else 30.0),
     )
+
+
+def _block(config: Mapping[str, Any], name: str, positions: int, causal: bool) -> int:
+    """Tokens of a block of a Block Transformer; 0 where the config names none."""
+    if config.get("block_length") is None:
+        return 0
+    length = _size(config, name, "block_length")
+    if length > positions or not causal:
+        why = f"more than the {positions} tokens that it reads" if causal else "and no causal mask"
+        raise LoadError(f"{name}: config.json gives block_length {length}, {why}; its config.json is damaged.")
+    return length
 
 
 def _pad_token(config: Mapping[str, Any], name: str) -> int | None:

@@ -89,6 +89,7 @@ class ModelSpec:
     adapter:  the adapter that is merged into the weights, by its name in the checkpoint's folder; empty: none
     pad_token: the id that fills up shorter texts, where the model names one; no record keeps it
     picture:  the grey pictures that the model writes; None: it writes text
+    block_length: tokens of a block, where this is the token decoder of a Block Transformer, which sees no others; 0: it is none
     """
 
     name: str
@@ -123,6 +124,7 @@ class ModelSpec:
     adapter: str = ""
     pad_token: int | None = None
     picture: Picture | None = None
+    block_length: int = 0
 
     @property
     def group(self) -> int:
@@ -166,6 +168,8 @@ class ModelSpec:
             del record["mask_token"]
         if not self.adapter:
             del record["adapter"]
+        if not self.block_length:
+            del record["block_length"]
         if self.picture is None:
             del record["picture"]
         else:

@@ -26,7 +26,7 @@ class Strategy(Component):
     kind = "strategy"
     uses: ClassVar[frozenset[str]] = frozenset()
     sides: ClassVar[Literal["left", "both"]] = "left"
-    writes: ClassVar[Literal["text", "rows", "cells"]] = "text"
+    writes: ClassVar[Literal["text", "rows", "cells", "blocks"]] = "text"
     verdicts: ClassVar[bool] = False
     lossless: ClassVar[bool] = True
     changes: ClassVar[str] = ""

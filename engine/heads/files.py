@@ -17,6 +17,7 @@ from decodescope.engine.checkpoint.weights import Weights
 from decodescope.engine.core.spec import ModelSpec
 
 from .base import Head
+from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
 from .duo_attention import HeadGates
 from .eagle import EagleLayer
@@ -42,7 +43,9 @@ DRAFTING: tuple[type[Head], ...] = (
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
 # trained by scripts of their own
-OTHERS: dict[str, type[Head]] = {x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads)}
+OTHERS: dict[str, type[Head]] = {
+    x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, BlockDecoder)
+}
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
 NETS = HEADS | OTHERS | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config

@@ -45,8 +45,8 @@ def test_the_shipped_models_are_listed_without_their_weights(monkeypatch: pytest
     monkeypatch.setattr(loading, "Weights", None)
     listed = models()
     assert {x["name"].partition("+")[0] for x in listed} <= {x.name for x in SHIPPED.iterdir()}
-    assert all(x["path"].is_dir() and x["params"] > 200_000 for x in listed)
-    short = {"lab-mdm": 256, "lab-digits": 128, "lab-digits-any": 256}
+    assert all(x["path"].is_dir() and x["params"] > 100_000 for x in listed)
+    short = {"lab-mdm": 256, "lab-digits": 128, "lab-digits-any": 256, "lab-blocks": 1024}
     assert all(x["context"] == short.get(x["name"], 2048) for x in listed)
 
 
@@ -408,7 +408,7 @@ def test_without_a_network_the_sentence_names_the_shipped_models(monkeypatch: py
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(
-        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-digits, .*lab-mdm\).*\./model"
+        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-blocks, .*lab-mdm\).*\./model"
     ) as error:
         load("someone/some-model", device="cpu")
     assert "\n" not in str(error.value)

@@ -94,7 +94,8 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
         assert name in ([chosen] if isinstance(chosen, str) else chosen)
         strategy = registry("strategy")[str(made.names.get("strategy", "draft_verify"))]
         why = "choose a model without a causal mask" if strategy.sides == "both" else ""
-        why = "choose a model whose config.json has a picture" if strategy.writes != "text" else why
+        why = "choose a model whose config.json has a picture" if strategy.writes in ("rows", "cells") else why
+        why = "choose a model whose config.json gives block_length" if strategy.writes == "blocks" else why
         why = "choose one under Gap-filling model" if "infill" in strategy.lanes else why
         said = play.check(made)
         assert why in said and bool(said) is bool(why), f"{name}: what can be used is put so that it runs"

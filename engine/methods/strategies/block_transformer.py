@@ -1,0 +1,104 @@
+"""Block Transformer: a decoder over blocks says what the next block is about, and one inside the block writes its tokens."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.moved import moved
+from decodescope.engine.decoding.passed_over import emptied, passed_over
+from decodescope.engine.decoding.plain import drawn
+from decodescope.engine.decoding.policy import CHUNK, CachePolicy
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.heads.block_transformer import BlockDecoder
+from decodescope.engine.heads.files import missing
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+
+KIND = LANE = "block_transformer"
+
+
+@component
+class BlockTransformer(Strategy):
+    """The way that a Block Transformer writes, which is no trick on another model: blocks of L tokens are embedded whole; the
+    block decoder, causal over blocks, reads one row a block and gives the next one's context embedding; the token decoder (the
+    target) reads that as its prefix, and of the text the tokens of its own block alone.
+
+    So every L-th token costs a pass of one row of the block decoder, and each token a pass of one row of the token decoder,
+    whose cache is emptied where a block begins and never holds more than L entries: the prefix and L - 1 tokens. The block
+    decoder's cache grows by one entry a block. No pass of the token decoder reads the prompt.
+
+    The prefix stands at the place of the last token before its block, so each row of the token decoder gives the next token
+    and a block's last token is read by the block decoder only. A prompt that is no whole number of blocks is padded in front,
+    as in the authors' training (`random_pad_first_block`), so that it ends with a block. Beside the authors' models, whose
+    prefix has two rows (`expansion_ratio: 2`), it has one: what is mapped is as wide as the row, so nothing is lost.
+    """
+
+    title = "Block Transformer"
+    source = (
+        "Ho et al. 2024, arXiv:2406.02657, section 2; itsnamgyu/block-transformer, model/block_transformer.py, "
+        "model/token_decoder/base.py, conf/trainer/block_main_b4_19.yaml"
+    )
+    uses = frozenset({"sampler"})
+    writes = "blocks"
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        # a model of another sort is refused as such
+        return missing(KIND, spec, "the shipped model lab-blocks") if spec.block_length else None
+
+    def prefill(self, s: State) -> None:
+        """Read the whole blocks of the prompt but the last, which ends with the root, by the block decoder."""
+        spec, head = s.target.decoder.spec, cast(BlockDecoder, s.target.decoder.heads[KIND])
+        if head.shape["block_length"] != spec.block_length:
+            reads = f"heads/{KIND} reads blocks of {head.shape['block_length']} tokens"
+            raise EngineFault("bad_input", f"{reads} and {spec.name} writes blocks of {spec.block_length}: train both anew.")
+        lane = Lane(LANE, head.decoder(spec), CachePolicy(), executor=s.target.executor)
+        s.lanes[LANE] = lane
+        blocks = head.embedded(torch.tensor([self.padded(s)], device=s.target.decoder.device))[:, :-1]
+        between = s.between(LANE)
+        for at in range(0, blocks.shape[1], CHUNK):
+            between(at, blocks.shape[1])
+            self.read(lane, blocks[:, at : at + CHUNK], "prefill")
+        passed_over(s.target, s.tokens[:-1])
+
+    def padded(self, s: State) -> list[int]:
+        """The text behind so much padding that the prompt ends with a block."""
+        spec = s.target.decoder.spec
+        return [spec.pad_token or 0] * (-s.prompt % spec.block_length) + s.tokens
+
+    def read(self, lane: Lane, blocks: Tensor, phase: str) -> Tensor:
+        """The context [d] behind embedded blocks [1, N, d], which the lane reads and keeps."""
+        count, start = blocks.shape[1], len(lane.tokens)
+        feed = Feed.causal([0] * count, start, blocks.device, logits="last")
+        feed.embeds, feed.embed_rows = blocks, torch.ones(count, dtype=torch.bool, device=blocks.device)
+        context = lane.forward(feed, phase)[0, -1]
+        lane.commit(list(range(count)))
+        return context
+
+    def step(self, s: State) -> Move:
+        clock, n, block = s.target.executor, len(s.tokens), s.target.decoder.spec.block_length
+        started = clock.mark()
+        feed = Feed.causal(s.tokens[-1:], n - 1, s.target.decoder.device)
+        drafted = None
+        if (n - s.prompt) % block == 0:  # a block has ended with the root, whose place is the prefix's
+            head = cast(BlockDecoder, s.target.decoder.heads[KIND])
+            whole = head.embedded(torch.tensor([self.padded(s)[-block:]], device=feed.tokens.device))
+            context = self.read(s.lanes[LANE], whole, "blocks")
+            emptied(s.target)
+            feed.embeds, feed.embed_rows = context[None, None], torch.ones(1, dtype=torch.bool, device=context.device)
+            drafted = clock.mark()
+        logits = s.target.forward(feed)[0]  # [1, V]
+        verified, before = clock.mark(), s.sampler_state
+        token, after = drawn(logits, s.target.best[0], s.sampler, before, s.chance, n)
+        _, end = s.cut([token])
+        s.target.commit([0])
+        s.tokens.append(token)
+        s.sampler_state = after
+        return moved(s, [token], end, started, verified, drafted=drafted, logits=logits, sampler_state=before)
