@@ -67,7 +67,8 @@ def needs(part: dict[str, Any]) -> list[str]:
     asked, words = part["needs"], models(part["needs"]["models"])
     words += [f"trained heads ({name})" for name in asked["heads"]]
     words += ["model without a causal mask"] * (asked["sides"] == "both")
-    words += ["model of pictures"] * (asked["writes"] != "text")
+    words += ["model of pictures"] * (asked["writes"] in ("rows", "cells"))
+    words += ["Block Transformer"] * (asked["writes"] == "blocks")
     words += ["attention"] * (asked["attention"] != "none")
     return words + ["hidden states"] * (bool(asked["hidden"]) and not asked["heads"])
 

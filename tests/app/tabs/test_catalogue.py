@@ -45,7 +45,9 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     gaps = {x["name"] for x in told.values() if x["needs"] == ["gap-filling model"]}
     assert gaps == {"jump_coder"}
     unfit = {x["name"] for x in told.values() if x["why"]}
-    assert unfit == filling | gaps | pictures, "the toy has all heads and a draft model"
+    blocks = {x["name"] for x in told.values() if x["needs"] == ["Block Transformer"]}
+    assert blocks == {"block_transformer"}
+    assert unfit == filling | gaps | pictures | blocks, "the toy has all heads and a draft model"
     del play.names["draft"]
     why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
