@@ -48,6 +48,7 @@ def rules(spec: ModelSpec) -> dict[str, str]:
     return {
         **{name: name for name in lossy if name not in ("skipdecode", "layer_plan")},
         "confidence_exit every 2nd": "confidence_exit interval=2",
+        "confidence_exit once": f"confidence_exit first={max(1, 3 * n // 4)} interval={min(64, n)}",
         "confidence_exit 0.7": "confidence_exit threshold=0.7",
         "confidence_exit, trained exits": "confidence_exit heads=exits",
         "confidence_exit, classifier": "confidence_exit criterion=meta heads=exits",

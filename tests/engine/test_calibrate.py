@@ -96,6 +96,20 @@ def _edits(a: list[int], b: list[int]) -> int:
     return row[-1]
 
 
+def test_a_router_is_calibrated_too_and_the_further_model_is_part_of_it() -> None:
+    target, draft = toys.pair()
+    method = Method.named({"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1}})
+    aim = Aim(0.5, 0.2, max_new_tokens=8)
+    one = calibrate(target, method, "router.tau", (-1.0, 0.5, 4.0), TEXTS, aim, models={"draft": draft})
+    assert [x.passed for x in one.curve] == [True, True, False] and one.curve[0].risk == 0.0 < one.curve[1].risk
+    assert set(one.models) == {"target", "draft"}
+    other = replace(draft, fingerprint="another")
+    chosen = Method.named({"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1, "tau": one}})
+    Session(target, chosen, TEXTS[0].prompt, models={"draft": draft})
+    with pytest.raises(MethodError, match="as the draft model"):
+        Session(target, chosen, TEXTS[0].prompt, models={"draft": other})
+
+
 def test_another_risk_and_what_cannot_be_calibrated() -> None:
     aim = Aim(0.5, 0.2, "differs", 6)
     one = calibrate(DEEP, EXIT, "depth.threshold", GRID[:2], TEXTS[:12], aim)

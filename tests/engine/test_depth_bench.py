@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import toys
 from bytewise import RULES, letters, question, scripted
 
+from decodescope.app.cli import main
 from decodescope.app.commands import bench_depth
 from decodescope.engine import Method
 from decodescope.engine.bench.answers_figures import BASELINE
@@ -104,6 +107,22 @@ def test_the_text_names_rules_goals_and_faults(lively: dict[str, Any]) -> None:
     assert "hash_exit (checked)" in text and "goal" in text and STAIRS in text and "6.00" in text
     faulty = {**lively, "methods": {"odd": {**lively["methods"][BASELINE], "faults": ["it broke."]}}}
     assert "odd: it broke." in bench_depth.told(faulty)
+
+
+def test_the_command_asks_questions_and_its_script_writes_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, out = tmp_path / "asked.jsonl", tmp_path / "found.json"
+    line = {"question_id": 1, "category": "qa", "turns": ["Where is the dog?"], "reference": ["here"], "scorer": "exact"}
+    asked.write_text(json.dumps(line))
+    words = ["bench", "depth", "--model", "lab-draft", "--questions", str(asked), "--threads", "1", "--new-tokens", "4"]
+    assert main([*words, "--method", "half=--depth confidence_exit --set depth.first=1", "--out", str(out)]) == 0
+    assert "half" in capsys.readouterr().out
+    assert list(json.loads(out.read_text())["methods"]) == [BASELINE, "half"]
+    script = Path(bench_depth.__file__).parents[2] / "benchmarks" / "depth.py"
+    made = subprocess.run([sys.executable, str(script), str(out), "--untimed"], capture_output=True, text=True, check=True)
+    assert "| half | 0.0 | " in made.stdout and "times plain" not in made.stdout
+    assert main([*words, "--repeats", "2"]) == 2 and "leave it out of bench depth" in capsys.readouterr().err
 
 
 def test_rows_come_back_from_a_file() -> None:
