@@ -28,7 +28,7 @@ def calibrate(args: argparse.Namespace) -> int:
     grid = values(args.grid)
     method = compose(args)
     kind, knob = knob_of(method, args.knob)
-    method = under(method, kind, knob.name, knob.type(grid[0]))  # so that a model is refused before weights are read
+    method = under(method, kind, knob.name, grid[0])  # so that a model is refused before weights are read
     for text in ignored(args, method):
         note(text)
     model, drafts = models(args, method)

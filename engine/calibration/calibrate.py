@@ -98,7 +98,7 @@ def calibrate(
     """
     kind, param = knob_of(method, knob)
     _check(grid, texts, aim)
-    steps = [under(method, kind, param.name, param.type(x)) for x in grid]
+    steps = [under(method, kind, param.name, x) for x in grid]
     used = paired(steps[0], model, models or {})
     for one in steps[1:]:
         one.check(model.spec, models or {})

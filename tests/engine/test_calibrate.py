@@ -123,6 +123,7 @@ def test_another_risk_and_what_cannot_be_calibrated() -> None:
         ("depth.threshold", GRID, TEXTS, replace(aim, delta=1.0), "between 0 and 1"),
         ("depth.threshold", GRID, TEXTS, replace(aim, risk="task"), "references"),
         ("depth.threshold", (7.0,), TEXTS, aim, "must lie in"),
+        ("depth.first", (3.0, 2.5), TEXTS, aim, "a whole number"),
     )
     for knob, grid, texts, aimed, word in wrong:
         with pytest.raises((MethodError, ParamError), match=word):
