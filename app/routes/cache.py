@@ -76,7 +76,10 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         def lived(channel: Channel) -> Any:
             if channel.wire is None or (begun and not channel.count):
                 raise Refused("The run has made no step yet: there is nothing to show of its cache.", 409)
-            return work(channel, known.of(channel))
+            lives = known.of(channel)
+            if begun and lives.unplaced:
+                raise Refused(lives.unplaced, 409)
+            return work(channel, lives)
 
         return await about(play, refused, run, lived, "The cache of this run cannot be shown")
 

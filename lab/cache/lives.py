@@ -33,6 +33,11 @@ WORDS = {
     "M": "merged: it became part of another entry",
 }
 
+UNPLACED = {  # caches of a canvas whose entries are made anew
+    "none": "Nothing is kept: every pass reads the prompt and the whole canvas anew. Choose strategy.cache = prefix for lives.",
+    "dual": "Both sides of a block are read anew for each block: no entry lives on. Choose strategy.cache = prefix for lives.",
+}
+
 
 class Lives:
     """Of one run: when each position left each row; a row is a layer and KV head, layer by layer. `learn` takes the records
@@ -45,6 +50,7 @@ class Lives:
     budget: all of them together; None where text comes on top
     fates: what became of entries beside that;  missed: what a full cache beside the target's says that is lost
     untold: whether some evictions were counted without being listed (level "counts")
+    unplaced: why its entries have no lives of their own; "": they have
 
     What is evicted never comes back, so one number per entry answers for every step; behind a fork to another policy, what each
     head holds is told from the records alone.
@@ -67,6 +73,7 @@ class Lives:
         self.full: list[int] = []
         self.evicted: list[int] = []
         self.untold = False
+        self.unplaced = ""
         self._kept: list[int] = []
         self.prompt = 0  # positions that the prompt's reading took in
         self._read = 0
@@ -108,6 +115,8 @@ class Lives:
         if isinstance(record, Prefill):
             self.prompt, self.tokens = self._read, prompt_read(self.header, record)
             return
+        if record.fill is not None:
+            self.unplaced = UNPLACED.get(record.fill.cache, "")
         self.tokens += record.emitted
         self.length.append(self._read)
         for name, value in [("held", "held"), ("bytes", "held_bytes"), ("full", "full_bytes"), ("evicted", "evicted_count")]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace
-from decodescope.lab.words.style import WORDS, word_of
+from decodescope.lab.words.style import PASSENGER, WORDS, word_of
 from decodescope.lab.words.tokens import shown_id
 
 COLUMNS = (
@@ -48,6 +48,7 @@ def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
             if i is not None and trials is not None:
                 numbers, refused = [trials.p[i], trials.r[i], trials.q[i], trials.u[i], trials.threshold[i]], not trials.ok[i]
             word = WORDS["accept" if node in path else "reject" if refused else "unreached"]
+            word = PASSENGER if node in (draft.passengers or ()) else word
             place = [step.step, node + 1, parent + 1, deep[node], step.n + deep[node] - 1, i]
             yield [*place, token, safe(shown_id(token, pieces)), *numbers, word, int(node in path)]
     last, free = path[-1] + 1 if path else 0, 1 + (0 if draft is None else len(draft.tokens))

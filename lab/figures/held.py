@@ -38,6 +38,8 @@ def lives(trace: Trace, layer: int | None = None, head: int | None = None) -> go
     entry; of one layer, or one KV head of it, where they are named. Raises ValueError as `figure` does, ParamError for a layer
     or head that the model has not."""
     run = Lives.of(trace)
+    if run.unplaced:
+        raise ValueError(run.unplaced)
     rows = np.arange(run.rows).reshape(run.layers, run.heads)
     name = "all layers and KV heads"
     if layer is not None:

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.lab.words.style import LIGHT, WORDS
+from decodescope.lab.words.style import LIGHT, PASSENGER, WORDS
 from decodescope.lab.words.tokens import shown_id
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, literal
@@ -17,6 +17,7 @@ LOOK = {
     "accept": dict(symbol="circle", color=ACCEPT),
     "reject": dict(symbol="circle-x-open", color=REJECT),
     "unreached": dict(symbol="circle-open", color=MUTED),
+    PASSENGER: dict(symbol="square-open", color=MUTED),
 }
 
 
@@ -46,7 +47,7 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
             text=[words[i] for i in at_status],
             textposition="top center",
             mode="markers+text",
-            name=WORDS[name],
+            name=WORDS.get(name, name),
             marker=dict(size=9, **LOOK[name]),
             customdata=[i - 1 for i in at_status],
             hovertemplate="node %{customdata}: %{text}<extra></extra>",
@@ -67,7 +68,11 @@ def _statuses(step: Step) -> list[str]:
     tried = [] if step.trials is None else step.trials.node
     kept = set(step.path or [])
     assert step.draft is not None
-    return ["accept" if n in kept else "reject" if n in tried else "unreached" for n in range(len(step.draft.tokens))]
+    rode = set(step.draft.passengers or ())
+    return [
+        PASSENGER if n in rode else "accept" if n in kept else "reject" if n in tried else "unreached"
+        for n in range(len(step.draft.tokens))
+    ]
 
 
 def _rows(parents: list[int]) -> list[int]:

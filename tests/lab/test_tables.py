@@ -9,6 +9,8 @@ import toys
 
 from decodescope.engine.trace import Trace, frame, open_trace
 from decodescope.engine.trace.summary import summarise
+from decodescope.lab.decision.table import COLUMNS, rows
+from decodescope.lab.figures import tree
 
 from .runs import METHODS, known, run
 
@@ -81,3 +83,14 @@ def test_the_root_s_value_comes_first_and_rows_of_a_grid_have_their_names() -> N
     tests = frame(exits, "notes").query("name == 'tests'")
     made = [(s.step, f"{layer:g}", sure) for s in exits.steps for layer, sure, _ in s.exits[0].tests]
     assert list(zip(tests["step"], tests["at"], tests["value"], strict=True)) == made and len(made) > 20
+
+
+def test_a_passenger_is_called_one_in_table_and_figure() -> None:
+    trace = toys.decode(toys.method(drafter="lookahead"), count=24).sink
+    step = next(x for x in trace.steps if x.draft is not None and x.draft.passengers)
+    assert step.draft is not None and step.draft.passengers
+    at = COLUMNS.index("verdict")
+    words = [row[at] for row in rows(trace, step)][: len(step.draft.tokens)]
+    assert [k for k, word in enumerate(words) if word == "passenger"] == sorted(step.draft.passengers)
+    names = {one.name: list(one.customdata) for one in tree.figure(trace, step.step).data if one.name}
+    assert sorted(names["passenger"]) == sorted(step.draft.passengers)

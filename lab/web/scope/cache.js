@@ -59,7 +59,8 @@ export function cacheView(context) {
       differ = evicts || mass ? score : null;
     if (differ) ticks(pen, g, score, c);
     rowsAndZones(pen, g, map.heads, zones, c);
-    columnWords(pen, g, store.texts(), differ, c);
+    const { text, block } = store.columns(i);
+    columnWords(pen, g, text, differ, c);
     const weighs = store.head.parts.policy?.column, { bin } = g;
     say(note,
       [mass ? "stronger: more attention" : evicts ? "strong: kept" : "", evicts ? "faint: evicted" : "",
@@ -68,6 +69,7 @@ export function cacheView(context) {
         evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "",
         bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them`
           : "", !mass && weighs && store.whole(i) ? `how much ${weighs} an entry drew is not recorded here` : "",
+        block ? `positions ${block[0]} to ${block[1] - 1} are left out: they are the block, which each pass feeds` : "",
         row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
     set(canvas, {
       "aria-label": `cache map of step ${i}: ${plural(map.rows, "row")}, ${plural(g.length, "position")}, `
@@ -82,7 +84,8 @@ export function cacheView(context) {
       const step = store.steps[i];
       see(element, step);
       if (!step) return;
-      const target = step.kv.find((x) => x.lane === "target"), map = store.mapped(i);
+      const none = step.fill?.cache === "none", map = store.mapped(i),
+        target = none ? null : step.kv.find((x) => x.lane === "target");
       drawSums(store.map, step, target);
       const ready = !!target && !!map && map.upto >= i && !map.untold;
       last = { store, i };
@@ -91,16 +94,17 @@ export function cacheView(context) {
       see(twin, ready && tabled);
       see(asTable, ready);
       see(back, ready && row !== null);
-      see(bars, step.kv.length > 1 || !ready);
+      see(bars, !none && (step.kv.length > 1 || !ready));
       if (!ready)
-        return say(note, map?.untold ? "Which entries were evicted was not recorded."
+        return say(note, none ? "Nothing is kept: every pass reads the prompt and the whole canvas anew."
+          : map?.untold ? "Which entries were evicted was not recorded."
           : target && map
           ? (context.waits ? "The map waits for earlier steps."
             : "Earlier steps were left out here, so what they evicted is not known.") : "");
       const as = [i, wide, row, tabled, map.upto, window.devicePixelRatio, !!target.mass, !!target.seen].join();
       if (as === seen) return;
       seen = as;
-      if (tabled) twin.replaceChildren(cacheTable(map, i, rowsOf(map, row))), say(note, "");
+      if (tabled) twin.replaceChildren(cacheTable(map, i, rowsOf(map, row), store.columns(i).at)), say(note, "");
       else paint(store, i);
       tell();
     },

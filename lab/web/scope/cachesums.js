@@ -34,11 +34,11 @@ export function cacheSums() {
   return { shape, sums: sums.element, bars, draw };
 }
 
-/** These rows of the map after step i, as a table. */
-export function cacheTable(map, i, rows) {
+/** These rows of the map after step i, as a table. at: column -> position. */
+export function cacheTable(map, i, rows, at) {
   const span = (list) => {
     const runs = [];
-    for (const p of list) runs.length && runs.at(-1)[1] === p - 1 ? (runs.at(-1)[1] = p) : runs.push([p, p]);
+    for (const p of list.map(at)) runs.length && runs.at(-1)[1] === p - 1 ? (runs.at(-1)[1] = p) : runs.push([p, p]);
     return runs.map(([a, b]) => (a === b ? a : `${a}–${b}`)).join(", ") || "–";
   };
   const positions = [...Array(map.length(i)).keys()];

@@ -69,14 +69,15 @@ export function zonesOf(store, i, length) {
 
 /** What stands in a column of these rows at step i, in words. */
 export function columnSays({ bin, length, rows }, column, store, i) {
-  const { map } = store, texts = store.texts(), seen = store.seenAt(i);
-  const from = column * bin, to = Math.min(length, from + bin) - 1, words = spoken(texts(from));
+  const { map } = store, { at, text, block } = store.columns(i), seen = store.seenAt(i);
+  const from = column * bin, to = Math.min(length, from + bin) - 1,
+    words = block && from >= block[0] ? "right of the block" : spoken(text(from));
   let kept = 0, all = 0, read = 0;
   for (const k of rows)
     for (let p = from; p <= to; p++) (all++, map.kept(k, p, i) && (kept++, seen?.(k, p) && read++));
   const where = all === 1 ? (kept ? "kept" : "evicted")
     : kept === all ? `kept in all ${plural(rows.length, "row")}`
     : kept === 0 ? "evicted everywhere" : `kept in ${kept} of ${all} ${bin === 1 ? "rows" : "entries"}`;
-  return `${bin === 1 ? `position ${from}, ${words}` : `positions ${from} to ${to}, ${words} …`}: ${where}`
+  return `${bin === 1 ? `position ${at(from)}, ${words}` : `positions ${at(from)} to ${at(to)}, ${words} …`}: ${where}`
     + (seen && kept ? `, ${read === kept ? "read" : read ? `${read} of them read` : "not read"} in this step` : "");
 }

@@ -39,7 +39,8 @@ export function decision(step, head, id) {
   decided.tried = family.length > 1 && trial >= 0
     ? `tried ${family.filter((n) => n.r !== null && step.verdict.tried.indexOf(n.id) <= trial).length} of `
       + `${family.length}` : "";
-  decided.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected" : "Not reached";
+  decided.title = node.status === "accept" ? "Accepted" : node.status === "reject" ? "Rejected"
+    : rode(node) ? "Passenger" : "Not reached";
   if (step.forced?.includes(id)) {
     decided.title += ", forced";
     decided.lines.push("Forced in a fork: nothing was tested.");

@@ -86,6 +86,14 @@ export class Store {
     return known.get(i);
   }
 
+  /** What the columns of the cache's map are after step i: {at: column -> position, text: column -> its text, block}.
+   *  A cache of both sides leaves out the block between them, [first, behind], and holds masks on its right. */
+  columns(i) {
+    const { cache, among } = this.steps[i]?.fill ?? {}, texts = this.texts(), block = cache === "dual" ? among : null;
+    const right = (k) => block && k >= block[0];
+    return { at: (k) => (right(k) ? k + block[1] - block[0] : k), text: (k) => (right(k) ? "" : texts(k)), block };
+  }
+
   /** Position in the text -> the token's text; "" where it is not known. */
   texts() {
     const { words } = this, { prompt, prompt_tokens: all, prompt_read: read = all } = this.head;

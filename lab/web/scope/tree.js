@@ -73,7 +73,7 @@ function tableOf(nodes, step) {
       nodes.map((n) =>
         [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–",
         ...[certain(step) && n.u === null ? null : n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"),
-        statusWord(n.status, n.u !== null)]
+        step.passengers?.includes(n.id) ? "passenger" : statusWord(n.status, n.u !== null)]
       ));
 }
 
