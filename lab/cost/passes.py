@@ -17,6 +17,7 @@ from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.typed import read
 
 SPENT = ("draft", "verify")  # phases of the passes that write
+ASIDE = ("flush", "search")  # phases of what the target runs besides: what waited goes on, an oracle looks ahead
 
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
@@ -80,9 +81,9 @@ class Passes:
         spec, ran = self.specs.get("target"), [x for x in passes if x.lane == "target" and x.phase in SPENT]
         if spec is None or self.bits is None or not ran:
             return None
-        held = ran[-1].held
+        held, aside = ran[-1].held, [x for x in passes if x.lane == "target" and x.phase in ASIDE]
         plain, bare = (self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0))  # n: answers
-        return (plain * emitted - sum(self.cost(x).flops for x in ran)) * spec.n_layers / bare
+        return (plain * emitted - sum(self.cost(x).flops for x in (*ran, *aside))) * spec.n_layers / bare
 
     def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""

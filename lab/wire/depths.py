@@ -12,31 +12,54 @@ from decodescope.lab.cost.passes import SPENT, Passes
 
 def letters(one: Pass, layers: int) -> str:
     """A letter for each layer of a pass: r it ran, a its attention alone, f its feed-forward block alone, p it got keys and
-    values from the state at an exit, "-" nothing of it was there."""
+    values from the state at an exit, c those of the layer below, w its rows wait for it, "-" nothing of it was there."""
     attn, ffn = (_which(x, range(layers)) for x in (one.attn, one.ffn))
-    filled = _which(one.propagated or 0, [x for x in range(layers) if x not in attn])
+    rest = [x for x in range(layers) if x not in attn]
+    filled, copied = (_which(x or 0, rest) for x in (one.propagated, one.copied))
+    none = "w" if one.gap == "defer" else "-"
     return "".join(
-        ("r" if x in ffn else "a") if x in attn else "f" if x in ffn else "p" if x in filled else "-" for x in range(layers)
+        ("r" if x in ffn else "a") if x in attn else "f" if x in ffn else _without(x in filled, x in copied, none)
+        for x in range(layers)
     )
+
+
+def _without(filled: bool, copied: bool, none: str) -> str:
+    return "p" if filled else "c" if copied else none
+
+
+def went_on(step: Step, layers: int) -> list[int]:
+    """By layer, tokens that had waited in front of it and ran it in a step, along with its rows or in a flush."""
+    passes = [x for x in step.passes if x.lane == "target"]
+    ran = [(one, _which(one.attn, range(layers))) for one in passes]
+    return [sum(_fed(one) + one.along(i) for one, which in ran if i in which) for i in range(layers)]
+
+
+def _fed(one: Pass) -> int:
+    """Rows of a pass that had waited: all of a flush, those that joined another alone."""
+    return one.tokens if one.phase == "flush" else 0
 
 
 def partial(step: Step) -> list[Pass]:
     """The passes of the target that wrote in a step, if one of them left something out, or asked whether to."""
     passes = [x for x in step.passes if x.lane == "target" and x.phase in SPENT]
-    some = step.exits or any(x.attn is not None or x.ffn is not None or x.propagated is not None for x in passes)
+    parts = [part for x in passes for part in (x.attn, x.ffn, x.propagated, x.joined)]
+    some = step.exits or any(part is not None for part in parts) or any(x.phase == "flush" for x in step.passes)
     return passes if some else []
 
 
 def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
     """depth: `ran`, a row for each pass of the target that wrote, in order: its letters, the rows that it fed, and whether
-    it was a drafting one (the last of these may run the layers below the check alone);  `saved`: layers that the step saved
-    against plain decoding, net of tests. Empty where all layers ran, unasked."""
+    it was a drafting one (the last of these may run the layers below the check alone);  `went`: by layer, tokens that had
+    waited and ran it;  `saved`: layers that the step saved against plain decoding, net of tests. Empty where all layers ran,
+    unasked."""
     layers, ran = int(header.model.get("n_layers", 0)), partial(step)
     if not ran or layers < 1:
         return {}
     saved = passes.saved(step.passes, len(step.emitted))
     rows = [[letters(x, layers), x.tokens, int(x.phase == "draft")] for x in ran]
-    return {"depth": {"ran": rows, "saved": None if saved is None else round(saved, 3)}}
+    went = went_on(step, layers)
+    shown = {"ran": rows, "saved": None if saved is None else round(saved, 3)}
+    return {"depth": shown | ({"went": went} if any(went) else {})}
 
 
 def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
@@ -56,7 +79,8 @@ def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], w
 def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     best = [[x, text(x)] for x in left.best] if left.best is not None else [[]] * len(left.tests)
     tests = [[int(test[0]), *test[1:], *named] for test, named in zip(left.tests, best, strict=False)]
-    more = {"rows": left.rows, "closed": left.closed}
+    whole = None if left.whole is None else [[x, text(x)] for x in left.whole]
+    more = {"rows": left.rows, "closed": left.closed, "whole": whole}
     shown = {"depth": left.depth, "by": left.criterion, "asks": left.asks, "below": int(left.below), "tests": tests}
     return shown | {name: value for name, value in more.items() if value is not None}
 

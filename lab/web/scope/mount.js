@@ -2,6 +2,7 @@
 import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { cursor } from "./cursor.js";
+import { depthView } from "./depth.js";
 import { button, h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
 import { never, soon } from "./frame.js";
@@ -19,7 +20,7 @@ import { themed } from "./theme.js";
 import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
 
-const VIEWS = ["strip", "tree", "card", "text", "cache", "notes", "time", "roof"];
+const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
 
 /** Put the views that are named in `chosen` into `root`: all of them, tree and card also by name. `outcome` stands
@@ -38,6 +39,7 @@ function fill(root, context, chosen, outcome) {
     add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
   }
   if (chosen.includes("card")) card = add(cardView(context));
+  if (chosen.includes("depth")) add(depthView(context));
   if (chosen.includes("text")) add(pictureView(context)), add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
   if (chosen.includes("notes")) add(notesView(context));
