@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import toys
 
 from decodescope.engine.trace.passed import Pass
 from decodescope.lab.cost.passes import Passes
-from decodescope.lab.wire.depths import letters
+from decodescope.lab.wire.depths import letters, went_on
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
 
@@ -29,6 +30,9 @@ def told(**parts):
         (dict(attn=3, ffn=3, propagated=3), "rrrppp"),
         (dict(ffn=[0, 1, 5]), "rraaar"),
         (dict(attn=[2, 3, 4, 5], ffn=[2, 3, 4, 5]), "--rrrr"),
+        (dict(attn=3, ffn=3, copied=3, gap="copy"), "rrrccc"),
+        (dict(attn=3, ffn=3, gap="defer"), "rrrwww"),
+        (dict(attn=3, ffn=3, gap="absent"), "rrr---"),
         (dict(attn=[0, 2, 5], ffn=[0, 1, 2, 5]), "rfr--r"),
     ],
 )
@@ -64,6 +68,18 @@ def test_drafting_passes_stand_before_the_check_and_name_their_own_exit() -> Non
 
 def test_plain_decoding_says_nothing_of_depth() -> None:
     assert not any("depth" in step for step in told()[1])
+
+
+def test_tokens_that_waited_are_counted_where_they_went_on_and_their_flush_is_paid() -> None:
+    trace, _ = told()
+    shallow = Pass("target", "verify", 1, 9, 1.0, attn=2, ffn=2, gap="defer")
+    taken = Pass("target", "verify", 1, 9, 1.0, joined=[[2, 2], [4, 1]])
+    flush = Pass("target", "flush", 3, 9, 1.0, attn=[2, 3, 4, 5], ffn=[2, 3, 4, 5], joined=[[3, 1]], logits=0)
+    one = trace.steps[0]
+    counted = [went_on(replace(one, passes=list(x)), 6) for x in ([shallow], [taken], [flush, taken])]
+    assert counted == [[0] * 6, [0, 0, 2, 2, 3, 3], [0, 0, 5, 6, 7, 7]]
+    passes = Passes(trace.header)
+    assert passes.saved([shallow], 1) > 3 > 0 > passes.saved([shallow, flush], 1)
 
 
 def test_layers_saved_are_net_of_tests_and_of_what_was_propagated() -> None:

@@ -2,14 +2,16 @@
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "./elements.js";
 import { tokenOf } from "./marks.js";
 import { plural, two } from "./numbers.js";
+import { spoken } from "./tokens.js";
 
-const LEFT = 34, TOP = 4, FOOT = 18, WIDEST = 24, NARROWEST = 14; // px around the cells, and of a column
+const MARGIN = 34, ABOVE = 4, BELOW = 18, BROAD = 24, SLIM = 14; // px around the cells, and of a column
 /** What became of a layer: its letter, a word, and how it is painted. */
-export const DID = { r: ["R", "ran", "full"], a: ["A", "attention alone", "upper"], f: ["F", "feed-forward alone", "lower"],
-  p: ["P", "propagated", "lines"], c: ["C", "copied", "dots"], w: ["W", "waiting", "frame"], l: ["L", "ran later", "later"],
-  "-": ["", "absent", ""] };
+export const DID = { r: ["R", "ran", "full"], a: ["A", "attention alone", "upper"],
+  f: ["F", "feed-forward alone", "lower"], p: ["P", "propagated", "lines"], c: ["C", "copied", "dots"],
+  w: ["W", "waiting", "frame"], l: ["L", "ran later", "later"],
+  b: ["", "in another pass of the step", ""], "-": ["", "absent", ""] };
 
-/** The passes of a step: [letters, rows, whether it drafted]; where nothing was left out unasked, one over all layers. */
+/** The passes of a step: [letters, rows, whether it drafted]; of one that says nothing, one over all layers. */
 const ranIn = (step, layers) => step.depth?.ran ?? [["r".repeat(layers), step.made.length, 0]];
 
 /** Where a pass left: layers below which all above did not run; null of one that checks what others began. */
@@ -18,7 +20,7 @@ export function leftAt([letters, , drafted], many) {
   return many > 1 && !drafted ? null : at;
 }
 
-/** When the layers that waited ran: pass -> [step by layer], of those that came up to step i. Who waits longest goes first. */
+/** When layers that a pass waited for ran, as far as step i: pass -> [step by layer]. Who waits longest goes first. */
 export function laterBy(store, i, layers) {
   const waits = Array.from({ length: layers }, () => []), later = new Map();
   for (let k = 0; k <= i; k++) {
@@ -39,37 +41,40 @@ export const inWords = (letters) =>
 /** What the tests of a pass say: {title, lines, heads, rows}. */
 export function testsOfPass(left, layers) {
   const { depth, tests, closed, below, rows, whole } = left, early = depth < layers, lines = [];
-  const title = closed ? (closed.length ? `${plural(closed.length, "feed-forward block")} left out`
-    : "All feed-forward blocks ran") : early ? `Left after ${depth} of ${layers} layers` : `All ${layers} layers ran`;
+  const free = !tests.length && !left.asks && left.by;
+  const title = free ? `${depth} of ${layers} layers, by ${free}` : closed
+    ? (closed.length ? `${plural(closed.length, "feed-forward block")} left out` : "All feed-forward blocks ran")
+    : early ? `Left after ${depth} of ${layers} layers` : `All ${layers} layers ran`;
   const passed = ([, score, bound]) => (below ? score < bound : score >= bound);
   const named = tests.some((test) => test.length > 3), agreed = whole?.[0];
-  lines.push(closed ? "Behind a feed-forward block the pass asks how alike the states are that entered and left it; where "
-    + "they are alike enough, blocks further up are left out. Attention runs in every layer."
+  lines.push(closed ? "Behind a feed-forward block the pass asks how alike the states are that entered and left it; "
+    + "where they are alike enough, blocks further up are left out. Attention runs in every layer."
     : tests.length ? "In front of a layer the pass asks how sure the target already is, and leaves at the first bound "
       + "that is reached."
     : left.asks ? "No layer of this pass was asked: it had nothing to compare with, or no layer was due."
     : "The rule asks nothing: position or token say how deep the pass goes.");
   if (closed?.length) lines.push(`Left out: those of the layers ${closed.join(", ")}; their weights were not read.`);
-  if (rows?.length > 1) lines.push(`By themselves the rows were sure before the layers ${rows.join(", ")}; the least sure `
-    + "decided for all.");
-  if (agreed) lines.push(`At full depth it would have been “${tokenOf(agreed[1])}”.`);
-  if (tests.length && !named && !left.asks) lines.push("This trace is older than these records: it does not say which token "
-    + "was best at a test, nor what a test cost. Layers saved are without that price.");
-  return { title, lines, heads: [closed ? "behind layer" : "before layer", "score", "bound", ...(named ? ["best token"] : []),
-    ""], rows: tests.map((test) => [test[0], two(test[1]), `${test[1] < test[2] ? "<" : "≥"} ${two(test[2])}`,
-    ...(named ? [`${tokenOf(test[4])}${agreed?.[0] === test[3] ? " ◆" : ""}`] : []),
+  if (rows?.length > 1) lines.push(`By themselves the rows were sure before the layers ${rows.join(", ")}; the least `
+    + "sure decided for all.");
+  if (agreed) lines.push(`At full depth it would have been “${spoken(agreed[1])}”.`);
+  if (tests.length && !named && !left.asks) lines.push("This trace is older than these records: it does not say which "
+    + "token was best at a test, nor what a test cost. Layers saved are without that price.");
+  const heads = [closed ? "behind layer" : "before layer", "score", "bound", ...(named ? ["best token"] : []), ""];
+  return { title, lines, heads, rows: tests.map((test) => [test[0], two(test[1]),
+    `${test[1] < test[2] ? "<" : "≥"} ${two(test[2])}`, ...(named ? [[tokenOf(test[4]), agreed?.[0] === test[3] ? " ◆" : ""]] : []),
     passed(test) ? (closed ? "left out above" : "it leaves") : closed ? "it runs" : "it goes on"]) };
 }
 
 /** Paint what became of a layer into its cell. */
-function cell(pen, ink, letter, x, y, wide, tall) {
+function layerCell(pen, ink, letter, x, y, wide, tall) {
   const [sign, , way] = DID[letter], [w, t] = [wide - 1, tall - 1], dark = way === "full";
   pen.fillStyle = ink[dark ? "time-3" : way === "later" ? "time-2" : "gone"];
   pen.fillRect(x, y, w, t);
   pen.fillStyle = ink["time-2"];
   if (way === "upper" || way === "lower") pen.fillRect(x, way === "upper" ? y : y + t / 2, w, t / 2);
   if (way === "lines") hatch(pen, x, y, w, t, ink["time-2"]);
-  if (way === "dots") for (let k = 2; k < w; k += 4) for (let m = 2; m < t; m += 4) pen.fillRect(x + k, y + m, 1.5, 1.5);
+  for (let k = 2; way === "dots" && k < w; k += 4)
+    for (let m = 2; m < t; m += 4) pen.fillRect(x + k, y + m, 1.5, 1.5);
   if (way === "frame") {
     pen.strokeStyle = ink.muted;
     pen.setLineDash([2, 2]);
@@ -83,20 +88,21 @@ function cell(pen, ink, letter, x, y, wide, tall) {
 
 /** The map, and under it the tests of the pass that is chosen. Shown where layers were left out, or could have been. */
 export function depthView(context) {
-  const sums = figures(), canvas = h("canvas"), key = h("p", { class: "quiet" }), told = h("p", { class: "took" });
-  const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": "depth map: layers by pass" }, canvas);
+  const sums = figures(), canvas = h("canvas"), key = h("p", { class: "quiet" }), spot = h("p", { class: "took" });
+  const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": "depth map: layers by pass" },
+    canvas);
   const twin = h("div", { class: "twin" }), card = h("div", { class: "tests" });
   let tabled = false, chosen = 0, at = -1, columns = [], wide = 0, from = 0, ink = null, width = 0;
   const element = h("section", { class: "depth-pane", "aria-label": "depth" }, h("header", null, h("h2", null, "Depth"),
     h("span", { class: "quiet" }, "layer by pass"), sums.element), plot, twin, key,
-  toggle("Show as table", (on) => ((tabled = on), context.redraw())), told, card);
+  toggle("Show as table", (on) => ((tabled = on), context.redraw())), spot, card);
   const go = (one) => {
     if (!one) return;
     [at, chosen] = [one.step, one.k];
     if (context.at === one.step) context.redraw();
     else context.seek(one.step);
   };
-  plot.addEventListener("click", ({ offsetX }) => go(columns[from + Math.floor((offsetX - LEFT) / wide)]));
+  plot.addEventListener("click", ({ offsetX }) => go(columns[from + Math.floor((offsetX - MARGIN) / wide)]));
   plot.addEventListener("keydown", (event) => {
     const way = { ArrowUp: -1, ArrowDown: 1 }[event.key]; // left and right are the steps, as everywhere
     if (!way) return;
@@ -110,18 +116,20 @@ export function depthView(context) {
     for (let k = Math.max(0, i - room); k < Math.min(store.count, i + room); k++) {
       const step = store.steps[k], ran = step ? ranIn(step, layers) : [];
       ran.forEach((row, n) => all.push({ step: k, k: n, row, left: leftAt(row, ran.length),
-        exit: step.depth?.exits?.find((x) => x.of === n), name: row[2] ? step.nodes?.[n + 1]?.[1] : step.made.at(-1)?.[1],
-        letters: [...row[0]].map((x, layer) => (x === "w" && later.get(row)?.[layer] >= 0 ? "l" : x)).join("") }));
+        exit: step.depth?.exits?.find((x) => x.of === n),
+        name: row[2] ? step.nodes?.[n + 1]?.[1] : step.made.at(-1)?.[1],
+        letters: [...row[0]].map((x, layer) => (x === "w" && later.get(row)?.[layer] >= 0 ? "l"
+          : x === "-" && ran.length > 1 ? "b" : x)).join("") }));
     }
     return all;
   }
   function paint(shown, layers, tall) {
-    const pen = sheet(canvas, width, TOP + layers * tall + FOOT), y = (layer) => TOP + layer * tall;
+    const pen = sheet(canvas, width, ABOVE + layers * tall + BELOW), y = (layer) => ABOVE + layer * tall;
     pen.font = ink.less;
     [pen.textAlign, pen.textBaseline] = ["center", "middle"];
     shown.forEach(({ letters, step, k, exit, left }, n) => {
-      const x = LEFT + n * wide;
-      for (let layer = 0; layer < layers; layer++) cell(pen, ink, letters[layer] ?? "-", x, y(layer), wide, tall);
+      const x = MARGIN + n * wide;
+      for (let layer = 0; layer < layers; layer++) layerCell(pen, ink, letters[layer] ?? "-", x, y(layer), wide, tall);
       pen.fillStyle = ink.muted;
       if (!k && step % (wide < 20 ? 10 : 5) === 0) pen.fillText(String(step), x + wide / 2, y(layers) + 9);
       if (!exit?.whole || left >= layers) return;
@@ -136,13 +144,13 @@ export function depthView(context) {
     pen.beginPath();
     shown.forEach(({ left }, n) => {
       if (!line || left === null) return;
-      pen[n && shown[n - 1].left !== null ? "lineTo" : "moveTo"](LEFT + n * wide, y(left));
-      pen.lineTo(LEFT + (n + 1) * wide - 1, y(left));
+      pen[n && shown[n - 1].left !== null ? "lineTo" : "moveTo"](MARGIN + n * wide, y(left));
+      pen.lineTo(MARGIN + (n + 1) * wide - 1, y(left));
     });
     pen.stroke();
     const own = shown.findIndex((x) => x.step === at && x.k === chosen);
     pen.strokeStyle = ink.ring;
-    if (own >= 0) pen.strokeRect(LEFT + own * wide - 1, TOP - 2, wide + 1, layers * tall + 3);
+    if (own >= 0) pen.strokeRect(MARGIN + own * wide - 1, ABOVE - 2, wide + 1, layers * tall + 3);
     return line;
   }
   /** Which tests the chosen pass made, and what it made of them. */
@@ -165,14 +173,14 @@ export function depthView(context) {
       see(plot, some && !tabled);
       see(twin, some && tabled);
       see(key, some);
-      if (!some) return void (say(told, "This trace does not say which layers ran: it is older than these records."),
+      if (!some) return void (say(spot, "This trace does not say which layers ran: it is older than these records."),
         sums.tell([]), card.replaceChildren());
       ink = ink || inks(element, "ink", "muted", "bg", "gone", "time-2", "time-3", "ring");
       if (at !== i) [at, chosen] = [i, Math.max(0, ...(step.depth?.exits ?? []).map((x) => x.of))];
-      const room = Math.floor((width - LEFT) / NARROWEST);
+      const room = Math.floor((width - MARGIN) / SLIM);
       columns = passes(store, i, room, layers);
-      wide = Math.max(NARROWEST, Math.min(WIDEST, Math.floor((width - LEFT) / columns.length)));
-      const many = Math.floor((width - LEFT) / wide), own = columns.findIndex((x) => x.step === i && x.k === chosen);
+      wide = Math.max(SLIM, Math.min(BROAD, Math.floor((width - MARGIN) / columns.length)));
+      const many = Math.floor((width - MARGIN) / wide), own = columns.findIndex((x) => x.step === i && x.k === chosen);
       from = Math.max(0, Math.min(columns.length - many, own - (many >> 1)));
       const shown = columns.slice(from, from + many), one = columns[own];
       const line = paint(shown, layers, layers > 16 ? 9 : 18);
@@ -181,14 +189,16 @@ export function depthView(context) {
         + `${line ? " Line: where passes left." : ""}${marks ? " ◆ the full depth's own choice." : ""}`);
       const rest = one ? `${one.row[1] > 1 ? `, ${one.row[1]} rows` : ""}: ${inWords(one.letters)}.` : "";
       const words = one ? `Step ${i}${one.row[2] ? `, draft ${one.k + 1}` : ""}`
-        + `${one.name ? `, “${tokenOf(one.name)}”` : ""}${rest}` : "";
-      say(told, words);
+        + `${one.name ? `, “${spoken(one.name)}”` : ""}${rest}` : "";
+      say(spot, words);
       set(plot, { "aria-valuemin": 0, "aria-valuemax": store.count - 1, "aria-valuenow": i, "aria-valuetext": words });
       if (tabled) twin.replaceChildren(grid("Layers by pass", ["step", "pass", "token", "layers"],
-        shown.map((x) => [x.step, x.row[2] ? "draft" : "target", x.name ? tokenOf(x.name) : "–", inWords(x.letters)])));
-      const saved = store.steps.slice(0, i + 1).map((x) => x?.depth?.saved ?? 0), made = step.sum.tokens || 1;
-      sums.tell([[two(saved[i] ?? 0), "layers saved, net of tests"], [two(saved.reduce((a, b) => a + b, 0) / made),
-        "a token so far"]]);
+        shown.map((x) => [x.step, x.row[2] ? "draft" : "target", x.name ? tokenOf(x.name) : "–",
+          inWords(x.letters)])));
+      const saved = store.steps.slice(0, i + 1).map((x) => x?.depth?.saved ?? 0), { tokens } = step.sum;
+      const all = saved.reduce((a, b) => a + b, 0) / (tokens || 1);
+      sums.tell([[two(Math.abs(saved[i])), ` layers ${saved[i] < 0 ? "more than plain, with" : "saved, net of"} tests`],
+        [two(Math.abs(all)), ` ${all < 0 ? "more" : "saved"} a token so far`]]);
       if (one) tests(store, step, one, layers);
     },
   };
