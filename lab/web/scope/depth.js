@@ -61,7 +61,8 @@ export function testsOfPass(left, layers) {
     + "token was best at a test, nor what a test cost. Layers saved are without that price.");
   const heads = [closed ? "behind layer" : "before layer", "score", "bound", ...(named ? ["best token"] : []), ""];
   return { title, lines, heads, rows: tests.map((test) => [test[0], two(test[1]),
-    `${test[1] < test[2] ? "<" : "≥"} ${two(test[2])}`, ...(named ? [[tokenOf(test[4]), agreed?.[0] === test[3] ? " ◆" : ""]] : []),
+    `${test[1] < test[2] ? "<" : "≥"} ${two(test[2])}`,
+    ...(named ? [[tokenOf(test[4]), agreed?.[0] === test[3] ? " ◆" : ""]] : []),
     passed(test) ? (closed ? "left out above" : "it leaves") : closed ? "it runs" : "it goes on"]) };
 }
 
