@@ -130,6 +130,31 @@ PRESETS: dict[str, Preset] = {
         "The target itself guesses from an early layer, then runs the rest of its layers to check.",
         {"drafter": "early_exit", "sampler": ["greedy"]},
     ),
+    "exit_lossy": Preset(
+        "Early exit, unchecked",
+        "A pass stops at the first layer that is half sure of its token; those above do not run. The text may differ.",
+        {"drafter": "none", "depth": "confidence_exit", "sampler": ["greedy"]},
+        {"depth": {"threshold": 0.5}},
+    ),
+    "exit_checked": Preset(
+        "Early exit, checked",
+        "The same rule drafts: where a pass stops is a guess, and the layers that it left out check six of them at once.",
+        {"drafter": "early_exit", "sampler": ["greedy"]},
+        {"drafter": {"criterion": "confidence_exit threshold=0.5", "length": 6}},
+    ),
+    "ffn_skip": Preset(
+        "FFN-SkipLLM",
+        "Where a feed-forward block hardly turned the state, those above are not read; attention runs. The text may differ.",
+        {"drafter": "none", "depth": "ffn_skip", "sampler": ["greedy"]},
+        {"depth": {"threshold": 0.98, "warmup": 8}},
+    ),
+    "skipdecode": Preset(
+        "SkipDecode, a staircase",
+        "The later a token, the fewer layers it runs: eight at first, four from the 48th on. The text may differ.",
+        {"drafter": "none", "depth": "skipdecode", "sampler": ["greedy"]},
+        {"depth": {"least": 4, "horizon": 48}},
+        models={TARGET: "lab+skipdecode"},
+    ),
     "h2o": Preset(
         "H2O, 48 entries",
         "One token a step with a cache of 48 entries: the newest, and those that got most attention. The text may differ.",

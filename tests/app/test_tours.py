@@ -174,14 +174,14 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
     says(tour[3], min(sure[3][:5]), digits=3)
     assert origins(steps[3]) == ["accept"] * 6 + ["bonus"]
     (check,) = [x for x in kept[3].passes if x.phase == "verify"]
-    assert (check.tokens, check.attn, check.ffn) == (7, 6, 6)
+    assert (check.tokens, check.attn, check.ffn) == (7, [2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7])
     says(tour[5], min(sure[4]), digits=2)
     assert notes(kept[4])["exit"] == "length" and len(sure[4]) == 6 and len(steps[4]["made"]) == 7
     says(tour[6], sure[6][5], digits=2)
     assert origins(steps[6]) == ["accept"] * 5 + ["resample"]
     assert [x[1] for x in steps[6]["nodes"][6:8]] == ['",', '"],']
     assert text_of(steps) == text_of(told("recycling")) and sum(len(x["made"]) for x in steps) == 40
-    assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [6] * 9
+    assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [[2, 3, 4, 5, 6, 7]] * 9
 
 
 def test_what_is_said_of_the_layers_left_out() -> None:
@@ -200,6 +200,48 @@ def test_what_is_said_of_the_layers_left_out() -> None:
     assert [key for key in whole if made[key] != whole[key]] == ["id", "city"] and len(whole) == 5
     with opened("early-exit") as trace, opened("recycling") as other:
         assert trace.header.prompt.tolist() == other.header.prompt.tolist() and not trace.header.lossless
+
+
+def test_what_is_said_of_the_exit_that_is_checked() -> None:
+    tour, steps, kept = TOURS["exit-checked"], told("exit-checked"), steps_of("exit-checked")
+    lossy = steps_of("early-exit")
+    says(tour[0], kept[0].exits[0].tests[-1][1], lossy[0].exits[0].tests[-1][1], digits=2)
+    assert [x.depth for x in kept[0].exits] == [5, 2, 2, 2, 6, 6]
+    assert [x[0] for x in steps[0]["depth"]["ran"][6:]] == ["rr------", "--rrrrrr"] and steps[0]["nodes"][7][1] == "7"
+    says(tour[3], kept[3].exits[3].tests[-1][1], digits=2)
+    assert kept[3].exits[3].depth == 2 and steps[3]["nodes"][4][1] == '",' and steps[3]["made"][-1][1] == "to"
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (40, 7) and text_of(steps) == text_of(told("recycling"))
+    assert all(x["depth"]["saved"] < 0 for x in steps)
+    last = told("early-exit")[-1]["sum"]["tokens"], sum(x["depth"]["saved"] for x in told("early-exit"))
+    says(TOURS["early-exit"][-1], last[1] / last[0], digits=2)
+
+
+def test_what_is_said_of_the_blocks_left_out() -> None:
+    tour, steps, kept = TOURS["ffn-skip"], told("ffn-skip"), steps_of("ffn-skip")
+    exits = [x.exits[0] for x in kept]
+    assert not any(x.tests for x in exits[:8]) and all(x.tests for x in exits[8:])
+    for stop, passed in ((tour[1], 1), (tour[2], 3)):
+        left = exits[stop.step]
+        says(stop, *(c for at, c, _ in left.tests if at), digits=2)
+        assert left.closed == [passed + 1, passed + 2, passed + 3] == [int(x) for x in left.closed]
+    assert len(exits[20].tests) == 6 and not exits[20].closed
+    says(tour[4], max(c for _, c, _ in exits[20].tests), digits=2)
+    assert steps[17]["made"][0][1] == " was" and "without a was as hard as anyone could" in text_of(steps)
+    assert sum(bool(x.closed) for x in exits) == 22 and max(len(x.closed) for x in exits) == 3 and len(steps) == 40
+    says(tour[5], sum(x["depth"]["saved"] for x in steps) / 40, digits=2)
+
+
+def test_what_is_said_of_the_staircase() -> None:
+    tour, steps = TOURS["skipdecode"], told("skipdecode")
+    ran = [x.get("depth", {"ran": [["rrrrrrrr"]]})["ran"][0][0] for x in steps]
+    assert [x.count("r") for x in ran] == [8] * 7 + [7] * 12 + [6] * 12 + [5] * 12 + [4] * 13
+    assert (ran[7], ran[19], ran[43]) == ("r-rrrrrr", "r--rrrrr", "r----rrr")
+    assert not any(x["depth"]["exits"][0]["tests"] for x in steps)
+    before = sum(len(x["made"]) for x in steps[:48])
+    assert "Robody in the house" in text_of(steps) and "Robody" in text_of(steps[:49]) and before == 48
+    saved = sum(x["depth"]["saved"] for x in steps)
+    assert f"{saved:.0f} of {8 * len(steps)} layers" in tour[5].text
+    says(tour[5], saved / len(steps), digits=2)
 
 
 def test_what_is_said_of_the_block_that_settles() -> None:
