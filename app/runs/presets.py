@@ -140,7 +140,7 @@ PRESETS: dict[str, Preset] = {
         "Early exit, checked",
         "The same rule drafts: where a pass stops is a guess, and the layers that it left out check six of them at once.",
         {"drafter": "early_exit", "sampler": ["greedy"]},
-        {"drafter": {"criterion": "confidence_exit threshold=0.5", "length": 6}},
+        {"drafter": {"criterion": "confidence_exit threshold=0.5"}},
     ),
     "ffn_skip": Preset(
         "FFN-SkipLLM",
