@@ -392,12 +392,13 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth"),
+        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth", "cloze"),
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
-        "cache; parallel: all that fills a canvas; depth: all that leaves layers out (default: decode)",
+        "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cloze: exits of a "
+        "model that reads both sides (default: decode)",
     )
-    sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm)")
+    sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)")
     _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
     _place(sub)
     sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")

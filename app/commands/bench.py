@@ -22,6 +22,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "depth": {
         "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
     },
+    "cloze": {"short": False, "out": None},
     "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
 
@@ -29,7 +30,7 @@ USUAL: dict[str, dict[str, Any]] = {
 def bench(args: argparse.Namespace) -> int:
     """Measure and print."""
     mine = USUAL[args.what]
-    args.model = args.model or ("lab-mdm" if args.what == "parallel" else "lab")
+    args.model = args.model or {"parallel": "lab-mdm", "cloze": "lab-mdm+cloze"}.get(args.what, "lab")
     for name in {x for usual in USUAL.values() for x in usual}:
         if name not in mine and getattr(args, name) is not None:
             others = " and ".join(x for x in USUAL if name in USUAL[x])
@@ -55,6 +56,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_depth import depth
 
         return measured(args, depth)
+    if args.what == "cloze":
+        from .bench_cloze import cloze
+
+        return measured(args, cloze)
     if args.what == "parallel":
         from .bench_parallel import parallel
 

@@ -23,6 +23,7 @@ import torch
 from adapted import ALPHA, Adapted
 from cacheparts import train
 from cllm import Consistency
+from cloze import Cloze
 from data import BUILD
 from heads import MODELS
 from lud import Units
@@ -33,6 +34,7 @@ from skipdecode import Staircase
 # name of an adapter, which is that of its folder -> a fresh one for a model, with a seed and a number of texts
 ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {
     "cllm": Consistency,
+    "cloze": Cloze,
     "lud": Units,
     "outline": Templates,
     "skipdecode": Staircase,

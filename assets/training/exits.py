@@ -2,6 +2,9 @@
 
     python assets/training/exits.py
     python assets/training/exits.py --tokens 2 --into out
+    python assets/training/exits.py --model lab-mdm --adapter cloze --tokens 0.8
+
+The second reads the masks of cloze questions (cloze.py), by the model with that adapter.
 
 Every exit gets a norm and a map of low rank of its own, through which the model's unembedding reads the state that enters a
 layer; the model itself stays as it is, bit for bit. They learn to say what the whole model says (self-distillation, as
@@ -18,15 +21,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import cloze
 import torch
 import torch.nn.functional as F
 from data import held_out_windows, training_stream
 from heads import LENGTH, MODELS, ROWS, WINDOWS, fit, unembed, windows_of
 from judge import Examples, fitted
-from net import Net
+from net import MASK, Net
+from safetensors.torch import load_file
 from specdec import shuffled
 from torch import Tensor
 
@@ -48,9 +55,10 @@ def new_head(net: Net, rank: int = RANK) -> ExitHeads:
 
 @torch.no_grad()
 def states(net: Net, ids: Tensor) -> list[Tensor]:
-    """float [B T, d] each: what enters layer 1, 2, ... and what leaves the last, for ids int64 [B, T]."""
+    """float [B T, d] each: what enters layer 1, 2, ... and what leaves the last, for ids int64 [B, T]; of a model that
+    reads both sides at the masks alone, and there are so many rows."""
     with torch.autocast("cpu", torch.bfloat16):
-        return [x.flatten(0, 1).float() for x in net.states(ids)[1:]]
+        return [(x.flatten(0, 1) if net.shape.causal else x[ids == MASK]).float() for x in net.states(ids)[1:]]
 
 
 def diverging(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tensor) -> Tensor:
@@ -108,11 +116,11 @@ def ranked(score: Tensor, right: Tensor) -> float:
 
 
 @torch.no_grad()
-def measured(net: Net, head: ExitHeads, windows: Tensor) -> list[dict[str, float]]:
-    """Per exit on windows int64 [N, T]: `agrees`, the share of places at which its best token is the whole model's;
-    `diverges`, in nats; `tells`, of its classifier, see `ranked`."""
+def measured(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> list[dict[str, float]]:
+    """Per exit on windows int64 [N, T], or several such: `agrees`, the share of places at which its best token is the whole
+    model's; `diverges`, in nats; `tells`, of its classifier, see `ranked`."""
     rows: list[dict[str, list[Tensor]]] = [{"agrees": [], "diverges": [], "meta": []} for _ in range(net.shape.layers - 1)]
-    for part in windows.split(ROWS):
+    for part in windows.split(ROWS) if isinstance(windows, Tensor) else windows:
         found = states(net, part)
         whole = unembed(net, net.model.norm(found[-1]))
         best, law = whole.argmax(-1), whole.log_softmax(-1)
@@ -130,10 +138,25 @@ def measured(net: Net, head: ExitHeads, windows: Tensor) -> list[dict[str, float
     return out
 
 
+def asked(net: Net, adapter: Path, seed: int) -> tuple[Iterator[Tensor], list[Tensor]]:
+    """Put the cloze adapter of that folder around the net; batches of questions int64 [B, T] without end, and held-out ones."""
+    part = cloze.Cloze(net, seed, 0)
+    part.load(load_file(adapter / "model.safetensors"))
+    part.head.requires_grad_(False)
+
+    def batches(split: str, stories: int) -> Iterator[Tensor]:
+        source, chance = cloze.Questions(split, seed + 1, stories), Random(seed + 1)
+        while True:
+            yield source.batch(chance)[0]
+
+    return batches("train", 3000), list(islice(batches("valid", 200), 60))
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Train, fit the classifiers, measure, and keep the exits."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
+    parser.add_argument("--adapter", choices=("cloze",), help="that the model has; its questions are the text")
     parser.add_argument("--tokens", type=float, default=1.0, help="training tokens in millions")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -146,14 +169,19 @@ def main(words: Sequence[str] | None = None) -> None:
 
     folder = MODELS / args.model
     net = Net.from_folder(folder).requires_grad_(False)
-    held_out = held_out_windows(LENGTH, 64)
-    count = max(ROWS, int(args.tokens * 1e6) // LENGTH)
-    corpus = windows_of(training_stream(), count, args.seed + 1)
-    head, text, steps = new_head(net), shuffled(corpus, args.seed + 2, "cpu", WINDOWS), count // WINDOWS
-    print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps of {WINDOWS} windows", flush=True)
+    held_out: Tensor | list[Tensor]
+    if args.adapter:
+        head, steps, judge = new_head(net), int(args.tokens * 1e6) // cloze.BATCH, JUDGED // 5
+        text, held_out = asked(net, folder / "adapters" / args.adapter, args.seed)
+    else:
+        held_out, judge = held_out_windows(LENGTH, 64), JUDGED
+        count = max(ROWS, int(args.tokens * 1e6) // LENGTH)
+        corpus = windows_of(training_stream(), count, args.seed + 1)
+        head, text, steps = new_head(net), shuffled(corpus, args.seed + 2, "cpu", WINDOWS), count // WINDOWS
+    print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps", flush=True)
     before = measured(net, head, held_out)
     train(net, head, text, steps, args.lr, say=lambda line: print(line, flush=True))
-    judged(net, head, text, JUDGED)
+    judged(net, head, text, judge)
     after = measured(net, head, held_out)
     table = [{"layer": i, **{k: round(x, 4) for k, x in new.items()}, "agrees_before": round(old["agrees"], 4),
               "diverges_before": round(old["diverges"], 4)} for i, (old, new) in enumerate(zip(before, after, strict=True), 1)]
@@ -161,8 +189,8 @@ def main(words: Sequence[str] | None = None) -> None:
     for row in table:
         print(f"| {row['layer']} | {row['agrees_before']:.1%} | {row['agrees']:.1%} | {row['diverges_before']:.2f} | "
               f"{row['diverges']:.2f} | {row['tells']:.3f} |")
-    head.made_for = fingerprint(folder)
-    notes: dict[str, Any] = {"held_out": table, "made_with": {k: vars(args)[k] for k in ("tokens", "lr", "seed")}}
+    head.made_for = fingerprint(folder, args.adapter or "")
+    notes: dict[str, Any] = {"held_out": table, "made_with": {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")}}
     write(head, (args.into or folder / "heads") / head.kind, notes)
 
 

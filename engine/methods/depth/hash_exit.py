@@ -55,7 +55,8 @@ class HashExit(Depth):
         self.table = (self.first + step * (ids * self.buckets // spec.vocab)).round().long()
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        self._rows = self.table[feed.tokens.to("cpu")].flatten().tolist()
+        read = feed.tokens[:, feed.logits] if isinstance(feed.logits, list) else feed.tokens  # those that decide
+        self._rows = self.table[read.to("cpu")].flatten().tolist()
         self._depth = max(self._rows)
         return NOTHING
 

@@ -1,0 +1,44 @@
+"""The command `bench cloze`: exits of a model that reads both sides, by rule and threshold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .output import say_json, steps_told, table
+
+
+def cloze(args: argparse.Namespace) -> int:
+    """Put the questions to every rule at every bound, and print."""
+    from decodescope.engine.bench.cloze import SHORT, ClozeBench, cloze, questions
+    from decodescope.engine.bench.result_file import check_place
+    from decodescope.engine.load import load
+
+    out = None if args.out is None else Path(args.out).expanduser()
+    if out is not None:
+        check_place(out, False)
+    bench = ClozeBench(load(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None))
+    record = cloze(bench, steps_told(args.json))
+    if out is not None:
+        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        say_json(record)
+    else:
+        print(told(record))
+    return 0
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    rules = record["rules"]
+    sorts = list(next(iter(rules.values()))["by sort"])
+    rows = [
+        [name, f"{x['right']:.1%}", *(f"{x['by sort'][sort]:.1%}" for sort in sorts), f"{x['layers']:.2f}", f"{x['tests']:.2f}"]
+        for name, x in rules.items()
+    ]
+    read = "trained exits" if record["heads"] else "the last norm"
+    head = f"{record['model']}, {record['questions']} questions, exits read by {read}; layers of {record['layers']}"
+    return f"{head}\n\n{table(('rule', 'right', *sorts, 'layers', 'tests'), rows)}"

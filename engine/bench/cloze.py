@@ -1,0 +1,138 @@
+"""Exits on an encoder: questions that one mask answers, under every rule that leaves a pass early, by its threshold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from decodescope.engine.core.component import build, written
+from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.load import Model
+from decodescope.engine.model.feed import Feed
+
+from .questions import LabBenchError
+
+FILE = Path(__file__).resolve().parents[2] / "assets" / "bench" / "cloze.jsonl"
+FILL = 8  # behind the mask the text's end stands up to a multiple of so many tokens, as in training
+SHORT = 30  # questions of a sort in the short form
+WHOLE = "all layers"
+# rule -> the bounds that are tried, from strict to lax; a place for each in its words
+SWEEPS: dict[str, tuple[str, ...]] = {
+    "confidence_exit threshold={}": ("0.99", "0.95", "0.9", "0.8", "0.6"),
+    "entropy_exit threshold={}": ("0.05", "0.2", "0.4", "0.7", "1.0"),
+    "normalized_entropy_exit threshold={}": ("0.01", "0.03", "0.05", "0.1", "0.15"),
+    "patience patience={}": ("3", "2", "1"),
+    "saturation threshold={}": ("0.2", "0.4", "0.6", "0.9"),
+    "vote votes={}": ("1.9", "1.7", "1.5", "1.4"),
+    "hash_exit seed={} by=random": ("0", "1", "2", "3"),
+}
+
+
+@dataclass(frozen=True)
+class Cloze:
+    """A question: what stands before the mask, the labels of which one is right, and that one."""
+
+    sort: str
+    prompt: str
+    labels: tuple[str, ...]
+    answer: str
+
+
+@dataclass
+class ClozeRow:
+    """What a rule made of the questions: by sort how many were asked and right, layers run at the mask and tests, summed."""
+
+    rule: str
+    asked: dict[str, int] = field(default_factory=dict)
+    right: dict[str, int] = field(default_factory=dict)
+    layers: int = 0
+    tests: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """Shares and means, as plain data."""
+        count = sum(self.asked.values())
+        return {
+            "right": sum(self.right.values()) / count,
+            "by sort": {sort: self.right[sort] / n for sort, n in self.asked.items()},
+            "layers": self.layers / count,
+            "tests": self.tests / count,
+        }
+
+
+def questions(file: Path = FILE, each: int | None = None) -> list[Cloze]:
+    """The questions of a file, the first `each` of every sort."""
+    found: list[Cloze] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        x = json.loads(line)
+        if each is None or sum(q.sort == x["sort"] for q in found) < each:
+            found.append(Cloze(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]))
+    return found
+
+
+class ClozeBench:
+    """A model that reads both sides, and questions. heads: whether its states are read through trained exits.
+
+    Raises LabBenchError for a model that knows no mask, has no tokenizer, or writes a label in several tokens.
+    """
+
+    def __init__(self, model: Model, asked: Sequence[Cloze]):
+        spec, text = model.spec, model.tokenizer
+        if spec.causal or spec.mask_token is None or text is None:
+            raise LabBenchError(f"bench cloze asks for a mask to be filled, and {spec.name} knows none: choose lab-mdm+cloze.")
+        self.model, self.asked, self.heads = model, list(asked), "exits" in spec.heads
+        self.lane = Lane("target", model.decoder, CachePolicy())
+        end = [model.stop_tokens[0]] if model.stop_tokens else [0]
+        self._labels = {label: text.encode(f" {label}") for q in self.asked for label in q.labels}
+        if odd := next((x for x, ids in self._labels.items() if len(ids) != 1), None):
+            raise LabBenchError(f"The label {odd!r} is no single token of {spec.name}: choose a model with lab's tokenizer.")
+        self._rows: list[tuple[list[int], int]] = []
+        for q in self.asked:
+            ids = [*text.encode(q.prompt), spec.mask_token]
+            self._rows.append((ids + end * (-len(ids) % FILL), len(ids) - 1))
+
+    def rules(self) -> Iterator[tuple[str, Depth]]:
+        """Name and rule of all that are tried: no rule, and each rule at each of its bounds."""
+        yield WHOLE, cast(Depth, build("depth", "all_layers", {}))
+        trained = " heads=exits" if self.heads else ""
+        for words, bounds in SWEEPS.items():
+            for bound in bounds:
+                said = words.format(bound)
+                more = "" if words.startswith("hash_exit") else trained
+                yield said, cast(Depth, written("depth", f"{said} first=1{more}", said))
+
+    @torch.inference_mode()
+    def measure(self, name: str, rule: Depth) -> ClozeRow:
+        """Put all questions to the model under one rule: one pass each, whose mask row decides when it ends."""
+        row, decoder, fresh = ClozeRow(name), self.model.decoder, not rule.exact
+        rule.meet(self.lane)
+        rule.begin(decoder.spec)
+        for q, (ids, place) in zip(self.asked, self._rows, strict=True):
+            feed = Feed.causal(ids, 0, decoder.device, logits=[place])
+            skip = rule.plan(0, feed) if fresh else None
+            logits = self.lane.forward(feed, "canvas", skip=skip, depth=rule if fresh else None)[0, 0]
+            self.lane.rollback()
+            left = rule.took()
+            row.layers += decoder.spec.n_layers if left is None else left.depth
+            row.tests += 0 if left is None else len(left.tests)
+            said = max(q.labels, key=lambda label: float(logits[self._labels[label][0]]))
+            row.asked[q.sort] = row.asked.get(q.sort, 0) + 1
+            row.right[q.sort] = row.right.get(q.sort, 0) + (said == q.answer)
+        self.lane.take_passes()
+        return row
+
+
+def cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """The figures of every rule, by name, and of what they are, as plain data."""
+    rows = {}
+    for name, rule in bench.rules():
+        rows[name] = bench.measure(name, rule).record()
+        say(name)
+    spec = bench.model.spec
+    return {"model": spec.name, "layers": spec.n_layers, "heads": bench.heads, "questions": len(bench.asked), "rules": rows}
