@@ -68,12 +68,12 @@ class ClozeRow:
 
 def questions(file: Path = FILE, each: int | None = None) -> list[Cloze]:
     """The questions of a file, the first `each` of every sort."""
-    found: list[Cloze] = []
+    chosen: list[Cloze] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         x = json.loads(line)
-        if each is None or sum(q.sort == x["sort"] for q in found) < each:
-            found.append(Cloze(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]))
-    return found
+        if each is None or sum(q.sort == x["sort"] for q in chosen) < each:
+            chosen.append(Cloze(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]))
+    return chosen
 
 
 class ClozeBench:
