@@ -154,8 +154,7 @@ class Decoder:
 
         Every layer that runs appends T pending rows to its store. What the others get, where `skip` leaves attention out or
         `depth` leaves early, each of them says (`gap`). What the pass did is entered in `ran`. A rule that is `whole` has the
-        layers above an exit run all the same; the answer stays that of the exit. Where the feed names the rows whose logits are
-        asked for, these alone decide. Under the gap "defer" the rows take along what
+        layers above an exit run all the same; the answer stays that of the exit. Under the gap "defer" the rows take along what
         waits in front of a layer that they run (`KVCache.waiting`): it then runs the rest with them.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
@@ -170,8 +169,7 @@ class Decoder:
             if probe is not None and i in probe.needs.hidden:
                 probe.hidden[i] = x[:, -feed.length :] if waiting else x
             if depth is not None:
-                own = x[:, -feed.length :] if waiting else x
-                own = own[:, feed.logits] if isinstance(feed.logits, list) else own
+                own = feed.deciding(x)
                 if answer is None and depth.leave(i, own, asked := self._answer(own)):
                     answer = asked
                     if not depth.whole:

@@ -135,6 +135,12 @@ class Feed:
             return self.logits
         return slice(-1, None) if self.logits == "last" else slice(None)
 
+    def deciding(self, x: Tensor) -> Tensor:
+        """Of the states x [B, R, d_model] of a pass, whose last rows are those fed, the rows that decide when it leaves: those
+        named in `logits` where some are, else all that were fed."""
+        x = x[:, -self.length :]
+        return x[:, self.logits] if isinstance(self.logits, list) else x
+
     @property
     def length(self) -> int:
         """Rows fed per sequence, T."""
