@@ -132,7 +132,8 @@ export function depthView(context) {
       const x = MARGIN + n * wide;
       for (let layer = 0; layer < layers; layer++) layerCell(pen, ink, letters[layer] ?? "-", x, y(layer), wide, tall);
       pen.fillStyle = ink.muted;
-      if (!k && (shown[n + 1]?.step === step || step % (wide < 20 ? 10 : 5) === 0)) pen.fillText(String(step), x + wide / 2, y(layers) + 9);
+      if (!k && (shown[n + 1]?.step === step || step % (wide < 20 ? 10 : 5) === 0))
+        pen.fillText(String(step), x + wide / 2, y(layers) + 9);
       if (!exit?.whole || left >= layers) return;
       pen.fillStyle = ink.ink;
       pen.fillText("◆", x + wide / 2, y(left));
@@ -198,7 +199,8 @@ export function depthView(context) {
           inWords(x.letters)])));
       const saved = store.steps.slice(0, i + 1).map((x) => x?.depth?.saved ?? 0), { tokens } = step.sum;
       const all = saved.reduce((a, b) => a + b, 0) / (tokens || 1);
-      sums.tell([[two(Math.abs(saved[i])), ` layers ${saved[i] < -0.005 ? "more than plain, with" : "saved, net of"} tests`],
+      sums.tell([[two(Math.abs(saved[i])), ` layers ${saved[i] < -0.005 ? "more than plain, with" : "saved, net of"} `
+        + "tests"],
         [two(Math.abs(all)), ` ${all < 0 ? "more" : "saved"} a token so far`]]);
       if (one) tests(store, step, one, layers);
     },
