@@ -47,7 +47,7 @@ def test_the_shipped_models_are_listed_without_their_weights(monkeypatch: pytest
     assert {x["name"].partition("+")[0] for x in listed} <= {x.name for x in SHIPPED.iterdir()}
     assert all(x["path"].is_dir() and x["params"] > 100_000 for x in listed)
     short = {"lab-mdm": 256, "lab-digits": 128, "lab-digits-any": 256, "lab-blocks": 1024}
-    assert all(x["context"] == short.get(x["name"], 2048) for x in listed)
+    assert all(x["context"] == short.get(x["path"].name, 2048) for x in listed)
 
 
 def test_a_shipped_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
