@@ -19,6 +19,7 @@ from decodescope.engine.core.spec import ModelSpec
 from .base import Head
 from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
+from .cascade import CascadeHead
 from .duo_attention import HeadGates
 from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
@@ -41,7 +42,8 @@ DRAFTING: tuple[type[Head], ...] = (
     MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
-GATES: dict[str, type[Head]] = {AcceptanceHead.kind: AcceptanceHead}  # on a draft model: they judge tokens and draft none
+# on a draft model: they judge tokens, queries or answers and draft none
+GATES: dict[str, type[Head]] = {x.kind: x for x in (AcceptanceHead, CascadeHead)}
 # trained by scripts of their own
 OTHERS: dict[str, type[Head]] = {
     x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, BlockDecoder)
