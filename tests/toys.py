@@ -345,6 +345,13 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "switch": [{}],
     "cascade": [{}],
+    "confidence": [dict(tau=0.2), dict(tau=0.9)],
+    "trained_confidence": [dict(tau=0.2), dict(tau=0.9)],
+    "agreement": [dict(tau=0.4, samples=2), dict(tau=1.1, samples=2, second="")],
+    "references": [
+        dict(tau=0.4, pairs='{"question": "3 1", "answer": "4 1", "right": true}'),
+        dict(tau=0.9, pairs='{"question": "3 1", "answer": "4 1", "right": false}'),
+    ],
     "entropy": [dict(tau=1.0, window=2, stay=2), dict(tau=1.2, stay=1, start="small", reset=True, shift=0.2)],
     "fallback": [dict(tau=0.5, rollback=1.0, length=4), dict(tau=0.0, rollback=0.0, length=3)],
     "masked": [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor
 
 from decodescope.engine.core.component import Component
-from decodescope.engine.trace.answered import Candidate
+from decodescope.engine.trace.answered import Bet, Candidate, Compared
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.switched import Size
 
@@ -24,6 +24,7 @@ class Question:
     tokens: the prompt;  left: tokens that an answer may have
     small, large: the lanes of both models; those of the small one's first form stand in the first, of the large one none yet
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
+    states: of each answer, float [A, d], those after the final norm that wrote its tokens, where the router asks for them
     """
 
     tokens: list[int]
@@ -33,6 +34,7 @@ class Question:
     sampler: Sampler
     encode: Callable[[str], list[int]] | None = None
     piece: Callable[[int], Piece] | None = None
+    states: list[Tensor] = field(default_factory=list)
 
 
 @dataclass
@@ -40,12 +42,14 @@ class Judged:
     """What a router thinks of the answers.
 
     score: of all of them together;  chosen: the one that would be kept;  votes: of each the part of all that agree with it;
-    empty: they do not vote
+    empty: they do not vote;  compared, bet: as in the record
     """
 
     score: float
     chosen: int = 0
     votes: Sequence[float] = ()
+    compared: Sequence[Compared] = ()
+    bet: Bet | None = None
 
 
 class Router(Component):
@@ -98,5 +102,5 @@ class Router(Component):
         return [question.tokens]
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        """The score of the answers, one at least, and the one that would be kept."""
+        """The score of the answers, and the one that would be kept; none: the small model was not asked."""
         raise NotImplementedError

@@ -30,6 +30,27 @@ class Candidate:
 
 
 @dataclass
+class Compared:
+    """The answer beside a reference. right: its label;  logp: mean over its answer's tokens, nats, by the small model
+    judged: 1: the answer is likelier, 0: they are alike, -1: it is less likely;  weight: what that counts"""
+
+    right: bool
+    logp: float
+    judged: int
+    weight: float
+
+
+@dataclass
+class Bet:
+    """By what a model is chosen before either answers. wrong: the chance that the small one's answer is wrong; small, large: FLOP
+    of an answer of each"""
+
+    wrong: float
+    small: float
+    large: float
+
+
+@dataclass
 class Candidates:
     """What the small model answered, and whether the large one was asked.
 
@@ -38,6 +59,7 @@ class Candidates:
     kept:   whether an answer of the small model was kept;  chosen: which one would be, or is; None: there is none
     votes:  of each answer the part of all that agree with it, where answers vote
     rows:   so many rows the passes of the small model had, up to the decision
+    compared: the answer beside references, where the router has some;  bet: by what the model was chosen before any answer
     """
 
     answers: list[Candidate]
@@ -49,6 +71,8 @@ class Candidates:
     rows: int
     chosen: int | None = 0
     votes: list[float] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
+    bet: Bet | None = None
 
 
 def mean_entropy(answers: Sequence[Candidate], chosen: int) -> float:
@@ -57,10 +81,34 @@ def mean_entropy(answers: Sequence[Candidate], chosen: int) -> float:
     return sum(bits) / max(len(bits), 1)
 
 
+def mean_logp(answer: Candidate) -> float:
+    """Nats: the length-normalised log-probability of an answer's tokens."""
+    return sum(answer.logp) / max(len(answer.logp), 1)
+
+
+def share_of(compared: Sequence[Compared]) -> float:
+    """What the votes of references come to, from 0, all against the answer, to 1, all for it."""
+    most = sum(abs(x.weight) for x in compared)
+    return 0.5 + 0.5 * sum(x.weight for x in compared) / most if most else 0.5
+
+
+def judged_by(logp: float, reference: float, tie: float) -> int:
+    """How an answer stands beside a reference, by their mean log-probabilities: 1 likelier, 0 alike, -1 less likely."""
+    return 0 if abs(logp - reference) <= tie else 1 if logp > reference else -1
+
+
+def worth_of(bet: Bet) -> float:
+    """How often the price of a small answer is what it saves, on average: c_S + P(wrong) c_M < c_M where it is above 1."""
+    return (1 - bet.wrong) * bet.large / bet.small
+
+
 # how a score follows from the record, by the router's word
 SCORES: dict[str, Callable[[Candidates, int], float]] = {
     "entropy": lambda record, chosen: mean_entropy(record.answers, chosen),
     "votes": lambda record, chosen: record.votes[chosen],
+    "likelihood": lambda record, chosen: math.exp(mean_logp(record.answers[chosen])),
+    "references": lambda record, chosen: share_of(record.compared),
+    "expected": lambda record, chosen: 0.0 if record.bet is None else worth_of(record.bet),
 }
 
 
@@ -103,6 +151,29 @@ def candidates_problems(record: Candidates, step: Any, knobs: Mapping[str, Any])
             yield f"it emitted {step.emitted}, and the answer that it kept is {record.answers[record.chosen].tokens}"
     if step.origins != ["draft" if record.kept else "target"] * len(step.emitted):
         yield f"its origins are {step.origins}, and the {'small' if record.kept else 'large'} model's answer counts"
+    yield from _weighed(record, knobs)
     rows = sum(x.tokens * (x.batch or 1) for x in step.passes if x.lane == "draft")
     if step.passes and rows != record.rows:
         yield f"the small model's passes had {rows} rows, and {record.rows} are told"
+
+
+def _weighed(record: Candidates, knobs: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the votes of answers, with references, or with a choice before any answer."""
+    n = len(record.answers)
+    for vote in set(record.votes):
+        same = record.votes.count(vote)
+        if same % max(1, round(vote * n)) or not math.isclose(vote * n, round(vote * n), abs_tol=ROUNDING):
+            yield f"{same} of {n} answers have a vote of {vote:g}"
+    by_tokens = {tuple(x.tokens): vote for x, vote in zip(record.answers, record.votes, strict=False)}
+    if any(by_tokens[tuple(x.tokens)] != vote for x, vote in zip(record.answers, record.votes, strict=False)):
+        yield "answers of the same tokens have different votes"
+    weights, tie = knobs.get("weights"), knobs.get("tie")
+    for i, one in enumerate(record.compared):
+        if record.chosen is None or type(tie) not in (int, float) or not isinstance(weights, list | tuple) or len(weights) != 6:
+            continue
+        judged = judged_by(mean_logp(record.answers[record.chosen]), one.logp, tie)
+        weight = weights[3 * (not one.right) + 1 - judged]
+        if (one.judged, one.weight) != (judged, weight):
+            yield f"reference {i} was judged {one.judged} with the weight {one.weight:g}, and it is {judged} with {weight:g}"
+    if record.bet is not None and bool(n) != keeps(worth_of(record.bet), record.tau, record.above):
+        yield f"the small model was {'' if n else 'not '}asked, and its answer is worth {worth_of(record.bet):.6g} of its price"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
 from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.router import Judged, Question
+from decodescope.engine.decoding.router import Question
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.trace.answered import Candidate, Candidates, keeps
@@ -79,14 +79,13 @@ class Cascade(Strategy):
         answers: list[Candidate] = []
         for form, prompt in enumerate(router.forms(question)):
             if form == 0:
-                answers += answered(s, small, prompt, router.copies, form)
+                answers += answered(s, small, prompt, router.copies, form, question.states)
                 continue
             with s.target.beside("draft") as lane:
                 answers += answered(s, lane, prompt, router.copies, form)
-        judged = router.judge(answers, question) if answers else Judged(0.0)
+        judged = router.judge(answers, question)
         rows = sum(x.tokens * x.batch for lane in (small, s.target) for x in lane.passes if x.lane == "draft")
         kept = bool(answers) and keeps(judged.score, router.tau, router.above)
         chosen = judged.chosen if answers else None
-        return Candidates(
-            answers, router.by, judged.score, router.tau, router.above, kept, rows, chosen, list(judged.votes)
-        )
+        told = list(judged.votes), list(judged.compared), judged.bet
+        return Candidates(answers, router.by, judged.score, router.tau, router.above, kept, rows, chosen, *told)

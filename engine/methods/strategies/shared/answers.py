@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,17 +19,22 @@ from decodescope.engine.trace.answered import Candidate
 
 @dataclass
 class _Writer:
-    """An answer as it is written: its record, the sampler's state, its coins."""
+    """An answer as it is written: its record, the sampler's state, its coins, and the states that wrote its tokens, where the
+    lane's passes leave them."""
 
     answer: Candidate
     state: Any
     chance: Chance
+    states: list[torch.Tensor] = field(default_factory=list)
 
 
-def answered(s: State, lane: Lane, prompt: list[int], copies: int, form: int) -> list[Candidate]:
+def answered(
+    s: State, lane: Lane, prompt: list[int], copies: int, form: int, states: list[torch.Tensor] | None = None
+) -> list[Candidate]:
     """`copies` answers to `prompt`, drawn by the run's sampler; answer i of form f has the coins of a run with the seed that is
     copies * f + i further on, so it is the text of that run of this model alone. Several hold and read the prompt once. Before
-    each token the state's `between` is told how far it is, which may end the run."""
+    each token the state's `between` is told how far it is, which may end the run. states: gets those
+    that wrote each answer, float [A, d], where the lane's passes leave them."""
     if len(prompt) > 1 and len(lane.tokens) < len(prompt) - 1:
         lane.read(prompt[:-1], "prefill", s.between(lane.name))
     if copies > 1:
@@ -46,6 +51,8 @@ def answered(s: State, lane: Lane, prompt: list[int], copies: int, form: int) ->
         if len(going) < len(alive):
             lane.cache.rows(torch.tensor(going, device=lane.decoder.device))
             alive = [alive[i] for i in going]
+    if states is not None:
+        states += [torch.stack(x.states) for x in every if x.states]
     return [x.answer for x in every]
 
 
@@ -64,8 +71,11 @@ def _further(s: State, lane: Lane, prompt: list[int], alive: list[_Writer]) -> N
         token, x.state = drawn(logits[i : i + 1], best, s.sampler, x.state, x.chance, at + 1)
         tokens.append(token)
     logp = law.gather(1, torch.tensor(tokens, device=device)[:, None])[:, 0].tolist()
-    for x, token, sure, spread in zip(alive, tokens, logp, bits, strict=True):
+    left = None if lane.probe is None else lane.probe.hidden.get("final")
+    for i, (x, token, sure, spread) in enumerate(zip(alive, tokens, logp, bits, strict=True)):
         answer = x.answer
+        if left is not None:
+            x.states.append(left[i, -1])
         answer.ended = s.stop.at(answer.tokens, [token]) is not None
         answer.tokens.append(token)
         answer.logp.append(sure)

@@ -1,0 +1,32 @@
+"""Confidence: the small model's answer is kept if it is sure of it."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.router import Judged, Question, Router
+from decodescope.engine.trace.answered import Candidate, mean_logp
+
+
+@component
+class Confidence(Router):
+    """CascadeBERT, by answer: the small model's answer stays where its confidence reaches tau, else the next complete model is
+    asked, and not further layers of the same one. The paper's confidence is a classifier's largest probability; an answer of
+    several tokens has no such number, so it is here the geometric mean of what the small model gave its tokens, exp of the
+    mean log-probability, before the sampler. It needs no training, and costs nothing beside the answer.
+
+    The paper also trains the classifier so that easy items stand above hard ones by a margin of 0.5. `trained_confidence` has a
+    head trained so.
+    """
+
+    title = "Confidence (CascadeBERT)"
+    source = "Li et al. 2021, Findings of EMNLP, CascadeBERT; lancopku/CascadeBERT, cascade_bert.py"
+    of: ClassVar[frozenset[str]] = frozenset({"answer"})
+    by = "likelihood"
+
+    tau: float = param(0.6, low=0.0, high=1.1, step=0.05, help="confidence from which on the small answer is kept; 1.1: never")
+
+    def judge(self, answers: list[Candidate], question: Question) -> Judged:
+        return Judged(math.exp(mean_logp(answers[0])))

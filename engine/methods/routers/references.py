@@ -1,0 +1,94 @@
+"""References: the small model's answer is held beside labelled answers to other questions."""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+import torch
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.router import Judged, Question, Router
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.answered import Candidate, Compared, judged_by, mean_logp, share_of
+
+SHAPE = '{"question": "...", "answer": "...", "right": true}'
+MOST = 64  # pairs
+
+
+@component
+class References(Router):
+    """Meta Ranking, by answer: the answer is compared with N labelled pairs of question and answer, one at a time, and their
+    votes are weighed by a table of 2 x 3: whether the reference is right, and whether the answer stands above it, beside it, or
+    below. The score is the weighed sum, from 0, all against it, to 1, all for it.
+
+    In the paper a small model is asked which of two pairs is the better one. Models as small as the shipped ones cannot judge
+    that: here an answer stands above a reference where its mean log-probability a token, by the small model, is higher by more
+    than `tie`. The weights are recalled, not verified, and are data. Every pair is read in a pass of its own, which the run
+    pays for.
+    """
+
+    title = "References (Meta Ranking)"
+    source = "Liu et al. 2024, arXiv:2402.12146 [weights recalled; THUNLP-MT/MetaRanking holds no code]"
+    of: ClassVar[frozenset[str]] = frozenset({"answer"})
+    by = "references"
+
+    tau: float = param(0.5, low=0.0, high=1.1, step=0.05, help="score from which on the small answer is kept; 1.1: never")
+    pairs: str = param("", lines=True, most=100_000, help=f"labelled pairs, one a line: {SHAPE}; without any the score is 0.5")
+    tie: float = param(0.05, low=0.0, high=10.0, unit="nats", help="difference a token up to which two answers are alike")
+    weights: tuple[float, ...] = param(
+        (1.0, 1.0, -1.0, 1.0, -1.0, -1.0), low=-10.0, high=10.0, least=6, most=6,
+        help="of an answer above, beside, below a right reference, then of one above, beside, below a wrong one",
+    )  # fmt: skip
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        lines = [x for x in self.pairs.splitlines() if x.strip()]
+        if len(lines) > MOST:
+            return f"references.pairs has {len(lines)} lines, more than {MOST}, the limit: give fewer."
+        for i, line in enumerate(lines, 1):
+            if _read(line) is None:
+                return f"references.pairs, line {i}: {line[:40]!r} is not of the form {SHAPE}."
+        return None
+
+    def judge(self, answers: list[Candidate], question: Question) -> Judged:
+        own = mean_logp(answers[0])
+        compared = []
+        for line in (x for x in self.pairs.splitlines() if x.strip()):
+            pair = _read(line)
+            assert pair is not None
+            logp = self._likelihood(*pair[:2], question)
+            judged = judged_by(own, logp, self.tie)
+            compared.append(Compared(pair[2], logp, judged, self.weights[3 * (not pair[2]) + 1 - judged]))
+        return Judged(share_of(compared), compared=compared)
+
+    def _likelihood(self, asked: str, said: str, question: Question) -> float:
+        """Nats: the mean log-probability of a pair's answer behind its question."""
+        before, answer = (_ids(x, question) for x in (asked, said))
+        with question.large.beside("draft") as lane:
+            feed = Feed.causal([*before, *answer][:-1], 0, lane.decoder.device)
+            law = lane.forward(feed, "score")[0, len(before) - 1 :].double().log_softmax(-1)
+            return float(law.gather(1, torch.tensor(answer, device=law.device)[:, None]).mean())
+
+
+def _read(line: str) -> tuple[str, str, bool] | None:
+    """Question, answer and label of a line; None if it has another form."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("right"), bool):
+        return None
+    texts = said.get("question"), said.get("answer")
+    return (*texts, said["right"]) if all(isinstance(x, str) and x for x in texts) else None  # type: ignore[return-value] # texts
+
+
+def _ids(text: str, question: Question) -> list[int]:
+    """The ids of a text; without a tokenizer those that it holds itself. Raises EngineFault where there are none."""
+    vocab = question.small.decoder.vocab
+    ids = [int(x) for x in text.split() if x.isdecimal() and len(x) < 9] if question.encode is None else question.encode(text)
+    if not ids or max(ids) >= vocab:
+        raise EngineFault("bad_input", f"references.pairs: {text[:40]!r} is no text of {question.small.decoder.spec.name}.")
+    return ids

@@ -1,0 +1,48 @@
+"""Trained confidence: a head on the small model's states says whether its answer stays."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.router import Judged, Question, Router
+from decodescope.engine.heads.cascade import CascadeHead
+from decodescope.engine.trace.answered import Candidate, mean_logp
+
+
+@component
+class TrainedConfidence(Router):
+    """CascadeBERT's difficulty-aware confidence, by answer: a head reads the mean of the states that wrote the small model's
+    answer, with the mean and lowest log-probability of its tokens, and was trained so that right answers stand above wrong ones
+    by a margin of 0.5 (weight 1, beside cross-entropy). An answer stays where it says at least tau.
+
+    In the paper the classifier itself is trained so; here a net of one hidden layer stands beside a frozen model, two products
+    of small matrices an answer. It knows answers of the length and kind that it was trained on, some words.
+    """
+
+    title = "Trained confidence (CascadeBERT)"
+    source = "Li et al. 2021, Findings of EMNLP, CascadeBERT; lancopku/CascadeBERT, cascade_bert.py (margin 0.5, weight 1)"
+    caution = "The head was trained on answers of three tokens; of long ones it knows little."
+    of: ClassVar[frozenset[str]] = frozenset({"answer"})
+    by = "trained"
+    lanes = ("draft",)
+    lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
+
+    tau: float = param(0.5, low=0.0, high=1.1, step=0.05, help="confidence from which on the small answer is kept; 1.1: never")
+
+    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+        if "cascade" in spec.heads:
+            return None
+        return (
+            f"trained_confidence needs a head and {spec.name} has no heads/cascade: train it with python "
+            "assets/training/cascade.py (shipped models only), or choose the router confidence, which needs no training."
+        )
+
+    def judge(self, answers: list[Candidate], question: Question) -> Judged:
+        head, states = cast(CascadeHead, question.small.decoder.heads["cascade"]), question.states[0]
+        logp = torch.tensor([mean_logp(answers[0]), min(answers[0].logp)], device=states.device)
+        return Judged(float(head.sure(states.mean(0), logp)))

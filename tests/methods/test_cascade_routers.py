@@ -1,0 +1,139 @@
+"""Routers of answers: what they keep, what their scores are made of, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.trace import check
+from decodescope.engine.trace.answered import mean_logp
+
+PAIRS = "\n".join(
+    json.dumps({"question": q, "answer": a, "right": right})
+    for q, a, right in (("3 1 4", "1 5 9", True), ("2 6", "5 3", False), ("5 8", "9 7 9", True), ("1 2 3", "4", False))
+)
+ROUTERS: dict[str, dict[str, Any]] = {
+    "confidence": {},
+    "trained_confidence": {},
+    "agreement": dict(samples=3, second=""),
+    "references": dict(pairs=PAIRS, tie=0.1),
+}
+
+
+def cascade(router: str, prompt: list[int] = toys.PROMPT, count: int = 6, **knobs: Any) -> Session:
+    sampler = "temperature" if router == "agreement" else "greedy"
+    parts = ROUTERS[router] | knobs
+    return toys.decode(toys.method(strategy="cascade", router=(router, parts), sampler=sampler), prompt, count, seed=5)
+
+
+def found(session: Session) -> Any:
+    return session.sink.steps[0].candidates
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_tau_zero_keeps_above_one_asks_on_and_the_kept_share_falls(router: str) -> None:
+    prompts, shares, own = [toys.PROMPT, *toys.prompts(5, seed=9)], [], set()
+    for tau in (0.0, 0.3, 0.5, 0.7, 1.1):
+        kept = 0
+        for prompt in prompts:
+            session = cascade(router, prompt, tau=tau)
+            one = found(session)
+            assert check(session.sink).ok and one.kept == (one.score >= tau)
+            passes = [x for record in (session.prefilled, *session.sink.steps) for x in record.passes]
+            assert {"target" for x in passes if x.lane == "target"} == (set() if one.kept else {"target"}), "asked or not at all"
+            assert one.rows == sum(x.tokens * x.batch for x in session.sink.steps[0].passes if x.lane == "draft")
+            kept += one.kept
+            own.add(one.score)
+        shares.append(kept)
+    assert shares[0] == len(prompts) and shares[-1] == 0 and shares == sorted(shares, reverse=True)
+    assert len(own) > (1 if router in ("trained_confidence", "references") else 2), "the test needs scores"
+
+
+def test_confidence_is_the_geometric_mean_of_the_small_models_probabilities() -> None:
+    _, small = toys.pair()
+    one = found(cascade("confidence", tau=0.0))
+    tokens, p = [*toys.PROMPT, *one.answers[0].tokens], 1.0
+    with torch.inference_mode():
+        law = small.decoder.forward(toys.Feed.causal(tokens, 0), None)[0].softmax(-1)
+    for at in range(len(toys.PROMPT), len(tokens)):
+        p *= float(law[at - 1, tokens[at]])
+    assert one.score == pytest.approx(p ** (1 / 6), abs=1e-9)
+
+
+def test_a_trained_head_reads_the_states_that_wrote_the_answer() -> None:
+    _, small = toys.pair()
+    one = found(cascade("trained_confidence", tau=0.0))
+    answer = one.answers[0]
+    probe = toys.Probe(toys.Needs(hidden=frozenset({"final"})))
+    with torch.inference_mode():
+        small.decoder.forward(toys.Feed.causal([*toys.PROMPT, *answer.tokens], 0), None, probe)
+        states = probe.hidden["final"][0, len(toys.PROMPT) - 1 : -1]
+        logp = torch.tensor([mean_logp(answer), min(answer.logp)])
+        assert one.score == pytest.approx(float(small.decoder.heads["cascade"].sure(states.mean(0), logp)), abs=1e-6)
+    assert 0 < one.score < 1
+
+
+def test_votes_count_over_all_samples_and_each_sample_is_a_run_of_its_own() -> None:
+    _, small = toys.pair()
+    differ = 0
+    for prompt in toys.prompts(4, seed=2):
+        one = found(cascade("agreement", prompt, count=1, samples=4, tau=0.5))
+        said = [tuple(x.tokens) for x in one.answers]
+        counts = Counter(said)
+        assert one.votes == [counts[x] / 4 for x in said]
+        assert one.score == max(one.votes) and one.chosen == one.votes.index(max(one.votes))
+        for i, tokens in enumerate(said):
+            alone = toys.finished(Session(small, toys.method(sampler="temperature"), prompt, max_new_tokens=1, seed=5 + i))
+            assert list(tokens) == alone.end.tokens
+        differ += len(counts) > 1
+    assert differ > 1, "the test needs samples that differ"
+    two = found(cascade("agreement", samples=2, second="any"))
+    assert [x.form for x in two.answers] == [0, 0, 1, 1] and len(two.votes) == 4
+
+
+def test_references_vote_by_the_table_of_weights() -> None:
+    _, small = toys.pair()
+    weights = (1.0, 0.5, -2.0, 0.25, -1.5, -3.0)
+    seen = set()
+    for prompt in [toys.PROMPT, *toys.prompts(6, seed=4)]:
+        one = found(cascade("references", prompt, weights=weights, tau=0.5))
+        own, total = mean_logp(one.answers[0]), 0.0
+        for line, said in zip(PAIRS.splitlines(), one.compared, strict=True):
+            pair = json.loads(line)
+            asked, answer = ([int(x) for x in pair[name].split()] for name in ("question", "answer"))
+            with torch.inference_mode():
+                law = small.decoder.forward(toys.Feed.causal([*asked, *answer], 0), None)[0].log_softmax(-1)
+            logp = sum(float(law[len(asked) - 1 + i, x]) for i, x in enumerate(answer)) / len(answer)
+            judged = 0 if abs(own - logp) <= 0.1 else int(math.copysign(1, own - logp))
+            assert said.logp == pytest.approx(logp, abs=1e-9) and said.judged == judged
+            assert said.weight == weights[(0 if pair["right"] else 3) + 1 - judged]
+            total += said.weight
+            seen.add((pair["right"], judged))
+        assert one.score == pytest.approx(0.5 + 0.5 * total / sum(abs(x.weight) for x in one.compared))
+    assert len(seen) > 3, "the test needs judgements that differ"
+
+
+def test_check_finds_scores_votes_and_weights_that_do_not_follow() -> None:
+    for router, name in (("confidence", "score"), ("agreement", "votes"), ("references", "compared")):
+        session = cascade(router, count=2, tau=0.0)
+        one = found(session)
+        assert check(session.sink).ok
+        if name == "score":
+            one.score += 0.01
+        elif name == "votes":
+            one.votes[-1] = 0.4
+        else:
+            one.compared[0].judged = 1 if one.compared[0].judged != 1 else -1
+        assert not check(session.sink).ok, router
+
+
+def test_pairs_that_cannot_be_read_and_heads_that_are_not_there_are_refused() -> None:
+    with pytest.raises(MethodError, match=r"line 1: 'no json' is not of the form"):
+        cascade("references", pairs="no json")
