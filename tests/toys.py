@@ -345,7 +345,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "switch": [{}],
     "cascade": [{}],
-    "confidence": [dict(tau=0.2), dict(tau=0.9)],
+    "answer_confidence": [dict(tau=0.2), dict(tau=0.9)],
     "trained_confidence": [dict(tau=0.2), dict(tau=0.9)],
     "agreement": [dict(tau=0.4, samples=2), dict(tau=1.1, samples=2, second="")],
     "references": [

@@ -68,8 +68,8 @@ class Examples:
 
 
 def prompts(model: Model, split: str, each: int, seed: int) -> list[tuple[str, list[int]]]:
-    """(kind, ids) of prompts to learn from: `each` tasks of every kind, of `split`, as a user's turn, and twice as many beginnings of
-    stories and drills, cut at any token."""
+    """(kind, ids) of prompts to learn from: `each` tasks of every kind, of `split`, as a user's turn, and twice as many
+    beginnings of stories and drills, cut at any token."""
     assert model.tokenizer is not None
     made = []
     for kind, make in KINDS.items():

@@ -10,14 +10,14 @@ from .base import Head, Linear
 
 
 class CascadeHead(Head):
-    """Two nets of one hidden layer of width `inner`, with SiLU, on a small model's states after the final norm; they lie in that
-    model's folder. All weights are zero until they are trained or read: such a head says one half.
+    """Two nets of one hidden layer of width `inner`, with SiLU, on a small model's states after the final norm; they lie in
+    that model's folder. All weights are zero until they are trained or read: such a head says one half.
 
-    wrong: of the state of the prompt's last token: the chance that the answer to come will be wrong, for a choice between models
-           before anything is written (Zhu et al. 2023, arXiv:2306.02003)
+    wrong: of the state of the prompt's last token: the chance that the answer to come will be wrong, for a choice between
+           models before anything is written (Zhu et al. 2023, arXiv:2306.02003)
     sure:  of the mean of the states that wrote an answer's tokens, with the mean and the lowest of their log-probabilities: how
-           sure it is that the answer is right, trained so that right answers stand above wrong ones by a margin (Li et al. 2021,
-           Findings of EMNLP, CascadeBERT, section 3.2, where the classifier itself is trained so, and not a head beside it)
+           sure it is that the answer is right, trained so that right answers stand above wrong ones by a margin (Li et al.
+           2021, Findings of EMNLP, CascadeBERT, section 3.2, where the classifier itself is trained so, and not a head beside it)
     """
 
     kind = "cascade"
@@ -34,7 +34,7 @@ class CascadeHead(Head):
         return self.wrong_out(F.silu(self.wrong_in(x)))[..., 0]
 
     def sure_logit(self, mean: Tensor, logp: Tensor) -> Tensor:
-        """The logit [...] of a right answer; mean [..., d] of the states that wrote it, logp [..., 2]: mean and lowest, nats."""
+        """The logit [...] of a right answer; mean [..., d] of the states that wrote it, logp [..., 2]: mean, lowest, nats."""
         return self.sure_out(F.silu(self.sure_in(torch.cat([mean, logp.to(mean.dtype)], -1))))[..., 0]
 
     def wrong(self, x: Tensor) -> Tensor:

@@ -42,8 +42,8 @@ class Compared:
 
 @dataclass
 class Bet:
-    """By what a model is chosen before either answers. wrong: the chance that the small one's answer is wrong; small, large: FLOP
-    of an answer of each"""
+    """By what a model is chosen before either answers. wrong: the chance that the small one's answer is wrong; small, large:
+    FLOP of an answer of each"""
 
     wrong: float
     small: float

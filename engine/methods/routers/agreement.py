@@ -16,14 +16,14 @@ _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
 
 @component
 class Agreement(Router):
-    """Mixture of Thought, by answer: `samples` answers are drawn to the question in each of two forms, and the share that agrees
-    with the most frequent answer, of all samples of both forms, is the score. The first answer that says it is kept from tau on.
-    Samples of a form hold and read their prompt once, in one pass a token.
+    """Mixture of Thought, by answer: `samples` answers are drawn to the question in each of two forms, and the share that
+    agrees with the most frequent answer, of all samples of both forms, is the score. The first answer that says it is kept from tau
+    on. Samples of a form hold and read their prompt once, in one pass a token.
 
     The paper's forms are a chain of thought and a program of thought, and an interpreter runs the programs. Models as small as
     the shipped ones think in neither: the second form is the prompt with `second` behind it. Its tau is swept from 0.4 to 1.
-    Answers agree where they have the same text, white space aside, or, by `compare`, the same last number. With a greedy sampler
-    all samples of a form are one and the same: use temperature.
+    Answers agree where they have the same text, white space aside, or, by `compare`, the same last number. With a greedy
+    sampler all samples of a form are one and the same: use temperature.
     """
 
     title = "Agreement (Mixture of Thought)"
@@ -31,7 +31,7 @@ class Agreement(Router):
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
     by = "votes"
 
-    tau: float = param(0.6, low=0.0, high=1.1, step=0.05, help="share of all samples from which on they are trusted; 1.1: never")
+    tau: float = param(0.6, low=0.0, high=1.1, step=0.05, help="share of all samples from which on they are kept; 1.1: never")
     samples: int = param(4, low=1, high=32, unit="answers", help="k, drawn to each form of the question")
     second: str = param("\nAnswer:", lines=True, most=2000, help="behind the prompt in the second form; empty: one form alone")
     compare: str = param("text", choices=("text", "number"), help="what must be the same: the text, or its last number")

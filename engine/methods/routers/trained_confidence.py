@@ -39,7 +39,7 @@ class TrainedConfidence(Router):
             return None
         return (
             f"trained_confidence needs a head and {spec.name} has no heads/cascade: train it with python "
-            "assets/training/cascade.py (shipped models only), or choose the router confidence, which needs no training."
+            "assets/training/cascade.py (shipped models only), or choose the router answer_confidence, which needs no training."
         )
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:

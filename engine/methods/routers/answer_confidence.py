@@ -1,4 +1,4 @@
-"""Confidence: the small model's answer is kept if it is sure of it."""
+"""Answer confidence: the small model's answer is kept if it is sure of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decodescope.engine.trace.answered import Candidate, mean_logp
 
 
 @component
-class Confidence(Router):
+class AnswerConfidence(Router):
     """CascadeBERT, by answer: the small model's answer stays where its confidence reaches tau, else the next complete model is
     asked, and not further layers of the same one. The paper's confidence is a classifier's largest probability; an answer of
     several tokens has no such number, so it is here the geometric mean of what the small model gave its tokens, exp of the
