@@ -17,7 +17,7 @@ class CascadeHead(Head):
            models before anything is written (Zhu et al. 2023, arXiv:2306.02003)
     sure:  of the mean of the states that wrote an answer's tokens, with the mean and the lowest of their log-probabilities: how
            sure it is that the answer is right, trained so that right answers stand above wrong ones by a margin (Li et al.
-           2021, Findings of EMNLP, CascadeBERT, section 3.2, where the classifier itself is trained so, and not a head beside it)
+           2021, Findings of EMNLP, CascadeBERT, where the classifier itself is trained so, and not a head beside it)
     """
 
     kind = "cascade"

@@ -21,7 +21,7 @@ PAIRS = "\n".join(
     for q, a, right in (("3 1 4", "1 5 9", True), ("2 6", "5 3", False), ("5 8", "9 7 9", True), ("1 2 3", "4", False))
 )
 OWN = [toys.greedy(toys.pair()[1].decoder, [at], 1)[0] for at in (3, 8)]  # likelier than most answers
-PAIRS += "".join(f'\n{{"question": "{q}", "answer": "{a}", "right": {r}}}' for q, a, r in zip((3, 8), OWN, ("true", "false")))
+PAIRS += "".join(f'\n{{"question": "{q}", "answer": "{a}", "right": {r}}}' for q, a, r in zip((3, 8), OWN, ("true", "false"), strict=True))
 ROUTERS: dict[str, dict[str, Any]] = {
     "answer_confidence": {},
     "trained_confidence": {},

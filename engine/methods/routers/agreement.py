@@ -17,8 +17,8 @@ _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
 @component
 class Agreement(Router):
     """Mixture of Thought, by answer: `samples` answers are drawn to the question in each of two forms, and the share that
-    agrees with the most frequent answer, of all samples of both forms, is the score. The first answer that says it is kept from tau
-    on. Samples of a form hold and read their prompt once, in one pass a token.
+    agrees with the most frequent answer, of all samples of both forms, is the score. The first answer that says it is
+    kept from tau on. Samples of a form hold and read their prompt once, in one pass a token.
 
     The paper's forms are a chain of thought and a program of thought, and an interpreter runs the programs. Models as small as
     the shipped ones think in neither: the second form is the prompt with `second` behind it. Its tau is swept from 0.4 to 1.
