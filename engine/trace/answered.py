@@ -169,7 +169,9 @@ def _weighed(record: Candidates, knobs: Mapping[str, Any]) -> Iterator[str]:
         yield "answers of the same tokens have different votes"
     weights, tie = knobs.get("weights"), knobs.get("tie")
     for i, one in enumerate(record.compared):
-        if record.chosen is None or type(tie) not in (int, float) or not isinstance(weights, list | tuple) or len(weights) != 6:
+        if record.chosen is None or not isinstance(tie, int | float) or not isinstance(weights, list | tuple):
+            continue
+        if len(weights) != 6:
             continue
         judged = judged_by(mean_logp(record.answers[record.chosen]), one.logp, tie)
         weight = weights[3 * (not one.right) + 1 - judged]
