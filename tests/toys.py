@@ -71,7 +71,7 @@ SHAPES = {
     "ppd": dict(heads=3, ensemble=2),
     "judge": dict(),
     "specdec": dict(blocks=3),
-    "cascade": dict(inner=4),
+    "correctness": dict(inner=4),
     "duo_attention": dict(),
     "learn2pd": dict(block=6, hidden=5),
     "exits": dict(rank=4),

@@ -19,7 +19,7 @@ from decodescope.engine.core.spec import ModelSpec
 from .base import Head
 from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
-from .cascade import CascadeHead
+from .correctness import CorrectnessHead
 from .duo_attention import HeadGates
 from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
@@ -43,7 +43,7 @@ DRAFTING: tuple[type[Head], ...] = (
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
-GATES: dict[str, type[Head]] = {x.kind: x for x in (AcceptanceHead, CascadeHead)}
+GATES: dict[str, type[Head]] = {x.kind: x for x in (AcceptanceHead, CorrectnessHead)}
 # trained by scripts of their own
 OTHERS: dict[str, type[Head]] = {
     x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, BlockDecoder)

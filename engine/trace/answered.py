@@ -107,7 +107,7 @@ SCORES: dict[str, Callable[[Candidates, int], float]] = {
     "entropy": lambda record, chosen: mean_entropy(record.answers, chosen),
     "votes": lambda record, chosen: record.votes[chosen],
     "likelihood": lambda record, chosen: math.exp(mean_logp(record.answers[chosen])),
-    "references": lambda record, chosen: share_of(record.compared),
+    "weights": lambda record, chosen: share_of(record.compared),
     "expected": lambda record, chosen: 0.0 if record.bet is None else worth_of(record.bet),
 }
 

@@ -21,7 +21,8 @@ PAIRS = "\n".join(
     for q, a, right in (("3 1 4", "1 5 9", True), ("2 6", "5 3", False), ("5 8", "9 7 9", True), ("1 2 3", "4", False))
 )
 OWN = [toys.greedy(toys.pair()[1].decoder, [at], 1)[0] for at in (3, 8)]  # likelier than most answers
-PAIRS += "".join(f'\n{{"question": "{q}", "answer": "{a}", "right": {r}}}' for q, a, r in zip((3, 8), OWN, ("true", "false"), strict=True))
+LIKELY = zip((3, 8), OWN, ("true", "false"), strict=True)
+PAIRS += "".join(f'\n{{"question": "{q}", "answer": "{a}", "right": {r}}}' for q, a, r in LIKELY)
 ROUTERS: dict[str, dict[str, Any]] = {
     "answer_confidence": {},
     "trained_confidence": {},
@@ -79,7 +80,7 @@ def test_a_trained_head_reads_the_states_that_wrote_the_answer() -> None:
         small.decoder.forward(toys.Feed.causal([*toys.PROMPT, *answer.tokens], 0), None, probe)
         states = probe.hidden["final"][0, len(toys.PROMPT) - 1 : -1]
         logp = torch.tensor([mean_logp(answer), min(answer.logp)])
-        assert one.score == pytest.approx(float(small.decoder.heads["cascade"].sure(states.mean(0), logp)), abs=1e-6)
+        assert one.score == pytest.approx(float(small.decoder.heads["correctness"].sure(states.mean(0), logp)), abs=1e-6)
     assert 0 < one.score < 1
 
 

@@ -34,7 +34,7 @@ class References(Router):
     title = "References (Meta Ranking)"
     source = "Liu et al. 2024, arXiv:2402.12146 [weights recalled; THUNLP-MT/MetaRanking holds no code]"
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
-    by = "references"
+    by = "weights"
 
     tau: float = param(0.5, low=0.0, high=1.1, step=0.05, help="score from which on the small answer is kept; 1.1: never")
     pairs: str = param("", lines=True, most=100_000, help=f"labelled pairs, one a line: {SHAPE}; without any the score is 0.5")

@@ -10,7 +10,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.heads.cascade import CascadeHead
+from decodescope.engine.heads.correctness import CorrectnessHead
 from decodescope.engine.trace.answered import Candidate, mean_logp
 
 
@@ -35,14 +35,14 @@ class TrainedConfidence(Router):
     tau: float = param(0.5, low=0.0, high=1.1, step=0.05, help="confidence from which on the small answer is kept; 1.1: never")
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
-        if "cascade" in spec.heads:
+        if "correctness" in spec.heads:
             return None
         return (
-            f"trained_confidence needs a head and {spec.name} has no heads/cascade: train it with python "
-            "assets/training/cascade.py (shipped models only), or choose the router answer_confidence, which needs no training."
+            f"trained_confidence needs a head and {spec.name} has no heads/correctness: train it with python "
+            "assets/training/correctness.py (shipped models only), or choose the router answer_confidence, which needs none."
         )
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        head, states = cast(CascadeHead, question.small.decoder.heads["cascade"]), question.states[0]
+        head, states = cast(CorrectnessHead, question.small.decoder.heads["correctness"]), question.states[0]
         logp = torch.tensor([mean_logp(answers[0]), min(answers[0].logp)], device=states.device)
         return Judged(float(head.sure(states.mean(0), logp)))

@@ -87,5 +87,5 @@ class Cascade(Strategy):
         rows = sum(x.tokens * x.batch for lane in (small, s.target) for x in lane.passes if x.lane == "draft")
         kept = bool(answers) and keeps(judged.score, router.tau, router.above)
         chosen = judged.chosen if answers else None
-        told = list(judged.votes), list(judged.compared), judged.bet
-        return Candidates(answers, router.by, judged.score, router.tau, router.above, kept, rows, chosen, *told)
+        why = list(judged.votes), list(judged.compared), judged.bet
+        return Candidates(answers, router.by, judged.score, router.tau, router.above, kept, rows, chosen, *why)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from .base import Head, Linear
 
 
-class CascadeHead(Head):
+class CorrectnessHead(Head):
     """Two nets of one hidden layer of width `inner`, with SiLU, on a small model's states after the final norm; they lie in
     that model's folder. All weights are zero until they are trained or read: such a head says one half.
 
@@ -20,7 +20,7 @@ class CascadeHead(Head):
            2021, Findings of EMNLP, CascadeBERT, where the classifier itself is trained so, and not a head beside it)
     """
 
-    kind = "cascade"
+    kind = "correctness"
 
     def __init__(self, d: int, inner: int) -> None:
         super().__init__(d=d, inner=inner)

@@ -1,7 +1,7 @@
-"""Train the cascade heads of a frozen small model, and write them into its folder, `heads/cascade/`.
+"""Train the correctness heads of a frozen small model, and write them into its folder, `heads/correctness/`.
 
-    python assets/training/cascade.py
-    python assets/training/cascade.py --model lab-draft --large lab --prompts 120
+    python assets/training/correctness.py
+    python assets/training/correctness.py --model lab-draft --large lab --prompts 120
 
 Both models answer prompts greedily: training tasks of all kinds (`tasks/`, never LabBench), and the beginnings of stories and
 drills. An answer of the small model is right where it is the large one's, token by token, up to `MOST` tokens: what a cascade
@@ -35,7 +35,7 @@ from tasks import KINDS
 from torch import Tensor
 
 from decodescope.engine.batch.decode import Asked, decode
-from decodescope.engine.heads.cascade import CascadeHead
+from decodescope.engine.heads.correctness import CorrectnessHead
 from decodescope.engine.heads.files import write
 from decodescope.engine.load import Model, load
 from decodescope.engine.methods.samplers.greedy import Greedy
@@ -114,17 +114,17 @@ def ranking(sure: Tensor, right: Tensor, margin: float = MARGIN) -> Tensor:
     return (margin - gaps).clamp(min=0).mean() if gaps.numel() else sure.sum() * 0
 
 
-def loss_of(head: CascadeHead, some: Examples) -> Tensor:
+def loss_of(head: CorrectnessHead, some: Examples) -> Tensor:
     """Both nets' losses, summed."""
     right, said = some.right.float(), head.sure_logit(some.mean, some.logp)
     wrong = F.binary_cross_entropy_with_logits(head.wrong_logit(some.prompt), 1 - right)
     return wrong + F.binary_cross_entropy_with_logits(said, right) + WEIGHT * ranking(said.sigmoid(), some.right)
 
 
-def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CascadeHead:
+def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CorrectnessHead:
     """A fresh head whose first layers see inputs of unit variance."""
     torch.manual_seed(seed)
-    head = CascadeHead(d=found.mean.shape[1], inner=inner)
+    head = CorrectnessHead(d=found.mean.shape[1], inner=inner)
     with torch.no_grad():
         for layer, x in ((head.wrong_in, found.prompt), (head.sure_in, torch.cat([found.mean, found.logp], 1))):
             layer.weight.normal_(0, x.shape[1] ** -0.5)
@@ -134,7 +134,7 @@ def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CascadeHead:
 
 
 def train(
-    head: CascadeHead, found: Examples, steps: int, lr: float, seed: int, say: Callable[[str], None] = lambda text: None
+    head: CorrectnessHead, found: Examples, steps: int, lr: float, seed: int, say: Callable[[str], None] = lambda text: None
 ) -> None:
     """AdamW over batches drawn from the examples."""
     draw = torch.Generator().manual_seed(seed)
@@ -165,7 +165,7 @@ def calibration(said: Tensor, so: Tensor) -> list[tuple[float, int, float, float
     return [(i / BINS, int(x.sum()), float(said[x].mean()), float(so[x].double().mean())) for i, x in here if x.any()]
 
 
-def measured(head: CascadeHead, unseen: Examples) -> dict[str, object]:
+def measured(head: CorrectnessHead, unseen: Examples) -> dict[str, object]:
     """The figures on unseen tasks."""
     sure, wrong, right = head.sure(unseen.mean, unseen.logp), head.wrong(unseen.prompt), unseen.right
     base = float(right.double().mean())
@@ -199,7 +199,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which cascade/ is written; by default the model's heads/")
+    parser.add_argument("--into", type=Path, help="folder in which correctness/ is written; by default the model's heads/")
     args = parser.parse_args(words)
 
     from decodescope.engine.load import fingerprint
