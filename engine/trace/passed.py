@@ -94,6 +94,11 @@ class Pass:
         return _count(self.attn), _count(self.ffn), _count(self.propagated)
 
 
+def which_of(said: Layers, among: Sequence[int]) -> set[int]:
+    """The layers that a pass names of `among`."""
+    return set(among if said is None else said if isinstance(said, list) else list(among)[:said])
+
+
 def _said(which: list[int], among: Sequence[int]) -> Layers:
     """`which` of `among` as a pass says it: None for all, a number where they are the first."""
     if len(which) == len(among):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.engine.trace.events import Exit
+from decodescope.engine.trace.events import Exit, Pass
+from decodescope.engine.trace.passed import which_of
+from decodescope.engine.trace.phases import decides
 from decodescope.lab.words.numbers import f
 from decodescope.lab.words.tokens import shown_id
 
@@ -11,7 +13,11 @@ from .explanation import Explanation, Line
 
 
 def leaving(trace: Trace, step: Step) -> Explanation:
-    """The last pass of a step that asked whether to leave early. Raises TraceError where none did."""
+    """The last pass of a step that asked whether to leave early, or left out what it left out in every step. Raises TraceError
+    where none did."""
+    last = next((x for x in reversed(step.passes) if decides(x)), None)
+    if not step.exits and last is not None and (last.attn is not None or last.ffn is not None):
+        return _planned(trace, step, last)
     if not step.exits:
         raise TraceError(f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule.")
     left, layers = step.exits[-1], int(trace.header.model.get("n_layers", 0))
@@ -20,7 +26,7 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     whole = left.depth >= layers
     token = shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"All {layers} layers ran" if whole else f"Left after {left.depth} of {layers} layers"
-    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left))
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left.criterion))
     tests = [x for x in left.tests if len(x) == 3]
     words = "In front of a layer the pass asks how sure the target already is, and leaves at the first bound that is reached."
     why.lines.append(Line(words, tuple(_test(left, *one) for one in tests)))
@@ -46,7 +52,7 @@ def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
     """Why a pass left out the feed-forward blocks that it left out."""
     closed, token = left.closed or [], shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"{len(closed)} feed-forward blocks left out" if closed else "All feed-forward blocks ran"
-    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left))
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left.criterion))
     words = "Behind a feed-forward block the pass asks how alike the states are that entered and left it; where they are "
     tests = tuple(f"behind layer {int(at)}:  c = {f(c)} {'≥' if c >= b else '<'} {f(b)} = b" for at, c, b in left.tests)
     why.lines.append(Line(words + "alike enough, blocks further up are left out. Attention runs in every layer.", tests))
@@ -60,9 +66,21 @@ def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
     return why
 
 
-def _rule(trace: Trace, left: Exit) -> str:
+def _planned(trace: Trace, step: Step, last: Pass) -> Explanation:
+    """What a pass left out that asked nothing."""
+    layers, token = int(trace.header.model.get("n_layers", 0)), shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
+    out = [[i for i in range(layers) if i not in which_of(ran, range(layers))] for ran in (last.attn, last.ffn)]
+    title = f"{len(out[0])} attention and {len(out[1])} feed-forward blocks left out"
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace))
+    kinds = zip(("attention", "feed-forward"), out, strict=True)
+    lines = tuple(f"{kind}: layers {', '.join(map(str, which))}" for kind, which in kinds if which)
+    why.lines.append(Line("The rule asks nothing: what a pass leaves out was known before it. Not run:", lines))
+    return why
+
+
+def _rule(trace: Trace, criterion: str = "") -> str:
     name = (trace.header.method.get("depth") or {}).get("name", "")
-    return " ".join(x.replace("_", " ") for x in (str(name), left.criterion) if x)
+    return " ".join(x.replace("_", " ") for x in (str(name), criterion) if x)
 
 
 def _test(left: Exit, layer: float, sure: float, bound: float) -> str:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from decodescope.engine.trace.events import Exit, Header, Pass, Piece, Step
-from decodescope.engine.trace.passed import Layers
+from decodescope.engine.trace.passed import which_of
 from decodescope.lab.cost.passes import SPENT, Passes
 
 
 def letters(one: Pass, layers: int) -> str:
     """A letter for each layer of a pass: r it ran, a its attention alone, f its feed-forward block alone, p it got keys and
     values from the state at an exit, c those of the layer below, w its rows wait for it, "-" nothing of it was there."""
-    attn, ffn = (_which(x, range(layers)) for x in (one.attn, one.ffn))
+    attn, ffn = (which_of(x, range(layers)) for x in (one.attn, one.ffn))
     rest = [x for x in range(layers) if x not in attn]
-    filled, copied = (_which(x or 0, rest) for x in (one.propagated, one.copied))
+    filled, copied = (which_of(x or 0, rest) for x in (one.propagated, one.copied))
     none = "w" if one.gap == "defer" else "-"
     return "".join(
         ("r" if x in ffn else "a") if x in attn else "f" if x in ffn else _without(x in filled, x in copied, none)
@@ -30,7 +30,7 @@ def _without(filled: bool, copied: bool, none: str) -> str:
 def went_on(step: Step, layers: int) -> list[int]:
     """By layer, tokens that had waited in front of it and ran it in a step, along with its rows or in a flush."""
     passes = [x for x in step.passes if x.lane == "target"]
-    ran = [(one, _which(one.attn, range(layers))) for one in passes]
+    ran = [(one, which_of(one.attn, range(layers))) for one in passes]
     return [sum(_fed(one) + one.along(i) for one, which in ran if i in which) for i in range(layers)]
 
 
@@ -83,8 +83,3 @@ def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     more = {"rows": left.rows, "closed": left.closed, "whole": whole}
     shown = {"depth": left.depth, "by": left.criterion, "asks": left.asks, "below": int(left.below), "tests": tests}
     return shown | {name: value for name, value in more.items() if value is not None}
-
-
-def _which(said: Layers, among: Any) -> set[int]:
-    """The layers that a pass names of `among`."""
-    return set(among if said is None else said if isinstance(said, list) else list(among)[:said])

@@ -248,7 +248,8 @@ FILTER, TAGGER = (ASSETS / "models" / "lab-mdm" / "heads" / kind for kind in ("l
 EXITS = ASSETS / "models" / "lab" / "heads" / "exits"
 APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER, TAGGER, EXITS)
 BLOCKS = ASSETS / "models" / "lab-blocks" / "heads" / "block_transformer"
-GUESSING = [x for x in SHIPPED if x not in (*APART, BLOCKS) and x.name not in (*CACHE, EXITS.name)]
+DOUBT = ASSETS / "models" / "lab-draft" / "heads" / "correctness"
+GUESSING = [x for x in SHIPPED if x not in (*APART, BLOCKS, DOUBT) and x.name not in (*CACHE, EXITS.name)]
 
 
 def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_a_constant() -> None:
@@ -260,7 +261,7 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert said == sorted(said), "the more it expects, the more is accepted"
 
 
-@pytest.mark.parametrize("folder", [FILTER, TAGGER, BLOCKS], ids=["filter", "tagger", "blocks"])
+@pytest.mark.parametrize("folder", [FILTER, TAGGER, BLOCKS, DOUBT], ids=["filter", "tagger", "blocks", "doubt"])
 def test_the_shipped_parts_that_guess_no_token_belong_to_their_model(folder: Path) -> None:
     config = read_json(folder, "config.json")
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its head"
