@@ -37,7 +37,7 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 
 WARMTH = 0.8
 WARM = at(WARMTH)
-MASKED, CLLM = {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}
+MASKED, CLLM, DIGITS = {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
 PRESETS: dict[str, Preset] = {
     "plain": Preset(
         "Plain greedy",
@@ -219,6 +219,13 @@ PRESETS: dict[str, Preset] = {
         {"strategy": "masked", "selector": "low_confidence", "sampler": ["temperature"]},
         {"selector": {"steps": 1}, **WARM},
         models=MASKED,
+    ),
+    "picture": Preset(
+        "Picture, rows side by side",
+        "A digit of 8 x 8 cells: a row begins when three cells above it stand. Ask for one of 0 to 9. The text may differ.",
+        {"strategy": "zipar", "sampler": ["temperature"]},
+        {"strategy": {"window": 3}, **at(1.0)},
+        models=DIGITS,
     ),
     "snapkv": Preset(
         "SnapKV, 25 %",

@@ -202,6 +202,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 2,
         "level": "decisions",
     },
+    "randar": {
+        "title": "Cells in any order",
+        "about": "RandAR: the cells of a digit come in random order, asked for by name, and more of them in each pass.",
+        "model": "lab-digits-any",
+        "names": {"strategy": "randar", "sampler": ["temperature"]},
+        "settings": {"strategy": {"steps": 16}, "temperature": {"temperature": 1.0}},
+        "prompts": ["3"],
+        "new": 64,
+        "seed": 2,
+        "level": "decisions",
+    },
     "superposed": {
         "title": "Three texts in one row",
         "about": "Superposed decoding: a pass reads the mixture of three last tokens; n-grams tell the texts apart.",
