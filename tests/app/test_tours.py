@@ -377,6 +377,25 @@ def test_what_is_said_of_the_draft_that_is_drawn_ahead() -> None:
         assert trace.header.lossless and len(text_of(steps)) == 64
 
 
+def test_what_is_said_of_cells_in_any_order() -> None:
+    with opened("randar") as trace:
+        fills = [step.fill for step in trace.steps if step.fill is not None]
+        assert not trace.header.lossless and len(fills) == 16 and len(trace.emitted) == 64
+        tour, level = TOURS["randar"], trace.header.model["picture"]["levels"]
+        assert [len(x.places) for x in fills[:4]] == [1, 1, 1, 2]
+        assert [len(fills[x.step].places) for x in tour[2:]] == [4, 6, 6, 6]
+        for stop in tour:
+            fill = fills[stop.step]
+            assert stop.node + fill.start - 1 in fill.places, "the cell came in that pass"
+        sure = [dict(zip(x.open.tolist(), x.confidence.tolist(), strict=True)) for x in fills]
+        cells = [(sure[x.step][x.node + fills[x.step].start - 1], x) for x in tour]
+        for k in (0, 2, 3):
+            says(cells[k][1], cells[k][0], digits=3)
+        corner = fills[6]
+        assert corner.tokens[corner.places.index(corner.start + 63)] == level[0]
+        assert [len(x.emitted) for x in trace.steps] == [0] * 14 + [3, 61]
+
+
 def mixture(beams: Beams) -> list[tuple[float, float, float]]:
     """Of each text that was kept: what the model and the n-grams gave its last token, and its share of the next row."""
     rows = {(int(row[0]), int(row[1])): row[2:4] for row in beams.candidates or []}
