@@ -3,7 +3,7 @@ answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,10 @@ def _canvas(selector: str, temperature: float = 0.0, cache: str = "none", block:
     return Method.named({"strategy": "masked", "selector": selector, **sampler}, given)
 
 
-def usual() -> dict[str, Method]:
-    """What is measured unless methods are named. More steps than a block has places are one place a pass."""
+def usual(heads: Collection[str] = ()) -> dict[str, Method]:
+    """What is measured unless methods are named, of a model with these heads. More steps than a block has places are one place
+    a pass."""
+    trained = {"learn2pd": _canvas("learn2pd"), "learn2pd (filter alone)": _canvas("learn2pd", cut=False)}
     return {
         ONE: _canvas("low_confidence", steps=1024),
         "random order": _canvas("random", steps=1024),
@@ -55,6 +57,7 @@ def usual() -> dict[str, Method]:
         "threshold (blocks of 4)": _canvas("threshold", block=4),
         "threshold (prefix cache)": _canvas("threshold", cache="prefix", block=4),
         "threshold (dual cache)": _canvas("threshold", cache="dual", block=4),
+        **(trained if "learn2pd" in heads else {}),
     }
 
 
@@ -67,7 +70,7 @@ class ParallelBench:
 
     def __init__(self, model: Model, methods: Mapping[str, Method] | None = None, *, count: int = COUNT, seed: int = 0):
         self.model, self.seed = model, seed
-        self.methods = usual() if methods is None else dict(methods)
+        self.methods = usual(model.spec.heads) if methods is None else dict(methods)
         must_read(model)
         for method in self.methods.values():
             method.check(model.spec)

@@ -459,9 +459,11 @@ def test_the_usual_values_of_the_options_are_those_of_the_engine() -> None:
     assert (usual["new_tokens"], usual["repeats"], usual["temperature"]) == (NEW_TOKENS, REPEATS, DRAWN)
 
 
-def test_cells_of_a_picture_are_counted_by_window_and_rule() -> None:
+def test_cells_of_a_picture_are_counted_by_window_and_rule_or_by_strategy() -> None:
     lines = run_script("pictures.py", "--seeds", "1", "--classes", "2").splitlines()
-    assert len(lines) == 9 and lines[0].split()[:4] == ["window", "rule", "tokens", "passes"]
+    assert len(lines) == 14 and lines[0].split()[:5] == ["window,", "or", "strategy", "rule", "tokens"]
+    passes = {line.split("  ")[0]: line.replace(",", "").split()[-3] for line in lines[9:]}
+    assert [*map(int, passes.values())] == [2 * (16 + 6 * 3), 2 * 64, 2 * 24, 2 * 16, 2 * 64], "those of the schedules"
     for line in lines[1:]:
         tokens, passes, a_pass, _ = line.replace(",", "").split()[-4:]
         assert int(tokens) > 2 * 60 and float(a_pass) == pytest.approx(int(tokens) / int(passes), abs=0.005)
