@@ -168,7 +168,7 @@ def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None
 def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
         made = lane(name, settings)
         logits = made.read(READ)
         kept.append(([positions(made, layer) for layer in range(3)], logits))
@@ -188,7 +188,7 @@ def test_any_sharing_of_keys_among_heads_will_do(
     decoder = toys.decoder(toys.shaped(**SHARING[sharing]), toys.LIVELY, torch.float64)
     lanes = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
         lanes.append(lane(name, settings, decoder))
         lanes[-1].read(READ)
     for token in toys.prompts(1, 12, seed=9)[0]:

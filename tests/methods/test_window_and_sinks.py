@@ -104,7 +104,7 @@ def test_far_beyond_the_context_a_distance_is_still_a_distance() -> None:
 @torch.inference_mode()
 def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks, which no logit tells; places stay below those of a cache and a chunk, and memory does too."""
-    monkeypatch.setattr("decodescope.engine.decoding.lane.CHUNK", 64)
+    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 64)
     decoder = toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64)
     made = Lane("target", decoder, build("policy", "streaming_llm", dict(sinks=2, recent=20)), needs=needs)
     prompt, widest, columns = toys.prompts(1, 300, seed=2)[0], set(), []
