@@ -224,7 +224,6 @@ PRESETS: dict[str, Preset] = {
         "Picture, rows side by side",
         "A digit of 8 x 8 cells: a row begins when three cells above it stand. Ask for one of 0 to 9. The text may differ.",
         {"strategy": "zipar", "sampler": ["temperature"]},
-        {"strategy": {"window": 3}, **at(1.0)},
         models=DIGITS,
     ),
     "snapkv": Preset(

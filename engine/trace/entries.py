@@ -83,6 +83,9 @@ class CacheBooks:
                 self._report(where, f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there")
 
     def _enter(self, where: str, change: CacheChange, n: int, freed: int) -> None:
+        lacks = change.lacks is not None and len(change.lacks) == len(self._lacks)
+        if lacks:
+            self._lacks |= np.array(change.lacks) > 0
         if change.scores is not None:
             self._judged(where, change, change.scores, n)
         listed = self._evictions(where, change, n)
@@ -98,9 +101,8 @@ class CacheBooks:
             return
         self._read += change.appended
         self._held += change.appended
-        if change.lacks is not None and len(change.lacks) == len(self._held):
+        if lacks:
             self._held -= np.array(change.lacks)[:, None]
-            self._lacks |= np.array(change.lacks) > 0
         self._held -= listed
         self.checked += 1
         if (self._held < 0).any():
@@ -176,7 +178,8 @@ class CacheBooks:
             self._report(where, "its cache let an entry go that scored more than one that stayed")
         first, newest = self._protected
         at = np.arange(entries.shape[2])
-        last = np.where(here, at, -1).max(2)[..., None]  # the newest of a head is always held
+        last = np.where(here, at, -1).max(2)[..., None]  # the newest of a head is always held,
+        last[self._lacks] = last.max()  # or was never there, in a layer that some tokens did not run
         if (np.isfinite(entries) & ((at < first) | (at > last - newest))).any():
             self._report(where, "its cache judged an entry by its score that is protected by its place")
         if self._followed and (here & self._left(entries.shape[2])).any():

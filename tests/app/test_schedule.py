@@ -16,6 +16,7 @@ from decodescope.app.page import controls
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import from_json, recipe, recorded
 from decodescope.engine import Method, load, run
+from decodescope.engine.core.component import registry
 from decodescope.engine.trace import check, open_trace
 
 NAMES = {"target": "lab", "draft": "lab-draft"}
@@ -55,7 +56,8 @@ def test_traces_without_a_schedule_give_the_settings_of_those_with_the_fixed_one
         if trace.header.method["schedule"]["name"] != "fixed":
             continue
         drafter = recorded(trace.header).names.get("drafter")
-        assert recorded(trace.header).names.get("schedule") == ("fixed" if drafter == "draft_model" else None)
+        asks = drafter is not None and registry("drafter")[drafter]().scheduled
+        assert recorded(trace.header).names.get("schedule") == ("fixed" if asks else None)
         old: dict[str, Any] = {kind: part for kind, part in trace.header.method.items() if kind != "schedule"}
         assert Method.from_record(old) == Method.from_record(trace.header.method)
 

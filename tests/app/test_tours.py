@@ -187,7 +187,7 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
 def test_what_is_said_of_the_layers_left_out() -> None:
     tour, steps, kept = TOURS["early-exit"], told("early-exit"), steps_of("early-exit")
     exits = [x.exits[0] for x in kept if x.exits]
-    assert len(exits) == len(kept) == 38 and sum(x.depth for x in exits) == 127 and 38 * 8 == 304
+    assert len(exits) == len(kept) == 38
     for stop in (tour[0], tour[1], tour[3], tour[4]):
         says(stop, exits[stop.step].tests[-1][1], digits=2)
     assert [exits[x.step].depth for x in tour] == [5, 2, 6, 4, 2, 8, 2]
@@ -227,7 +227,7 @@ def test_what_is_said_of_the_blocks_left_out() -> None:
     assert len(exits[20].tests) == 6 and not exits[20].closed
     says(tour[4], max(c for _, c, _ in exits[20].tests), digits=2)
     assert steps[17]["made"][0][1] == " was" and "without a was as hard as anyone could" in text_of(steps)
-    assert sum(bool(x.closed) for x in exits) == 22 and max(len(x.closed) for x in exits) == 3 and len(steps) == 40
+    assert sum(bool(x.closed) for x in exits) == 22 and max(len(x.closed) for x in exits) == 3 and len(steps) == 40  # 22: more than half
     says(tour[5], sum(x["depth"]["saved"] for x in steps) / 40, digits=2)
 
 
@@ -240,7 +240,6 @@ def test_what_is_said_of_the_staircase() -> None:
     before = sum(len(x["made"]) for x in steps[:48])
     assert "Robody in the house" in text_of(steps) and "Robody" in text_of(steps[:49]) and before == 48
     saved = sum(x["depth"]["saved"] for x in steps)
-    assert f"{saved:.0f} of {8 * len(steps)} layers" in tour[5].text
     says(tour[5], saved / len(steps), digits=2)
 
 

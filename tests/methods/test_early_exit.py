@@ -10,7 +10,7 @@ import torch
 import toys
 
 from decodescope.engine import MethodError, ParamError
-from decodescope.engine.core.component import build
+from decodescope.engine.core.component import build, registry
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
@@ -59,7 +59,8 @@ def test_one_word_turns_a_lossy_exit_into_a_lossless_one(knobs: dict) -> None:
 
 @pytest.mark.parametrize(("rule", "settings"), toys.representatives("depth"))
 def test_every_depth_rule_drafts_losslessly(rule: str, settings: dict) -> None:
-    session = exiting(criterion=" ".join([rule, *(f"{name}={value}" for name, value in settings.items())]))
+    knobs = {knob.name: knob for knob in registry("depth")[rule].params()}
+    session = exiting(criterion=" ".join([rule, *(f"{name}={knobs[name].spell(x)}" for name, x in settings.items())]))
     assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 40) and toys.same_as_fresh(session.target)
     assert check(session.sink).ok
 

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.exits import LACKING
 from decodescope.engine.decoding.once import Once
 from decodescope.engine.decoding.policy import MOST, share
 from decodescope.engine.decoding.prompt import Behind, Prompt
@@ -61,6 +63,14 @@ class KVzip(Once):
     chunk: int = param(2000, low=1, high=8192, unit="tokens", help="tokens of the prompt that are repeated in one pass")
     lead: int = param(8, low=0, high=64, unit="tokens", help="tokens before a piece that its instruction names")
     share: float = share()
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if method.depth.gap not in LACKING:
+            return None
+        return (
+            f"{self.name} ranks the entries of all layers together, and under the gap {method.depth.gap} of "
+            f"{method.depth.name} layers lack entries; choose the depth all_layers, or another policy."
+        )
 
     @property
     def zones(self) -> tuple[Zone, ...]:
