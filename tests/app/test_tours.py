@@ -227,7 +227,7 @@ def test_what_is_said_of_the_blocks_left_out() -> None:
     assert len(exits[20].tests) == 6 and not exits[20].closed
     says(tour[4], max(c for _, c, _ in exits[20].tests), digits=2)
     assert steps[17]["made"][0][1] == " was" and "without a was as hard as anyone could" in text_of(steps)
-    assert sum(bool(x.closed) for x in exits) == 22 and max(len(x.closed) for x in exits) == 3 and len(steps) == 40  # 22: more than half
+    assert sum(bool(x.closed) for x in exits) == 22 and max(len(x.closed) for x in exits) == 3 and len(steps) == 40
     says(tour[5], sum(x["depth"]["saved"] for x in steps) / 40, digits=2)
 
 
