@@ -347,6 +347,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "cascade": [{}],
     "answer_confidence": [dict(tau=0.2), dict(tau=0.9)],
     "trained_confidence": [dict(tau=0.2), dict(tau=0.9)],
+    "expected_cost": [dict(tau=0.0), dict(tau=1e6, length=4)],
     "agreement": [dict(tau=0.4, samples=2), dict(tau=1.1, samples=2, second="")],
     "references": [
         dict(tau=0.4, pairs='{"question": "3 1", "answer": "4 1", "right": true}'),

@@ -25,6 +25,7 @@ class Question:
     small, large: the lanes of both models; those of the small one's first form stand in the first, of the large one none yet
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     states: of each answer, float [A, d], those after the final norm that wrote its tokens, where the router asks for them
+    bet:    by what the router chose a model before any answer, from `forms` to `judge`
     """
 
     tokens: list[int]
@@ -35,6 +36,7 @@ class Question:
     encode: Callable[[str], list[int]] | None = None
     piece: Callable[[int], Piece] | None = None
     states: list[Tensor] = field(default_factory=list)
+    bet: Bet | None = None
 
 
 @dataclass

@@ -13,6 +13,7 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.trace import check
 from decodescope.engine.trace.answered import mean_logp
 
@@ -29,11 +30,12 @@ ROUTERS: dict[str, dict[str, Any]] = {
     "agreement": dict(samples=3, second=""),
     "references": dict(pairs=PAIRS, tie=0.1),
 }
+BETS = {"expected_cost": dict[str, Any]()}
 
 
 def cascade(router: str, prompt: list[int] = toys.PROMPT, count: int = 6, **knobs: Any) -> Session:
     sampler = "temperature" if router == "agreement" else "greedy"
-    parts = ROUTERS[router] | knobs
+    parts = (ROUTERS | BETS)[router] | knobs
     return toys.decode(toys.method(strategy="cascade", router=(router, parts), sampler=sampler), prompt, count, seed=5)
 
 
@@ -122,6 +124,37 @@ def test_references_vote_by_the_table_of_weights() -> None:
             seen.add((pair["right"], judged))
         assert one.score == pytest.approx(0.5 + 0.5 * total / sum(abs(x.weight) for x in one.compared))
     assert len(seen) > 3, "the test needs judgements that differ"
+
+
+def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> None:
+    """P(wrong) is the head's, of the state at the prompt's last token; prices are those of the passes that a run records."""
+    big, small = toys.pair()
+    priced = set()
+    for prompt in [toys.PROMPT, *toys.prompts(3, seed=6)]:
+        probe = Probe(Needs(hidden=frozenset({"final"})))
+        with torch.inference_mode():
+            small.decoder.forward(toys.Feed.causal(prompt, 0), None, probe)
+            wrong = float(small.decoder.heads["correctness"].wrong(probe.hidden["final"][0, -1]))
+        first = found(session := cascade("expected_cost", prompt, tau=0.0, length=6))
+        worth = (1 - wrong) * first.bet.large / first.bet.small
+        assert first.bet.wrong == pytest.approx(wrong, abs=1e-6) and 0 < wrong < 1 and first.kept
+        assert first.score == pytest.approx(worth) and check(session.sink).ok
+        paid = {model.spec.name: Session(model, None, prompt, max_new_tokens=6) for model in (big, small)}
+        for model, price in ((big, first.bet.large), (small, first.bet.small)):
+            alone = toys.finished(paid[model.spec.name])
+            passes = [x for record in (alone.prefilled, *alone.sink.steps) for x in record.passes]
+            if len(alone.end.tokens) == 6:  # it did not end before
+                assert sum(cost_of(model.spec, x).flops for x in passes) == pytest.approx(price, rel=0.01)
+                priced.add(model.spec.name)
+        for tau, due in ((0.999 * worth, True), (1.001 * worth, False)):
+            session = cascade("expected_cost", prompt, tau=tau, length=6)
+            one = found(session)
+            assert one.kept == due == bool(one.answers) and check(session.sink).ok
+            if not due:
+                assert session.tokens == toys.finished(Session(big, None, prompt, max_new_tokens=6)).tokens
+    one.bet.wrong = 0.0
+    assert not check(session.sink).ok, "a bet that would have asked"
+    assert len(priced) == 2
 
 
 def test_check_finds_scores_votes_and_weights_that_do_not_follow() -> None:
