@@ -33,10 +33,11 @@ ROUTERS: dict[str, dict[str, Any]] = {
 BETS = {"expected_cost": dict[str, Any]()}
 
 
-def cascade(router: str, prompt: list[int] = toys.PROMPT, count: int = 6, **knobs: Any) -> Session:
+def cascade(router: str, prompt: list[int] = toys.PROMPT, count: int = 6, pair: Any = None, **knobs: Any) -> Session:
     sampler = "temperature" if router == "agreement" else "greedy"
     parts = (ROUTERS | BETS)[router] | knobs
-    return toys.decode(toys.method(strategy="cascade", router=(router, parts), sampler=sampler), prompt, count, seed=5)
+    made = toys.method(strategy="cascade", router=(router, parts), sampler=sampler)
+    return toys.decode(made, prompt, count, seed=5, pair=pair)
 
 
 def found(session: Session) -> Any:
@@ -128,13 +129,14 @@ def test_references_vote_by_the_table_of_weights() -> None:
 
 def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> None:
     """P(wrong) is the head's, of the state at the prompt's last token; prices are those of the passes that a run records."""
-    big, small = toys.pair()
+    big, small = toys.pair()[0], toys.model(toys.decoder(toys.shaped(n_layers=1), seed=4, dtype=torch.float64))
     for prompt in [toys.PROMPT, *toys.prompts(3, seed=6)]:
         probe = Probe(Needs(hidden=frozenset({"final"})))
         with torch.inference_mode():
             small.decoder.forward(toys.Feed.causal(prompt, 0), None, probe)
             wrong = float(small.decoder.heads["correctness"].wrong(probe.hidden["final"][0, -1]))
-        first = found(session := cascade("expected_cost", prompt, tau=0.0, length=6))
+        first = found(session := cascade("expected_cost", prompt, pair=(big, small), tau=0.0, length=6))
+        assert first.bet.small < 0.6 * first.bet.large
         worth = (1 - wrong) * first.bet.large / first.bet.small
         assert first.bet.wrong == pytest.approx(wrong, abs=1e-6) and 0 < wrong < 1 and first.kept
         assert first.score == pytest.approx(worth) and check(session.sink).ok
@@ -144,7 +146,7 @@ def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> No
             passes = [x for record in (alone.prefilled, *alone.sink.steps) for x in record.passes]
             assert sum(cost_of(model.spec, x).flops for x in passes) == price
         for tau, due in ((0.999 * worth, True), (1.001 * worth, False)):
-            session = cascade("expected_cost", prompt, tau=tau, length=6)
+            session = cascade("expected_cost", prompt, pair=(big, small), tau=tau, length=6)
             one = found(session)
             assert one.kept == due == bool(one.answers) and check(session.sink).ok
             if not due:
