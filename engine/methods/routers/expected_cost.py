@@ -60,6 +60,6 @@ class ExpectedCost(Router):
         return Judged(worth_of(question.bet), bet=question.bet)
 
     def _price(self, spec: ModelSpec, prompt: int) -> float:
-        """FLOPs of an answer, prompt included: its tokens, each in a pass of its own, cost together what one block of them does."""
+        """FLOPs of an answer, prompt included. Its tokens, a pass for each, cost together what one block of them does."""
         read = pass_cost(spec, prompt - 1, 0, logits=1).flops if prompt > 1 else 0
         return float(read + pass_cost(spec, self.length, prompt - 1, logits=self.length).flops)
