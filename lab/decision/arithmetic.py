@@ -13,6 +13,7 @@ from decodescope.lab.words.tokens import shown_id
 
 from .explanation import Explanation, Line
 from .residual import laws, left_over
+from .routed import turn
 from .undrafted import undrafted
 
 ROOT = -1
@@ -292,16 +293,22 @@ class Case:
         if x is None:
             raise TraceError(f"Step {step.step} has no token of the target's own" + self._why_not())
         place = step.path[-1] if step.path else ROOT
-        status = x.origin if x.origin in ("bonus", "target") else "resample"
+        status = x.origin if x.origin in ("bonus", "target", "draft") else "resample"
+        model = "small model" if status == "draft" else "target"
         again = status == "resample" and x.u is not None
-        title = "Bonus token" if status == "bonus" else "Drawn again" if again else "The target's token"
+        title = "Bonus token" if status == "bonus" else "Drawn again" if again else f"The {model}'s token"
         why = Explanation(status, title, shown_id(x.token, self.trace.pieces), self._after(place), self._rule_name())
         rows = laws(self.trace, step, place, plain=self.greedy and x.u is None)
+        if status == "draft":
+            why.lines.append(Line("The small model wrote it by itself: nobody checked it."))
+        if (card := turn(self.trace.header, step, str)) is not None:
+            row = card.rows[0]
+            why.lines.append(Line("Whose turn it is then:", (f"{row.number:.3f} bits on average, {row.word}",)))
         if x.u is None:
             sure = self.telling.likeliest is not None and is_given(self.telling.likeliest, self.knobs)
             whose, law = ("This rule adds what is surest", "") if sure else ("The sampler is greedy", " before the sampler")
-            why.lines.append(Line(whose + ": the target's most likely token is taken, and nothing is drawn."))
-            why.rows, why.rows_title = rows, "The target's distribution" + law
+            why.lines.append(Line(whose + f": the {model}'s most likely token is taken, and nothing is drawn."))
+            why.rows, why.rows_title = rows, f"The {model}'s distribution" + law
             best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
             why.agrees = None if best is None or step.sampler is not None else best.token == x.token
             why.test = "the most likely token"
@@ -323,8 +330,8 @@ class Case:
             why.lines.append(Line(words + "so one more token is free."))
             why.rows, why.rows_title = rows, "The target's distribution"
         else:
-            why.lines.append(Line("The target draws one token from its own distribution."))
-            why.rows, why.rows_title = rows, "The target's distribution"
+            why.lines.append(Line(f"The {model} draws one token from its own distribution."))
+            why.rows, why.rows_title = rows, f"The {model}'s distribution"
         span = x.high - x.low
         why.numbers = [("draw", "u", x.u), ("from", "low", x.low), ("to", "high", x.high), ("probability", "high − low", span)]
         why.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12

@@ -9,7 +9,8 @@ from .explanation import Explanation
 from .residual import Row
 
 WIDE, HIGH = 356, 42  # the box, px
-COLOUR = {"accept": "accept", "reject": "reject", "bonus": "target-text", "resample": "target-text", "target": "target-text"}
+OWN = ("bonus", "resample", "target")
+COLOUR = {"accept": "accept", "reject": "reject", "draft": "accept", **dict.fromkeys(OWN, "target-text")}
 _LINE = 'fill="none" stroke-width="1.75"'
 SHAPE = {
     "accept": f'<circle r="6.5" fill="currentColor"/><path d="M-3,0L-1,2.5L3,-2" {_LINE} stroke="var(--panel)"/>',
@@ -17,6 +18,7 @@ SHAPE = {
     "bonus": '<path d="M0,-8L2,-2.6 7.6,-2.5 3.1,1 4.7,6.5 0,3.2 -4.7,6.5 -3.1,1 -7.6,-2.5 -2,-2.6Z" fill="currentColor"/>',
     "resample": '<path d="M0,-7L6.6,5.5H-6.6Z" fill="currentColor"/>',
     "target": '<path d="M0,-7L7,0L0,7L-7,0Z" fill="currentColor"/>',
+    "draft": f'<path d="M0,-6L6,0L0,6L-6,0Z" {_LINE} stroke="currentColor"/>',
     "unreached": '<circle r="3" fill="currentColor"/>',
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import ceil
 
 from decodescope.engine.trace import Header, Step
@@ -13,6 +12,9 @@ from decodescope.engine.trace.joined import Joint
 from decodescope.engine.trace.labels import Labels, Mention
 from decodescope.engine.trace.lines import Infill, Lines, raised
 from decodescope.engine.trace.units import Unit
+
+from .routed import answered, judged
+from .tallies import Row, Tally
 
 Text = Callable[[Sequence[int]], str]
 
@@ -34,36 +36,6 @@ WHY = {
 NEAR = 0.1  # probability from which an edit that was not made is listed
 
 
-@dataclass
-class Row:
-    """One thing that was tried. text: what it is;  number, bar: it holds where number >= bar, None: that did not decide
-    holds: what the record says of it;  word: what became of it"""
-
-    text: str
-    number: float | None
-    bar: float | None
-    holds: bool
-    word: str
-
-    @property
-    def follows(self) -> bool:
-        """Whether number and bar give what the record says."""
-        return self.bar is None or (self.number is not None and bool(self.number >= self.bar) == self.holds)
-
-
-@dataclass
-class Tally:
-    """What one step tried. title, says: of a card, and of a step, in a clause;  number, bar: what the rows' numbers are
-    rows: one each thing that was tried;  lines: sentences on how it is decided"""
-
-    title: str
-    says: str
-    number: str
-    bar: str
-    rows: list[Row] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-
 def tally(header: Header, step: Step, text: Text) -> Tally | None:
     """The tally of a step, None where its strategy keeps no such record. text: of ids"""
     knobs = method_at(header, step.step).get("strategy") or {}
@@ -75,6 +47,10 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return lines(step.lines, float(knobs.get("tau", 0)), text)
     if step.edits is not None:
         return edits(step.edits, float(knobs.get("sure", 0)), text)
+    if step.candidates is not None:
+        return answered(step.candidates, text)
+    if step.switch is not None and step.switch.block is not None:
+        return judged(step.switch, step.switch.block, text)
     return None if step.labels is None else labels(step.labels)
 
 

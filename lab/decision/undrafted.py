@@ -140,7 +140,8 @@ def tried(trace: Trace, step: Step) -> Explanation | None:
     card = tally(trace.header, step, lambda ids: shown(join(ids, trace.pieces)))
     if card is None:
         return None
-    explained = Explanation("target", card.title, shown(join(step.emitted, trace.pieces)), card.says, "tally")
+    who = "draft" if {*step.origins} == {"draft"} else "target"
+    explained = Explanation(who, card.title, shown(join(step.emitted, trace.pieces)), card.says, "tally")
     rows = [f"{said(x.text)}: {_held(x.number, x.bar)}{x.word}" for x in card.rows]
     explained.lines.append(Line(f"What was tried ({card.number}, against {card.bar}):", tuple(rows)))
     explained.lines += map(Line, card.lines)

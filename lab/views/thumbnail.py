@@ -91,13 +91,13 @@ def _tree(rows: Sequence[Sequence[Any]]) -> str:
 def _status(row: Sequence[Any], i: int) -> str:
     """A word of ours, whatever stands in the row."""
     word = row[6] if len(row) > 6 else "unreached"
-    return "root" if i == 0 else word if word in ("accept", "reject", "bonus", "resample", "target") else "unreached"
+    return "root" if i == 0 else word if word in ("accept", "reject", "bonus", "resample", "target", "draft") else "unreached"
 
 
 def _mark(status: str, x: float, y: float) -> str:
     if status == "root":
         return f'<rect class="mark root" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
-    if status in ("bonus", "resample", "target"):
+    if status in ("bonus", "resample", "target", "draft"):
         return f'<path class="mark {status}" d="M{x:.1f},{y - 6:.1f}l6,6l-6,6l-6,-6Z"/>'
     return f'<circle class="mark {status}" cx="{x:.1f}" cy="{y:.1f}" r="{3 if status == "unreached" else 5}"/>'
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from decodescope.engine.trace.events import Header, Piece, Step
 from decodescope.engine.trace.pieces import join
+from decodescope.lab.decision.routed import turn
 from decodescope.lab.decision.tally import tally
 
 ROOM = 1536  # bytes of the rows of a step that is not asked for
@@ -17,15 +18,17 @@ LONGEST = 96  # characters of what was tried
 def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
     """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
     whether it holds by the record, what became of it], ...]}, or nothing. Unless `whole`, rows above ROOM are left out, and
-    "few" says so."""
-    card = tally(header, step, lambda ids: join(ids, {x: text(x) for x in ids}))
+    "few" says so. turn: the same of whose turn it is, beside what the step says of its token."""
+    card = tally(header, step, named := lambda ids: join(ids, {x: text(x) for x in ids}))
+    key = "turn" if card is None else "tally"
+    card = card or turn(header, step, named)
     if card is None:
         return {}
     rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
     message = {"title": card.title, "says": card.says, "heads": [card.number, card.bar], "lines": card.lines}
     if not whole and len(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
-        return {"tally": message, "few": True}
-    return {"tally": message | {"rows": rows}}
+        return {key: message, "few": True}
+    return {key: message | {"rows": rows}}
 
 
 def most_rows(step: Step) -> int:
@@ -34,4 +37,7 @@ def most_rows(step: Step) -> int:
     joint = 0 if step.joint is None else len(step.joint.best) + len(step.joint.texts)
     lines = 0 if step.lines is None else len(step.lines.infills) + 1
     edits = 0 if step.edits is None else sum(len(one.tags) for one in step.edits.passes)
-    return max(unit, joint, lines, edits)
+    block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
+    record = step.candidates
+    answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
+    return max(unit, joint, lines, edits, block, answers)

@@ -73,6 +73,7 @@ WORDS = {
     "bonus": "bonus",
     "resample": "resampled",
     "target": "target's own",
+    "draft": "small model's own",
 }
 PASSENGER = "passenger"  # the word for an "unreached" node that is never tried: it rode the pass for later drafts
 CORRECTION = "correction"  # the word for a "resample" that nothing drew: the target's choice, where no guess was it
@@ -83,6 +84,7 @@ STATUS_OF_ORIGIN = {
     "residual": "resample",
     "correction": "resample",
     "target": "target",
+    "draft": "draft",
 }
 
 

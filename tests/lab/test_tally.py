@@ -12,6 +12,8 @@ from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.labels import Labels, Mention, settle
 from decodescope.engine.trace.lines import Infill, Lines
 from decodescope.lab.decision.block import block
+from decodescope.lab.decision.explain import explain
+from decodescope.lab.decision.routed import turn
 from decodescope.lab.decision.tally import Tally, labels, lines, tally
 from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 
@@ -98,6 +100,65 @@ def test_rows_without_room_wait_until_they_are_asked_for() -> None:
     assert "tally" not in brief, "a brief has no card"
     message = wire_of(long).step(step)
     assert message["few"] and "rows" not in message["tally"] and message["tally"]["says"]
+
+
+@cache
+def routed(router: str, tau: float | None = None) -> Trace:
+    """Two models by the first settings of a router; EAD's tau lies among the entropies of the toys."""
+    knobs = {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+    knobs = knobs if tau is None else knobs | {"tau": tau}
+    return toys.decode(toys.method(strategy=toys.routed(router), router=(router, knobs)), count=16, level="fields").sink
+
+
+ROUTERS = ["entropy", "fallback", "answer_confidence", "agreement", "references", "trained_confidence"]
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_two_models_tell_who_writes_and_why_and_it_follows(router: str) -> None:
+    rows = []
+    traces = [routed(router)] if toys.routed(router) == "switch" else [routed(router, tau) for tau in (0.0, 1.1)]
+    for trace, step in [(one, step) for one in traces for step in one.steps]:
+        card = tally(trace.header, step, str) or turn(trace.header, step, str)
+        if card is None:
+            continue
+        rows += card.rows
+        assert card.lines and card.says and most_nodes(step) >= len(card.rows) and all(row.follows for row in card.rows)
+        explained = explain(trace, step.step)
+        assert explained.agrees
+        small = {*step.origins} == {"draft"}
+        assert not small or explained.status == "draft"
+        assert not small or "nobody checked" in str(explained) or step.candidates or step.switch.block
+    assert {x.holds for x in rows} == {True, False}, "both outcomes"
+
+
+def test_a_turn_and_a_block_that_do_not_follow_are_seen() -> None:
+    trace = routed("entropy")
+    step = next(x for x in trace.steps if x.switch and x.switch.stay >= 2)
+    other = "large" if step.switch.next == "small" else "small"
+    card = turn(trace.header, replace(step, switch=replace(step.switch, next=other)), str)
+    assert card is not None and not card.rows[0].follows
+    trace = routed("fallback")
+    step = next(x for x in trace.steps if x.switch and x.switch.block and x.switch.block.kept < len(x.switch.block.tokens))
+    more = replace(step.switch.block, kept=step.switch.block.kept + 1)
+    card = tally(trace.header, replace(step, switch=replace(step.switch, block=more)), str)
+    assert card is not None and not all(row.follows for row in card.rows)
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_the_page_marks_what_the_small_model_wrote(drawn: Drawn) -> None:
+    trace = routed("entropy")
+    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))
+    by_small = next(i for i, x in enumerate(trace.steps) if x.origins == ["draft"])
+    by_large = next(i for i, x in enumerate(trace.steps) if x.origins == ["target"])
+    assert drawn.page.locator(".key.drafted:visible").count() == 1
+    assert drawn.page.locator(".tok.drafted").count() == sum(x.origins.count("draft") for x in trace.steps)
+    drawn.run("(i) => view.seek(i)", by_small)
+    card = drawn.text(".decision")
+    assert "The small model's token" in card and "nobody checked it" in card and "Which model writes" in card
+    assert drawn.page.locator(".decision header path.mark.draft").count() == 1
+    drawn.run("(i) => view.seek(i)", by_large)
+    assert "nobody checked it" not in drawn.text(".decision")
 
 
 @pytest.mark.browser

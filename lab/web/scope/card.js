@@ -206,7 +206,7 @@ function canvasCard(store, i, at) {
         h("td", null, prob(c)), h("td", { class: "yes" }, word)))))] : null];
 }
 /** What a step tried by itself, as a card, or under another one. */
-const tallyCard = (context, store, step, at, under, { tally } = step) => [
+const tallyCard = (context, store, step, at, under, tally = step.tally) => [
   under ? h("h3", null, tally.title)
     : shell("", tally.title, step.made[0] ? tokenOf(step.made.map(([, text]) => text).join(""), 24) : "",
       tally.says, { agrees: weighed(tally) }),
@@ -248,6 +248,7 @@ export function cardView(context) {
           parts = [h("p", { class: "quiet" }, "This run was recorded without its decisions.")];
         else parts = decided ? cardOf(context, store, step, decided, inner, two)
             : [h("p", { class: "quiet" }, step.cut ? context.absent(store, "This node") : "Nothing was decided here.")];
+        if (step.turn) parts.push(tallyCard(context, store, step, at, true, step.turn));
       }
       body.classList.toggle("two", two && parts.length === 2 && parts[0] instanceof Element);
       body.replaceChildren(...parts.flat(5).filter(Boolean));

@@ -15,7 +15,7 @@ export function firstOf(step) {
   return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status))
     || nodes[step.verdict.path.at(-1)] || nodes[0])?.id ?? null;
 }
-export const OWN = new Set(["bonus", "resample", "target"]);
+export const OWN = new Set(["bonus", "resample", "target", "draft"]);
 
 /** What the card says of one node. */
 export function decision(step, head, id) {
@@ -176,13 +176,15 @@ function extraOf(step, { telling, given }, node, decided, refused) {
   decided.form = "extra";
   decided.title =
     { bonus: "Bonus token", resample: u === null ? "The target's token" : "Drawn again",
-      target: "The target's token" }[node.status];
+      target: "The target's token", draft: "The small model's token" }[node.status];
+  const who = node.status === "draft" ? "small model" : "target";
+  if (node.status === "draft") decided.lines.push("The small model wrote it by itself: nobody checked it.");
   const residual = node.status === "resample" && telling?.rest && refused.length;
   decided.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
     const whose = telling?.likeliest && given(telling.likeliest) ? "This rule adds what is surest"
       : "The sampler is greedy";
-    decided.lines.push(`${whose}: the target's most likely token is taken, nothing is drawn.`);
+    decided.lines.push(`${whose}: the ${who}'s most likely token is taken, nothing is drawn.`);
     return decided;
   }
   decided.line = { u, low, high };
@@ -209,7 +211,7 @@ function extraOf(step, { telling, given }, node, decided, refused) {
       ? (telling?.left
         ? "No guess stayed here. The token is drawn from what the rule left of the target's distribution."
         : "No guess at this place passed. The token is drawn from the target's distribution.")
-      : "The target draws one token from its own distribution."
+      : `The ${who} draws one token from its own distribution.`
   );
   return decided;
 }

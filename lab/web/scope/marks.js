@@ -11,11 +11,11 @@ const shape = (corners) => (r, x, y) =>
 const disc = (r, x, y) => `M${x - r},${y}a${r},${r} 0 1 0 ${2 * r},0a${r},${r} 0 1 0 ${-2 * r},0Z`;
 const cross = (r, x, y) => `M${x - r},${y - r}l${2 * r},${2 * r}m0,${-2 * r}l${-2 * r},${2 * r}`;
 const OUTLINES = { root: shape(SQUARE), accept: disc, reject: (r, x, y) => disc(r, x, y) + cross(r * 0.45, x, y),
-  unreached: disc, bonus: shape(STAR), resample: shape(TRIANGLE), target: shape(DIAMOND) };
+  unreached: disc, bonus: shape(STAR), resample: shape(TRIANGLE), target: shape(DIAMOND), draft: shape(DIAMOND) };
 /** The path of a mark of radius r around x, y. */
 export const outline = (status, r, x = 0, y = 0) => OUTLINES[status](r, x, y);
 export const WORDS = { root: "root", accept: "accepted", reject: "rejected", unreached: "not reached", bonus: "bonus",
-  resample: "resampled", target: "target's own" };
+  resample: "resampled", target: "target's own", draft: "small model's own" };
 /** The word of a status; a token that took the place of rejected ones without a draw is a correction. */
 export const statusWord = (status, drawn) => (status === "resample" && !drawn ? "correction" : WORDS[status]);
 /** Whether the sampler of a run draws. */
@@ -25,7 +25,7 @@ export const drafts = ({ parts: { strategy, drafter } = {} }) =>
   (strategy?.uses ?? ["drafter"]).includes("drafter") && drafter?.drafts !== false;
 export const radius = (n) => (n.status === "unreached" ? 2.5
   : n.status === "root" ? 4
-  : n.status === "bonus" || n.status === "resample" || n.status === "target" ? 6 : 3.5 + 3 * (n.q ?? 0.5));
+  : ["bonus", "resample", "target", "draft"].includes(n.status) ? 6 : 3.5 + 3 * (n.q ?? 0.5));
 export const glyph = (status, r = 4.5) =>
   s("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14", class: "glyph", "aria-hidden": "true" },
     s("path", { class: "mark " + status, d: outline(status, status === "unreached" ? 2.5 : r) }));

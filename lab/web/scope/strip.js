@@ -24,7 +24,7 @@ function knobs(part) {
 }
 
 const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler",
-  target: "Sampler" };
+  target: "Sampler", draft: "Sampler" };
 /** The method as a row of stations, with the time that each took in the step; lit is the one that made what is
  *  selected. */
 export function stripView(context) {

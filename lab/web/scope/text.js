@@ -57,14 +57,16 @@ function behindText(store, i) {
     + list.join(", ") + (all.length > WAITING ? ", …" : "")];
 }
 
+const SIGN = { accept: "accepted", draft: "drafted" };
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
 export function textView(context) {
   const lines = h("div"), box = h("div", { class: "text", tabindex: 0, "aria-label": "text" }, lines);
   const sums = figures(), kept = h("span", { class: "key accept" }, "accepted draft");
+  const alone = h("span", { class: "key drafted" }, "small model's own");
   const held = h("span", { class: "key ahead" }, "settled, waits for places before");
   const element = h("section", { class: "text-pane" },
     h("header", null, h("h2", null, "Text"), kept,
-      h("span", { class: "key target" }, "target's own"), held, sums.element), box);
+      h("span", { class: "key target" }, "target's own"), alone, held, sums.element), box);
   const later = h("span", { class: "later", role: "img" });
   const caret = h("span", { class: "caret" });
   let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
@@ -83,6 +85,7 @@ export function textView(context) {
   function begin(store, at) {
     head = store.head;
     see(kept, drafts(head));
+    see(alone, !!head.parts?.router);
     spans = [];
     flat = [];
     parted = null;
@@ -114,7 +117,7 @@ export function textView(context) {
       // elements are made in order, as far as the steps are there
       for (; added <= i && store.steps[added]; added++) {
         const group = store.steps[added].made.map(([, text, origin]) =>
-          make(text, origin === "accept" ? "accepted" : "target", added,
+          make(text, SIGN[origin] ?? "target", added,
             `step ${added}, ${statusWord(origin, draws(head))}`)
         );
         spans[added] = group;
