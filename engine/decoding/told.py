@@ -6,6 +6,7 @@ from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Ran, Skip
 from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.phases import READS
 
 
 def told(lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int] | list[list[int]], us: float) -> Pass:
@@ -14,6 +15,8 @@ def told(lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int
     record.slots, record.shared, record.distinct = feed.slots or None, cache.shared or None, cache.distinct
     record.aside = feed.shift or None
     record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
+    if feed.logits == "last" and feed.length > 1 and phase not in READS:  # a block that is caught up on
+        record.logits = 1
     note_read(record, feed, cache)
     return record
 

@@ -155,6 +155,16 @@ def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> No
     assert not check(session.sink).ok, "a bet that would have asked"
 
 
+def test_a_prompt_that_the_large_model_reads_late_costs_what_it_costs_plain_decoding() -> None:
+    """But for one row of logits: plain decoding reads the prompt up to its last token, and that one in a pass of its own."""
+    late, plain = cascade("answer_confidence", tau=1.1), toys.decode(count=6)
+    paid = [
+        sum(cost_of(toys.SPEC, x).flops for part in (run.prefilled, *run.sink.steps) for x in part.passes if x.lane == "target")
+        for run in (late, plain)
+    ]
+    assert late.tokens == plain.tokens and paid[0] + 2 * toys.SPEC.d_model * toys.SPEC.vocab == paid[1]
+
+
 def test_check_finds_scores_votes_and_weights_that_do_not_follow() -> None:
     for router, name in (("answer_confidence", "score"), ("agreement", "votes"), ("references", "compared")):
         session = cascade(router, count=2, tau=0.0)
