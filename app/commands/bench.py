@@ -22,6 +22,9 @@ USUAL: dict[str, dict[str, Any]] = {
     "depth": {
         "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
     },
+    "cascade": {
+        "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
+    },
     "cloze": {"short": False, "out": None},
     "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
@@ -56,6 +59,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_depth import depth
 
         return measured(args, depth)
+    if args.what == "cascade":
+        from .bench_cascade import cascade
+
+        return measured(args, cascade)
     if args.what == "cloze":
         from .bench_cloze import cloze
 

@@ -23,7 +23,7 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.run import encode
 from decodescope.engine.session import Session
 from decodescope.engine.timing.measure import machine
-from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.trace.events import Level, Pass, Prefill, Step
 from decodescope.engine.trace.passengers import levels
 from decodescope.engine.trace.phases import decides
 
@@ -92,6 +92,11 @@ class Answer:
     prefill_s: float = 0.0
     decode_s: float = 0.0
 
+    def open(self, began: Prefill) -> None:
+        """Count what was done with the prompt."""
+        self.prefill_s = began.wall_us / 1e6
+        self.kv_bytes = sum(c.held_bytes for c in began.cache)
+
     def add(self, step: Step, last: bool) -> None:
         """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
         self.steps += 1
@@ -108,6 +113,24 @@ class Answer:
         self.step_kv_bytes = max(self.step_kv_bytes, sum(c.held_bytes for c in step.cache))
         self.kv_bytes = max(self.kv_bytes, self.step_kv_bytes)
         self.decode_s += step.wall_us / 1e6
+
+
+@dataclass
+class Counted(Answer):
+    """An answer whose passes are kept, so that they can be priced. read: those that read the prompt;  records: the steps"""
+
+    read: list[Pass] = field(default_factory=list)
+    records: list[Step] = field(default_factory=list)
+
+    def open(self, began: Prefill) -> None:
+        """Count what was done with the prompt, and keep its passes."""
+        super().open(began)
+        self.read += began.passes
+
+    def add(self, step: Step, last: bool) -> None:
+        """Count a step, and keep it."""
+        super().add(step, last)
+        self.records.append(step)
 
 
 class Bench:
@@ -186,9 +209,7 @@ class Bench:
         try:
             models = self.models(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
-            began = session.start()
-            answer.prefill_s = began.wall_us / 1e6
-            answer.kv_bytes = sum(c.held_bytes for c in began.cache)
+            answer.open(session.start())
             for step in session.stream():
                 answer.add(step, session.done)
             assert session.end is not None

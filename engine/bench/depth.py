@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,25 +17,13 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.trace.events import Pass, Step
 from decodescope.engine.trace.phases import decides
 
-from .answers import Answer, Bench, about
+from .answers import Answer, Bench, Counted, about
 from .answers_figures import BASELINE
 from .depth_figures import CHECKED, STAIRS, DepthResult, DepthRow
 from .questions import LabBenchError, Question
 from .result_file import gather
 
 SHORT = 2  # questions of a kind in the short form
-
-
-@dataclass
-class Counted(Answer):
-    """An answer whose steps are kept, so that their passes can be priced."""
-
-    records: list[Step] = field(default_factory=list)
-
-    def add(self, step: Step, last: bool) -> None:
-        """Count a step, and keep it."""
-        super().add(step, last)
-        self.records.append(step)
 
 
 def rules(spec: ModelSpec) -> dict[str, str]:

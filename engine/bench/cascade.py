@@ -1,0 +1,129 @@
+"""What two models cost and gain: every router at several thresholds, on questions with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.cost.cost import cost_of
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.methods.samplers.temperature import Temperature
+
+from .answers import Answer, Bench, Counted, about
+from .answers_figures import BASELINE
+from .cascade_figures import SMALL, CascadeResult, CascadeRow
+from .questions import LabBenchError, Question
+from .result_file import gather
+
+SHORT = 2  # questions of a kind in the short form
+WARM = 0.8  # temperature of samples that vote
+ALWAYS = 64.0  # bits: more than any law has, so that the small model's answer stays
+# (strategy, router) -> thresholds; references has no say without labelled pairs, which are given by hand
+THRESHOLDS: dict[tuple[str, str], tuple[float, ...]] = {
+    ("switch", "entropy"): (0.5, 1.0, 2.0, 4.0),
+    ("switch", "fallback"): (0.3, 0.5, 0.7, 0.9),
+    ("cascade", "entropy"): (0.1, 0.25, 0.5, 1.0),
+    ("cascade", "answer_confidence"): (0.6, 0.8, 0.9, 0.95),
+    ("cascade", "trained_confidence"): (0.3, 0.5, 0.7, 0.9),
+    ("cascade", "agreement"): (0.4, 0.6, 0.8, 1.0),
+    ("cascade", "expected_cost"): (0.25, 0.5, 1.0, 2.0),
+}
+BY_HAND = "references compares with labelled pairs: give them with --method, as router.pairs."
+
+
+def usual(large: Model, small: Model) -> tuple[dict[str, Method], dict[str, str]]:
+    """The small model alone, and every router at its THRESHOLDS; and why some cannot run here."""
+    chosen = {SMALL: ("cascade", "entropy", ALWAYS)}
+    chosen |= {f"{a}: {b} {tau:g}": (a, b, tau) for (a, b), taus in THRESHOLDS.items() for tau in taus}
+    methods: dict[str, Method] = {}
+    left_out = {"cascade: references": BY_HAND}
+    for name, (strategy, router, tau) in chosen.items():
+        try:
+            method = Method.named({"strategy": strategy, "router": router}, {"router": {"tau": tau}})
+            method.check(large.spec, {"draft": small})
+        except MethodError as error:
+            left_out[name] = str(error)
+        else:
+            methods[name] = method
+    return methods, left_out
+
+
+class CascadeBench(Bench):
+    """A large and a small model, and routed methods by name beside the large model alone; all routers unless methods are given.
+    All are greedy but those whose samples vote. left_out: name -> why a method cannot run here. Raises MethodError if one that
+    is given cannot, LabBenchError if the model has no tokenizer, or a method does not let two models write."""
+
+    def __init__(
+        self,
+        model: Model,
+        draft: Model,
+        methods: Mapping[str, Method] | None = None,
+        *,
+        seed: int = 0,
+        new_tokens: int | None = None,
+    ):
+        chosen, self.left_out = usual(model, draft) if methods is None else (dict(methods), {})
+        alone = [name for name, method in chosen.items() if "router" not in method.strategy.uses]
+        if alone:
+            raise LabBenchError(f"bench cascade measures what a router decides: leave {alone[0]} out, or give it one.")
+        super().__init__(model, chosen, draft, seed=seed, new_tokens=new_tokens)
+        voting = {name for name, x in self.methods.items() if "router" in x.strategy.uses and x.router.copies > 1}
+        self.methods |= {name: replace(self.methods[name], sampler=Temperature(WARM)) for name in voting}
+
+    def blank(self, prompt: list[int]) -> Answer:
+        return Counted(prompt)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "left_out": self.left_out}
+
+    def figures(self, question: Question) -> list[CascadeRow]:
+        """What every method makes of a question."""
+        talks = {name: self.talk(question, method) for name, method in self.methods.items()}
+        return [self._row(question, name, talk, talks[BASELINE]) for name, talk in talks.items()]
+
+    def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> CascadeRow:
+        scores = self.row(question, name, talk, plain).score
+        fault = next((x.fault for x in talk if x.fault), "")
+        row = CascadeRow(question.id, question.kind, name, scores, fault=fault)
+        if fault:
+            return row
+        counted = [x for x in talk if isinstance(x, Counted)]
+        passes = [one for x in counted for one in (*x.read, *(one for step in x.records for one in step.passes))]
+        origins = [origin for x in counted for step in x.records for origin in step.origins]
+        return replace(
+            row,
+            tokens=len(origins),
+            theirs=origins.count(TARGET),
+            large=float(sum(cost_of(self.model.spec, x).flops for x in passes if x.lane == TARGET)),
+            small=float(sum(cost_of(self._small, x).flops for x in passes if x.lane != TARGET)),
+        )
+
+    @property
+    def _small(self) -> Any:
+        assert self.draft is not None
+        return self.draft.spec
+
+
+def cascade(
+    bench: CascadeBench,
+    questions: Sequence[Question],
+    *,
+    asked: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> CascadeResult:
+    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
+    returned."""
+    result = CascadeResult({**bench.settings(), "questions": about(questions, asked)})
+
+    def work(i: int, question: Question) -> tuple[Sequence[CascadeRow], str]:
+        why = bench.too_long(question)
+        return ([], why) if why else (bench.figures(question), "")
+
+    gather(result, questions, work, ready=lambda question: None, out=out, resume=resume, say=say)
+    return result
