@@ -45,6 +45,7 @@ def usual(large: Model, small: Model) -> tuple[dict[str, Method], dict[str, str]
         try:
             method = Method.named({"strategy": strategy, "router": router}, {"router": {"tau": tau}})
             method.check(large.spec, {"draft": small})
+            method.check_models({"draft": small.spec})
         except MethodError as error:
             left_out[name] = str(error)
         else:
@@ -71,6 +72,8 @@ class CascadeBench(Bench):
         if alone:
             raise LabBenchError(f"bench cascade measures what a router decides: leave {alone[0]} out, or give it one.")
         super().__init__(model, chosen, draft, seed=seed, new_tokens=new_tokens)
+        for method in chosen.values():
+            method.check_models({"draft": draft.spec})
         voting = {name for name, x in self.methods.items() if "router" in x.strategy.uses and x.router.copies > 1}
         self.methods |= {name: replace(self.methods[name], sampler=Temperature(WARM)) for name in voting}
 

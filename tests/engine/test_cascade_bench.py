@@ -1,0 +1,109 @@
+"""bench cascade: what is counted is what the passes of both models did, and nothing that is beaten is called best."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from bytewise import RULES, letters, lively, question, scripted
+
+from decodescope.app.cli import main
+from decodescope.app.commands import bench_cascade
+from decodescope.engine import Method
+from decodescope.engine.bench.answers_figures import BASELINE
+from decodescope.engine.bench.cascade import THRESHOLDS, CascadeBench, cascade
+from decodescope.engine.bench.cascade_figures import SMALL, front, goal
+from decodescope.engine.bench.questions import LabBenchError
+from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.load import Model
+
+KNOWING = {"?": "4", "4": "2", "2": "", "!": "n", "n": "o", "o": ""}
+ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no")]
+
+
+def small() -> Model:
+    """A random model of one layer with a head that says whether it is right."""
+    spec = toys.shaped(vocab=257, name="little", n_layers=1, heads=("correctness",))
+    return Model("little", Path("little"), spec, toys.decoder(spec, 6), letters(), "3" * 16, [])
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    bench = CascadeBench(lively(), small(), new_tokens=6)
+    assert list(bench.left_out) == ["cascade: references"]
+    return cascade(bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]).record()
+
+
+def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> None:
+    methods = found["methods"]
+    assert len(methods) == 2 + sum(map(len, THRESHOLDS.values())) and json.dumps(found, allow_nan=False)
+    assert not [one["faults"] for one in methods.values() if one["faults"]]
+    plain, alone = methods[BASELINE], methods[SMALL]
+    assert (plain["cost"], plain["large"], plain["share"]) == (1.0, 1.0, 1.0)
+    assert (alone["large"], alone["share"]) == (0.0, 0.0) and 0 < alone["cost"] < 0.7
+    for name, one in methods.items():
+        if name.startswith("cascade"):  # either both models are paid for, or one alone
+            assert one["large"] <= 1.0 and one["cost"] >= min(1.0, alone["cost"]), name
+    for (strategy, router), taus in THRESHOLDS.items():
+        asked = [methods[f"{strategy}: {router} {tau:g}"]["share"] for tau in taus]
+        if strategy == "cascade" and router != "agreement":
+            assert asked == sorted(asked, reverse=router == "entropy"), (router, asked)
+
+
+def test_operations_are_those_of_both_models_passes() -> None:
+    large, little = lively(), small()
+    kept, asked = (Method.named({"strategy": "cascade", "router": "entropy"}, {"router": {"tau": x}}) for x in (64.0, -1.0))
+    plain, few, both = CascadeBench(large, little, {"few": kept, "both": asked}, new_tokens=4).figures(question(1, "What?"))
+    n = len("What?")
+    price = [pass_cost(x.spec, n - 1, 0).flops + pass_cost(x.spec, 4, n - 1, logits=4).flops for x in (large, little)]
+    assert (plain.large, plain.small, plain.theirs) == (price[0], 0.0, 4)
+    assert (few.large, few.small, few.theirs, few.tokens) == (0.0, price[1], 0, 4)
+    assert (both.small, both.theirs) == (price[1], 4)
+    assert both.large == price[0] - 2 * large.spec.d_model * large.spec.vocab, "a late prompt is read in one pass"
+
+
+def test_a_small_model_that_knows_spares_the_large_one() -> None:
+    """Their texts are the same, so every router keeps the accuracy, and one that always keeps the answer meets the goal."""
+    bench = CascadeBench(scripted(RULES, n_layers=5), scripted(KNOWING))
+    record = cascade(bench, ASKED).record()
+    assert {one["accuracy"] for name, one in record["methods"].items() if "agreement" not in name} == {1.0}
+    assert record["goal"]["met"] and record["goal"]["fewer"] > 0.15 and record["goal"]["lost"] == 0.0
+    assert len(bench.left_out) == 9 and sum("heads/correctness" in why for why in bench.left_out.values()) == 8
+    assert record["methods"][SMALL]["best"] and not record["methods"][BASELINE]["best"]
+
+
+def test_the_best_are_those_that_none_beats_and_a_miss_is_told() -> None:
+    methods = {
+        BASELINE: {"accuracy": 0.5, "cost": 1.0, "large": 1.0},
+        SMALL: {"accuracy": 0.1, "cost": 0.2, "large": 0.0},
+        "near": {"accuracy": 0.495, "cost": 1.1, "large": 0.9},
+        "good": {"accuracy": 0.4, "cost": 0.6, "large": 0.5},
+        "poor": {"accuracy": 0.3, "cost": 0.6, "large": 0.4},
+    }
+    assert front(methods) == {BASELINE, SMALL, "good"}
+    miss = goal(methods)
+    assert miss is not None and (miss["what"], miss["met"]) == ("near", False) and miss["fewer"] == pytest.approx(0.1)
+    assert goal({BASELINE: methods[BASELINE]}) is None
+    with pytest.raises(LabBenchError, match="leave plainly out"):
+        CascadeBench(lively(), small(), {"plainly": Method()})
+
+
+def test_the_command_asks_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Any]) -> None:
+    asked, out = tmp_path / "asked.jsonl", tmp_path / "found.json"
+    line = {"question_id": 1, "category": "qa", "turns": ["Where is the dog?"], "reference": ["here"], "scorer": "exact"}
+    asked.write_text(json.dumps(line))
+    words = ["bench", "cascade", "--questions", str(asked), "--threads", "1", "--new-tokens", "3", "--draft"]
+    method = ["--method", "mine=--strategy cascade --router answer_confidence --set router.tau=0.9"]
+    assert main([*words, "lab-draft", *method, "--out", str(out)]) == 0 and "mine" in capsys.readouterr().out
+    assert list(json.loads(out.read_text())["methods"]) == [BASELINE, "mine"]
+    script = Path(bench_cascade.__file__).parents[2] / "benchmarks" / "cascade.py"
+    made = subprocess.run([sys.executable, str(script), str(out)], capture_output=True, text=True, check=True)
+    assert "| mine | 0.0 | " in made.stdout
+    assert main([*words, "none"]) == 2 and "name it with --draft" in capsys.readouterr().err
+    text = bench_cascade.told(found)
+    assert SMALL in text and "Left out: cascade: references" in text and "fewer of the large model's" in text
