@@ -99,5 +99,5 @@ def goal(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     name = min(close, key=lambda x: close[x]["large"])
     one, fewer = close[name], 1 - close[name]["large"]
-    told = {"what": name, "fewer": fewer, "due": FEWER, "cost": one["cost"], "lost": due - one["accuracy"]}
-    return {**told, "met": fewer >= FEWER}
+    lost, met = due - one["accuracy"], fewer >= FEWER
+    return {"what": name, "fewer": fewer, "due": FEWER, "cost": one["cost"], "lost": lost, "met": met}
