@@ -35,6 +35,7 @@ WORDS = {
     "random": "a choice of a knob",
     "entropy": "how spread out a distribution is",
     "switch": "a control of the page",
+    "cascade": "a measurement of bench",
     "temperature": "a knob and a setting",
     "greedy": "a word that samplers say",
     "lossless": "a flag of headers and parts",
