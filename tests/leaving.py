@@ -24,6 +24,7 @@ def reader() -> Lane:
 def asked(lane: Lane, name: str, settings: dict, tokens: list[int]) -> Exit:
     """The exit of one pass over `tokens` behind the prompt, which is taken back."""
     rule = build("depth", name, settings)
+    rule.meet(lane)
     rule.begin(DEEP.spec)
     feed = Feed.causal(tokens, len(lane.tokens))
     with torch.inference_mode():

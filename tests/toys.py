@@ -316,6 +316,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "entropy_exit": [dict(threshold=1.0, first=1), dict(thresholds="0.5,2.0", over="top", first=1)],
     "normalized_entropy_exit": [dict(threshold=0.5, first=1)],
     "patience": [dict(patience=1, first=1)],
+    "free": [dict(threshold=0.05, first=1, max_pending=2), dict(threshold=0.05, first=1, max_pending=8)],
     "saturation": [dict(threshold=0.8, first=1)],
     "vote": [dict(votes=1.2, power=0.4, first=1)],
     "hash_exit": [dict(first=1, buckets=3), dict(first=1, buckets=2, by="random", seed=5)],

@@ -28,6 +28,11 @@ class Reads(Protocol):
         """Drop what is pending."""
         ...
 
+    @property
+    def waits(self) -> int:
+        """Tokens that wait in front of a layer."""
+        ...
+
 
 class Depth(Component):
     """Base of every depth rule, which has three hooks: `plan` before a pass, `gate` and `leave` inside it.

@@ -37,6 +37,7 @@ NEVER = {
     "confidence_exit": dict(threshold=1.01),
     "entropy_exit": dict(threshold=0.0),
     "ffn_skip": dict(threshold=1.01, warmup=0, cold_start=0),
+    "free": dict(threshold=1.01),
     "hash_exit": dict(first=3, buckets=2),
     "layer_plan": {},
     "normalized_entropy_exit": dict(threshold=0.0),

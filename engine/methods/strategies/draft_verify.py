@@ -47,6 +47,8 @@ class DraftVerify(Strategy):
         verified = clock.mark()
 
         emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        if end is not None:
+            s.target.deepen()
         outcome = Outcome(root, draft, verdict, logits, s.target.best, hidden, slots)
         s.drafter.observe(outcome)
         s.schedule.observe(outcome)

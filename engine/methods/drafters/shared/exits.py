@@ -27,7 +27,8 @@ class Watched(Depth):
     """
 
     def __init__(self, rule: Depth, layers: int):
-        self.rule, self._layers, self.sound, self.gap = rule, layers, layers, rule.gap
+        self.rule, self._layers, self.sound = rule, layers, layers
+        self.gap = "absent" if rule.gap == "defer" else rule.gap  # the check is what a drafted token would wait for
 
     @property
     def whole(self) -> bool:

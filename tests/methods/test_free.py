@@ -1,0 +1,70 @@
+"""FREE: tokens that left at the one exit wait, go on together, and leave what the whole model leaves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toys
+from leaving import DEEP
+
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import check
+
+FIRST, COUNT = 2, 40
+POLICIES = [("keep_all", {}), ("h2o", dict(heavy=6, recent=6)), ("tova", dict(size=12))]
+
+
+def run(max_pending: int = 3, threshold: float = 0.05, **parts: object) -> toys.Session:
+    settings = dict(first=FIRST, threshold=threshold, max_pending=max_pending)
+    return toys.decode(toys.method(depth=("free", settings), **parts), pair=(DEEP, DEEP), count=COUNT)
+
+
+def due(tokens: list[int], depth: int) -> int:
+    """The likeliest token behind `tokens` in front of layer `depth`, of a pass over the whole text."""
+    x = DEEP.decoder.shallow(Feed.causal(tokens, 0), None, depth)[0, -1]
+    return int(DEEP.decoder.unembed(DEEP.decoder.normed(x)).argmax())
+
+
+@pytest.mark.parametrize("most", [1, 3, 64])
+@torch.inference_mode()
+def test_every_token_is_that_of_a_whole_pass_at_its_depth_and_the_end_flushes(most: int) -> None:
+    session = run(most)
+    text, waits, longest, depths, forced = list(toys.PROMPT), 0, 0, set(), 0
+    for step in session.sink.steps:
+        one = next(x for x in step.passes if x.phase == "verify")
+        (left,) = step.exits
+        assert step.emitted == [due(text, left.depth)], "what waited has made no difference"
+        if left.depth == FIRST:
+            waits += 1
+        else:
+            assert one.joined == ([[FIRST, waits]] if waits else None)
+            forced += not left.tests
+            assert bool(left.tests) == (waits < most), "a pass asks unless there is no room"
+            waits = 0
+        assert waits <= most
+        longest, text = max(longest, waits), text + step.emitted
+        depths.add(left.depth)
+    assert depths == {FIRST, 6} and longest == most if most < 64 else longest > 3, "the test needs tokens that wait"
+    assert not most < 64 or forced
+    assert not session.target.waits and toys.same_as_fresh(session.target, 1e-12) and check(session.sink).ok
+    flushes = [x for step in session.sink.steps for x in step.passes if x.phase == "flush"]
+    assert [x.tokens for x in flushes] == ([waits] if waits else [])
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda x: x[0])
+@pytest.mark.parametrize("drafter", ["none", "prompt_lookup"])
+def test_what_waits_goes_on_before_entries_are_moved(policy: tuple, drafter: str) -> None:
+    session = run(5, policy=policy, drafter=drafter)
+    assert check(session.sink).ok and not session.target.waits
+    phases = [x.phase for step in session.sink.steps for x in step.passes]
+    assert {x.depth for step in session.sink.steps for x in step.exits} == {FIRST, 6} and "flush" in phases
+    if policy[0] == "h2o":
+        assert all(x.joined is None for step in session.sink.steps for x in step.passes), "nobody waits beyond a commit"
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.05])
+def test_checked_it_is_plain_decoding(threshold: float) -> None:
+    plain = toys.decode(toys.method(), pair=(DEEP, DEEP), count=COUNT)
+    drafter = ("early_exit", dict(length=4, criterion=f"free first=2 threshold={threshold} max_pending=2"))
+    session = toys.decode(toys.method(drafter=drafter), pair=(DEEP, DEEP), count=COUNT)
+    assert session.tokens == plain.tokens and check(session.sink).ok and not session.target.waits
