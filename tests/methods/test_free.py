@@ -57,8 +57,8 @@ def test_what_waits_goes_on_before_entries_are_moved(policy: tuple, drafter: str
     session = run(5, policy=policy, drafter=drafter)
     assert check(session.sink).ok and not session.target.waits
     phases = [x.phase for step in session.sink.steps for x in step.passes]
-    assert {x.depth for step in session.sink.steps for x in step.exits} == {FIRST, 6} and "flush" in phases
-    if policy[0] == "h2o":
+    assert any(x.depth == FIRST for step in session.sink.steps for x in step.exits) and "flush" in phases
+    if policy[0] != "keep_all":
         assert all(x.joined is None for step in session.sink.steps for x in step.passes), "nobody waits beyond a commit"
 
 
