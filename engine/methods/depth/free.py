@@ -15,7 +15,7 @@ from decodescope.engine.model.partial import Skip
 
 @component
 class Free(ExitRule):
-    """FREE's shallow-deep module with synchronized parallel decoding. A token leaves in front of layer `first`, the one exit, if
+    """FREE's shallow-deep module with synchronized parallel decoding. A token leaves before layer `first`, the one exit, if
     its best probability there is above the second by the threshold. Its state waits in front of that layer. The next pass
     that goes deep takes all that wait along and runs the layers from `first` on for them together, so their keys and values
     are those of the whole model, not made of exit states; weights are read once for all.
@@ -29,8 +29,8 @@ class Free(ExitRule):
     adaptive threshold (a mixture of two beta laws), the rollback of tokens that the deep layers disown, the confidence by a
     trained classifier, and their training with layerwise distillation.
 
-    As `early_exit.criterion` nothing waits: the check runs the deep layers for all drafted tokens, and a deep drafting pass does
-    not see above `first` those that left.
+    As `early_exit.criterion` nothing waits: the check runs the deep layers for all drafted tokens, and a deep drafting pass
+    sees nothing above `first` of those that left.
     """
 
     title = "Shallow-deep with parallel decoding (FREE)"
