@@ -27,6 +27,7 @@ WORDS = {
     "none": "there is nothing",
     "chain": "a draft without branches",
     "fixed": "a choice of a knob",
+    "free": "texts that need not be the same",
     "rest": "what is left",
     "window": "a zone of entries",
     "confidence": "how sure a choice was: what a figure shows",
