@@ -36,6 +36,7 @@ from .single import single as _single
 from .tallied import tallied
 from .threaded import threaded
 from .told import told
+from .turned import turned
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 LONGEST = 4096  # characters of one token
@@ -65,6 +66,7 @@ class Wire:
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
+    lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     text, in the head: one mark for the run, whether its text is the target's and why not; plain: it is plain decoding;
@@ -267,7 +269,7 @@ class Wire:
                 "decode": decode,
             },
             **searched,
-            **deep(step, self.header, self._passes),
+            **deep(step, self.header, self._passes) | turned(step, self.text),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
         }
 

@@ -19,6 +19,7 @@ import { textView } from "./text.js";
 import { themed } from "./theme.js";
 import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
+import { turnsView } from "./turns.js";
 
 const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
@@ -39,7 +40,7 @@ function fill(root, context, chosen, outcome) {
     add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
   }
   if (chosen.includes("card")) card = add(cardView(context));
-  if (chosen.includes("depth")) add(depthView(context));
+  if (chosen.includes("depth")) add(depthView(context)), add(turnsView(context));
   if (chosen.includes("text")) add(pictureView(context)), add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
   if (chosen.includes("notes")) add(notesView(context));

@@ -20,11 +20,12 @@ export const TERMS = {
   bonus: "Bonus: the whole path was accepted, and the same pass gives one more token of the target's.",
   resampled: "Resampled: drawn by the target where drafts were rejected, from the residual by the lossless rule.",
   correction: "Correction: the target's choice where drafts were rejected; nothing is drawn.",
+  alone: "Small model's own: the small one of two models wrote the token, and nobody checked it.",
   unreached: "Not reached: verified in the same pass, but the walk down the tree ended before it.",
 };
 const ALSO = { "p(x)": "p", "q(x)": "q", "r(x)": "residual", "mean p": "p", "mean q": "q", "tokens / pass": "tau",
   "of trials accepted": "rate", "trials accepted": "rate", "accepted per drafting step": "length", Root: "root",
-  "not reached": "unreached", Verify: "pass", Draft: "draft" };
+  "not reached": "unreached", "small model's own": "alone", Verify: "pass", Draft: "draft" };
 
 /** Let an element say what its word means, to a pointer and to a screen reader; a word that is no term is left as it
  *  is. It is no stop of the Tab key, which would have too many. */

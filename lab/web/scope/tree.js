@@ -223,7 +223,7 @@ function describe(n, depth, shaped) {
   return [...said, n.settled ?? statusWord(n.status, n.u !== null)].join(", ");
 }
 
-const LEGEND = ["accept", "reject", "bonus", "resample", "target", "unreached"];
+const LEGEND = ["accept", "reject", "bonus", "resample", "target", "draft", "unreached"];
 export function legend(...tools) {
   const entries = new Map(LEGEND.map((status) => [status, termed(h("span", null, glyph(status), WORDS[status]))]));
   const keys = h("div", { class: "legend" }, ...entries.values()),
@@ -231,14 +231,14 @@ export function legend(...tools) {
   return {
     element,
     draw(store, i) {
-      const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
+      const { strategy, drafter, router } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
         none = drafter?.drafts === false;
       const { nodes, beams, threads, tally } = store.steps[i] ?? {};
       see(element, nodes && !beams && !threads && !tally);
       see(keys, !plain);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));
-      for (const [status, entry] of entries) see(entry, none ? status === "target" : status !== "target");
+      for (const [status, entry] of entries) see(entry, status === "draft" ? !!router : none ? status === "target" : status !== "target");
     },
   };
 }
