@@ -36,7 +36,8 @@ export function turnsView(context) {
   };
   function paint(shown, i, tau, most) {
     const pen = sheet(canvas, width, OVER + CHART + 3 * BAND + FOOT), x = (n) => EDGE + n * SLOT + SLOT / 2;
-    const y = (value) => OVER + CHART * (1 - Math.min(1, Math.max(0, value / most))), lane = (n) => OVER + CHART + n * BAND;
+    const lane = (n) => OVER + CHART + n * BAND, y = (value) =>
+      OVER + CHART * (1 - Math.min(1, Math.max(0, value / most)));
     pen.font = ink.less;
     [pen.textAlign, pen.textBaseline, pen.fillStyle] = ["center", "middle", ink.muted];
     [[two(most), OVER + 4], ["0", OVER + CHART - 4], ["M", lane(0.5)], ["S", lane(1.5)], ["read", lane(2.5)]].forEach(
@@ -46,7 +47,7 @@ export function turnsView(context) {
       pen.fillStyle = ink[who === "M" ? "target" : "accept-soft"];
       if (stays) pen.fillRect(left, top, SLOT - 1, BAND - 2);
       else hatch(pen, left, top, SLOT - 1, BAND - 2, ink.reject);
-      pen.fillStyle = !stays ? ink.reject : who === "M" ? ink.bg : ink.accept;
+      pen.fillStyle = !stays ? ink.ink : who === "M" ? ink.bg : ink.accept;
       pen.fillText(stays ? who : "×", x(n), top + BAND / 2 - 1);
       pen.fillStyle = ink.muted;
       if (caught) pen.fillText(String(caught), x(n), lane(2.5));
@@ -103,7 +104,8 @@ export function turnsView(context) {
         + "its mean"}; dashed: tau, ${+tau.toFixed(3)}. Read: rows that a model had to catch up on.`);
       const words = `Step ${i}: ${tried.map(([who, text, number, mean, stays]) => `“${spoken(text)}” by the `
         + fateOf({ who, stays })
-        + (number === null ? "" : ` (${two(number)}${mean === null ? "" : `, mean ${two(mean)}`})`)).join(", ")}${caught ? `; ${plural(caught, "row")} read first` : ""}.`;
+        + (number === null ? "" : ` (${two(number)}${mean === null ? "" : `, mean ${two(mean)}`})`))
+        .join(", ")}${caught ? `; ${plural(caught, "row")} read first` : ""}.`;
       say(spot, words);
       set(plot, { "aria-valuemin": 0, "aria-valuemax": store.count - 1, "aria-valuenow": i, "aria-valuetext": words });
       if (tabled) twin.replaceChildren(grid("Who wrote each token", ["step", "token", "by", block ? "p" : "bits",
