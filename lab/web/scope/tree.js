@@ -238,7 +238,8 @@ export function legend(...tools) {
       see(keys, !plain);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));
-      for (const [status, entry] of entries) see(entry, status === "draft" ? !!router : none ? status === "target" : status !== "target");
+      for (const [status, entry] of entries)
+        see(entry, status === "draft" ? !!router : none ? status === "target" : status !== "target");
     },
   };
 }
