@@ -92,15 +92,15 @@ export function turnsView(context) {
       see(plot, !tabled);
       see(twin, tabled);
       ink = ink || inks(element, "ink", "muted", "bg", "target", "accept", "accept-soft", "reject", "ring");
-      const many = Math.max(1, Math.floor((width - EDGE) / SLOT)), { tau, block, caught, tried } = lanes;
+      const many = Math.max(1, Math.floor((width - EDGE) / SLOT)), { tau, judged, caught, tried } = lanes;
       columns = around(store, i, many);
       const own = columns.findIndex((one) => one.step === i);
       from = Math.max(0, Math.min(columns.length - many, own - (many >> 1)));
       const shown = columns.slice(from, from + many);
       const top = Math.max(0.1, ...shown.flatMap(({ number, mean }) => [number ?? 0, mean ?? 0]));
-      paint(shown, i, tau, block ? 1 : Math.max(top, tau < 2 * top ? tau : 0) * 1.05);
-      const what = block ? "the small model's largest probability" : "entropy of the writer's law, bits";
-      say(key, `S ${MODELS.S}, M ${MODELS.M}${block ? ", × taken back" : ""}. Square: ${what}${block ? "" : "; line: "
+      paint(shown, i, tau, judged ? 1 : Math.max(top, tau < 2 * top ? tau : 0) * 1.05);
+      const what = judged ? "the small model's largest probability" : "entropy of the writer's law, bits";
+      say(key, `S ${MODELS.S}, M ${MODELS.M}${judged ? ", × taken back" : ""}. Square: ${what}${judged ? "" : "; line: "
         + "its mean"}; dashed: tau, ${+tau.toFixed(3)}. Read: rows that a model had to catch up on.`);
       const words = `Step ${i}: ${tried.map(([who, text, number, mean, stays]) => `“${spoken(text)}” by the `
         + fateOf({ who, stays })
@@ -108,9 +108,9 @@ export function turnsView(context) {
         .join(", ")}${caught ? `; ${plural(caught, "row")} read first` : ""}.`;
       say(spot, words);
       set(plot, { "aria-valuemin": 0, "aria-valuemax": store.count - 1, "aria-valuenow": i, "aria-valuetext": words });
-      if (tabled) twin.replaceChildren(grid("Who wrote each token", ["step", "token", "by", block ? "p" : "bits",
-        ...(block ? [] : ["mean"]), "rows read"], shown.map((one) => [one.step, tokenOf(one.text), fateOf(one),
-        one.number === null ? "–" : two(one.number), ...(block ? [] : [one.mean === null ? "–" : two(one.mean)]),
+      if (tabled) twin.replaceChildren(grid("Who wrote each token", ["step", "token", "by", judged ? "p" : "bits",
+        ...(judged ? [] : ["mean"]), "rows read"], shown.map((one) => [one.step, tokenOf(one.text), fateOf(one),
+        one.number === null ? "–" : two(one.number), ...(judged ? [] : [one.mean === null ? "–" : two(one.mean)]),
         one.caught || ""])));
       tell(store, i);
     },
