@@ -12,7 +12,7 @@ from decodescope.engine.trace.switched import LANES
 def turned(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
     """lanes: {"tau", "caught": rows that a model had to read first, "passes": [small, large], "tried": [[who, token, number
     that was held against tau, mean, whether it stays], ...]}, or nothing. who: "S" the small model, "M" the large one; the
-    number is bits, or of a block (`judged`) the small model's largest probability. Tokens behind the text's end are left out."""
+    number is bits, or of a block (`judged`) the small model's largest probability. Tokens behind the end are left out."""
     s = step.switch
     if s is None:
         return {}
