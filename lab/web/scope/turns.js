@@ -101,7 +101,8 @@ export function turnsView(context) {
       paint(shown, i, tau, judged ? 1 : Math.max(top, tau < 2 * top ? tau : 0) * 1.05);
       const what = judged ? "the small model's largest probability" : "entropy of the writer's law, bits";
       say(key, `S ${MODELS.S}, M ${MODELS.M}${judged ? ", × taken back" : ""}. Square: ${what}`
-        + `${judged ? "" : "; line: its mean"}; dashed: tau, ${+tau.toFixed(3)}. Read: rows that a model had to catch up on.`);
+        + `${judged ? "" : "; line: its mean"}; dashed: tau, ${+tau.toFixed(3)}. `
+        + `Read: rows that a model had to catch up on.`);
       const words = `Step ${i}: ${tried.map(([who, text, number, mean, stays]) => `“${spoken(text)}” by the `
         + fateOf({ who, stays })
         + (number === null ? "" : ` (${two(number)}${mean === null ? "" : `, mean ${two(mean)}`})`))
