@@ -155,6 +155,18 @@ PRESETS: dict[str, Preset] = {
         {"depth": {"least": 4, "horizon": 48}},
         models={TARGET: "lab+skipdecode"},
     ),
+    "two_lanes": Preset(
+        "Two models in turns",
+        "A small model writes until it is unsure; the large one judges its block and writes on. The text may differ.",
+        {"strategy": "switch", "router": "fallback", "sampler": ["greedy"]},
+        {"router": {"tau": 0.5, "rollback": 2.0}},
+    ),
+    "three_answers": Preset(
+        "Three answers, or ask on",
+        "A small model answers three times; where these disagree the large one answers too. The text may differ.",
+        {"strategy": "cascade", "router": "agreement", "sampler": ["temperature"]},
+        {"router": {"samples": 3, "second": ""}, **at(0.5)},
+    ),
     "h2o": Preset(
         "H2O, 48 entries",
         "One token a step with a cache of 48 entries: the newest, and those that got most attention. The text may differ.",

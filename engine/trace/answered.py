@@ -69,7 +69,7 @@ class Candidates:
     above: bool
     kept: bool
     rows: int
-    chosen: int | None = 0
+    chosen: int | None = None
     votes: list[float] = field(default_factory=list)
     compared: list[Compared] = field(default_factory=list)
     bet: Bet | None = None

@@ -35,16 +35,16 @@ class Edits:
     """A draft, and the passes that edited it.
 
     given: whether the draft stood in the settings; else the model wrote it, all places in one pass
-    end:   the token that ends it, which no pass changes; None: it goes on behind it
     room:  tokens that it may have at most; what goes beyond is cut off
+    end:   the token that ends it, which no pass changes; None: it goes on behind it
     passes: what each one read and did
     why:   why there are no more: the last one changed nothing, it is "fixed"; it gave a text "again" that an earlier one had
            read; so many "rounds" are allowed; or it left nothing, "empty", where the text goes on, so that it was not applied
     """
 
     given: bool
-    end: int | None
     room: int
+    end: int | None = None
     passes: list[Tagged] = field(default_factory=list)
     why: Why = "fixed"
 
@@ -120,7 +120,7 @@ def check_edits(edits: Edits, emitted: list[int], knobs: Mapping[str, Any]) -> I
         if one.tags != due:
             yield f"its pass {number} has the tags {one.tags}, and the probabilities give {due}"
         seen.append(one.tokens)
-        text, why = after(Edits(edits.given, edits.end, edits.room, [one]), seen, rounds)
+        text, why = after(Edits(edits.given, edits.room, edits.end, [one]), seen, rounds)
     if why != edits.why:
         yield f"it says that its edits ended by {edits.why!r}, and {why!r} follows"
     whole = text if edits.end is None else [*text, edits.end]

@@ -34,21 +34,22 @@ class Switch:
     """Who wrote in a step, and who goes on.
 
     wrote:  who wrote; of a block the large model, which judged it;  next: whose turn it is then
-    score:  by what the router judged this step: the entropy of the writer's law in bits, or the small model's largest
-            probability at the last place that it was asked about; None: nothing was asked
-    mean:   of the last scores, where the router looks at several;  tau: what it was held against
+    tau:    what the score or the mean was held against
     stay:   tokens that the writer has made in a row, this one included
     caught: rows that the writer, of a block the small model, had to read first, since the other one wrote them, the
             prompt's too where it was not read yet
+    score:  by what the router judged this step: the entropy of the writer's law in bits, or the small model's largest
+            probability at the last place that it was asked about; None: nothing was asked
+    mean:   of the last scores, where the router looks at several
     block:  what the large model judged, where the router lets it judge
     """
 
     wrote: Size
     next: Size
-    score: float | None
     tau: float
     stay: int
     caught: int
+    score: float | None = None
     mean: float | None = None
     block: Block | None = None
 

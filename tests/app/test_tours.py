@@ -65,6 +65,9 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
         waiting, (first, length) = {*fill["open"]} - {x[0] for x in fill["now"]}, fill["at"]
         places = range(first, first + length)
         return [*step["nodes"], *([x, *[None] * 5, "unreached" if x in waiting else "accept"] for x in places)]
+    if "tally" in step:
+        tried = step["tally"]["rows"]
+        return [step["nodes"][0], *([k, *[None] * 5, "accept" if x[3] else "reject"] for k, x in enumerate(tried))]
     if "iteration" not in step:
         return list(step["nodes"])
     block = step["iteration"]
@@ -241,6 +244,35 @@ def test_what_is_said_of_the_staircase() -> None:
     assert "Robody in the house" in text_of(steps) and "Robody" in text_of(steps[:49]) and before == 48
     saved = sum(x["depth"]["saved"] for x in steps)
     says(tour[5], saved / len(steps), digits=2)
+
+
+def test_what_is_said_of_two_models_in_turns() -> None:
+    tour, steps, kept = TOURS["two-lanes"], told("two-lanes"), steps_of("two-lanes")
+    blocks = [x.switch.block for x in kept if x.switch and x.switch.block]
+    assert len(blocks) == len(kept) and kept[1].switch is not None and kept[1].switch.caught == 51
+    says(tour[0], blocks[1].sure[-1], digits=3)
+    says(tour[1], blocks[2].sure[-1], digits=3)
+    assert [len(blocks[i].tokens) for i in (1, 4, 6, 9)] == [3, 5, 6, 8] and blocks[4].choice == blocks[4].tokens
+    says(tour[3], -blocks[6].loss[0], digits=2)
+    assert blocks[6].kept == 0 and blocks[6].bar == 2 and min(blocks[6].sure[:6]) > 0.5
+    assert text_of(steps[:6]).endswith("Ber") and steps[6]["tally"]["rows"][0][0] == "lin"
+    assert (blocks[9].kept, len(kept[9].emitted), sum(x.lane == "target" for x in kept[9].passes)) == (8, 9, 1)
+    says(tour[5], -blocks[10].loss[6], digits=2)
+    assert steps[10]["made"][6][1:] == [" false", "draft"] and blocks[10].choice[6] != blocks[10].tokens[6]
+    made, whole = (json.loads(text_of(x).removesuffix("<|end|>")) for x in (steps, told("recycling")))
+    assert [key for key in whole if made[key] != whole[key]] == ["active"] and whole["active"]
+
+
+def test_what_is_said_of_three_answers() -> None:
+    tour, steps, kept = TOURS["no-agreement"], told("no-agreement"), steps_of("no-agreement")
+    record = kept[0].candidates
+    assert record is not None and not record.kept and len(record.answers) == 3
+    assert not any("77" in row[0] for row in steps[0]["tally"]["rows"])
+    says(tour[1], *record.votes, record.tau, digits=3)
+    assert f"{record.rows} rows" in tour[2].text and f"{kept[0].passes[-1].tokens} tokens of the prompt" in tour[2].text
+    assert text_of(steps) == "77 - 73 = 4<|end|>" and steps[5]["made"][0][1] == "3"
+    assert all(step["nodes"][1][4] > 0.9999 for step in steps[:8])
+    says(tour[4], steps[8]["nodes"][1][4], steps[8]["nodes"][1][5], digits=3)
 
 
 def test_what_is_said_of_the_block_that_settles() -> None:

@@ -81,7 +81,7 @@ def test_an_edit_is_done_where_it_is_likelier_than_none_and_sure_enough() -> Non
 def test_edits_end_at_a_fixed_point_in_a_circle_or_at_their_limit() -> None:
     def behind(tokens: list[int], tags: list[int], seen: list[list[int]], rounds=9, end=None, room=9):
         words = [[5, 6]] * len(tags)
-        return after(Edits(False, end, room, [Tagged(tokens, [], words, tags)]), seen, rounds)
+        return after(Edits(False, room, end, [Tagged(tokens, [], words, tags)]), seen, rounds)
 
     assert behind([1, 2], [0, 0, 0], [[1, 2]]) == ([1, 2], "fixed")
     assert behind([5], [0, 2], [[5]]) == ([5], "fixed"), "a word that replaces itself changes nothing"

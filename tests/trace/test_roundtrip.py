@@ -7,7 +7,8 @@ import math
 import struct
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from decodescope.engine.trace import UPLOADED, End, Trace, TraceError, TraceWriter, check, open_trace, read_records
 from decodescope.engine.trace.frame import MAGIC, frame
 from decodescope.engine.trace.shadowed import Shadowed
+from decodescope.engine.trace.typed import KINDS
 
 GOLDEN = Path(__file__).parent / "golden-1.0.dstrace"
 
@@ -41,6 +43,27 @@ def test_every_field_of_every_record_comes_back(toy, tmp_path):
     kinds = [record.kind for record in read_records(path)]
     assert kinds == ["header", "prefill", "step", "step", "step", "end"]
     assert all(getattr(steps[2], f.name) is not None for f in fields(steps[2])), "the test needs every field"
+
+
+def test_what_may_be_absent_is_none_when_it_is_read_again():
+    """A field that is None is not written, so None has to be what a reader puts there."""
+    seen: set[type] = set()
+
+    def walk(hint: Any) -> None:
+        for inside in get_args(hint):
+            walk(inside)
+        if not is_dataclass(hint) or hint in seen:
+            return
+        seen.add(hint)
+        hints = get_type_hints(hint)
+        for f in fields(hint):
+            optional = get_origin(hints[f.name]) in (Union, UnionType) and type(None) in get_args(hints[f.name])
+            assert not optional or f.default is None, (hint.__name__, f.name)
+            walk(hints[f.name])
+
+    for record in KINDS.values():
+        walk(record)
+    assert len(seen) > 40
 
 
 def test_a_shadow_that_cut_nothing_comes_back(toy, tmp_path):

@@ -69,7 +69,7 @@ class SwitchModels(Strategy):
         turn.scores.append(score)
         turn.stay += 1
         mean, tau, turn.active = s.router.turn(wrote, turn.scores, turn.stay)
-        record = Switch(wrote, turn.active, score, tau, turn.stay, new.caught, mean)
+        record = Switch(wrote, turn.active, tau, turn.stay, new.caught, score, mean)
         turn.stay = turn.stay if turn.active == wrote else 0
         _, end = s.cut([token])
         s.tokens.append(token)
@@ -105,7 +105,7 @@ class SwitchModels(Strategy):
         turn.stay = 1 if tokens else turn.stay + 1
         judged = Block(tokens, sure, loss, choice[: len(tokens)], kept, bar)
         score = sure[-1] if sure else None
-        record = Switch("large", turn.active, score, s.router.tau, turn.stay, caught, block=judged)
+        record = Switch("large", turn.active, s.router.tau, turn.stay, caught, score, block=judged)
         own = min(kept, count)
         done = clock.mark()
         times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, verified), clock.elapsed_us(verified, done)

@@ -80,7 +80,7 @@ class EditTags(Strategy):
         text, end = self._ended(given, s.stop.tokens) if given else self._drafted(s)
         if given and end is None:
             end = min(s.stop.tokens, default=None)
-        edits = Edits(bool(given), end, s.left)
+        edits = Edits(bool(given), s.left, end)
         text, seen, why = text[: s.left], list[list[int]](), None
         drafted = clock.mark()
         while why is None:
