@@ -37,7 +37,7 @@ WEB_FLOORS = (
     *("tabs", "page", "arrive"),
     "gallery",
 )
-LAB_MAY_SEE = ("engine.core", "engine.trace", "engine.cost", "engine.bench.prompts")
+LAB_MAY_SEE = ("engine.core", "engine.trace", "engine.cost", "engine.bench.prompts", "engine.calibration.risk")
 PAGES = {"gradio", "plotly", "fastapi", "starlette", "uvicorn", "anywidget", "ipywidgets", "IPython"}
 # may import transformers inside a function
 READS_HUB_FILES = ("engine.load", "engine.checkpoint.tokenizer", "engine.bench.speed")
