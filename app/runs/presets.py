@@ -161,6 +161,12 @@ PRESETS: dict[str, Preset] = {
         {"strategy": "switch", "router": "fallback", "sampler": ["greedy"]},
         {"router": {"tau": 0.5, "rollback": 2.0}},
     ),
+    "entropy_turns": Preset(
+        "Two models by entropy",
+        "While its last laws are narrow a small model writes, at hard places the large one. The text may differ.",
+        {"strategy": "switch", "router": "entropy", "sampler": ["greedy"]},
+        {"router": {"tau": 2.0, "stay": 4}},
+    ),
     "three_answers": Preset(
         "Three answers, or ask on",
         "A small model answers three times; where these disagree the large one answers too. The text may differ.",

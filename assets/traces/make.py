@@ -142,6 +142,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **COPY,
         "enough": 8,
     },
+    "entropy-turns": {
+        "title": "Hard places to the large one",
+        "about": "EAD: while the last five laws have up to two bits on average the small model writes, else the large one.",
+        "names": {"strategy": "switch", "router": "entropy"},
+        "settings": {"router": {"tau": 2.0, "stay": 4}},
+        "prompts": STORIES,
+        "new": 48,
+        "seed": 7,
+        "level": "decisions",
+    },
     "no-agreement": {
         "title": "Three answers, none alike",
         "about": "Mixture of Thought: the small model answers three times; where these disagree the large one is asked.",

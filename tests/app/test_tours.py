@@ -263,6 +263,23 @@ def test_what_is_said_of_two_models_in_turns() -> None:
     assert [key for key in whole if made[key] != whole[key]] == ["active"] and whole["active"]
 
 
+def test_what_is_said_of_turns_by_entropy() -> None:
+    tour, steps, kept = TOURS["entropy-turns"], told("entropy-turns"), steps_of("entropy-turns")
+    turns = [x.switch for x in kept if x.switch]
+    assert len(turns) == len(kept) == 48 and {x.tau for x in turns} == {2.0}
+    for stop, score, mean in ((tour[0], True, True), (tour[1], False, True), (tour[2], True, False), (tour[3], True, True)):
+        one = turns[stop.step]
+        says(stop, *[one.score] * score, *[one.mean] * mean, digits=2)
+    assert [turns[i].next for i in (1, 6, 12, 41)] == ["large", "small", "large", "small"]
+    assert (turns[6].stay, turns[7].caught, turns[13].caught, turns[41].stay) == (7, 19, 6, 1)
+    assert "".join(x["made"][0][1] for x in steps[12:15]) == " Astrid" and kept[12].origins == ["draft"]
+    says(tour[5], turns[41].score, digits=2)
+    assert turns[42].mean > 2 and turns[42].next == "small"
+    assert round(100 * sum(x.wrote == "large" for x in turns) / 48) == 58
+    changes = [i for i in range(1, 48) if turns[i].wrote != turns[i - 1].wrote]
+    assert len(changes) == 8 and all(turns[i].caught for i in changes)
+
+
 def test_what_is_said_of_three_answers() -> None:
     tour, steps, kept = TOURS["no-agreement"], told("no-agreement"), steps_of("no-agreement")
     record = kept[0].candidates
