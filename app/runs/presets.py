@@ -155,6 +155,12 @@ PRESETS: dict[str, Preset] = {
         {"depth": {"least": 4, "horizon": 48}},
         models={TARGET: "lab+skipdecode"},
     ),
+    "waiting": Preset(
+        "FREE, sure tokens wait",
+        "Sure tokens leave before layer four and wait; the next unsure one takes them along. The text may differ.",
+        {"drafter": "none", "depth": "free", "sampler": ["greedy"]},
+        {"depth": {"first": 4, "threshold": 0.7}},
+    ),
     "two_lanes": Preset(
         "Two models in turns",
         "A small model writes until it is unsure; the large one judges its block and writes on. The text may differ.",

@@ -134,6 +134,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "flush": {
+        "title": "Tokens that wait for the upper layers",
+        "about": "FREE: sure tokens leave before layer four; the next unsure one takes them along, all at once.",
+        "names": {"drafter": "none", "depth": "free"},
+        "settings": {"depth": {"first": 4, "threshold": 0.7}},
+        **COPY,
+    },
     "two-lanes": {
         "title": "Two models write in turns",
         "about": "Big Little Decoder: the small model writes until it is unsure; the large one reads the block and goes on.",

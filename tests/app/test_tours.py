@@ -263,6 +263,20 @@ def test_what_is_said_of_two_models_in_turns() -> None:
     assert [key for key in whole if made[key] != whole[key]] == ["active"] and whole["active"]
 
 
+def test_what_is_said_of_tokens_that_wait() -> None:
+    tour, steps, kept = TOURS["flush"], told("flush"), steps_of("flush")
+    exits = [x.exits[0] for x in kept if x.exits]
+    assert len(exits) == len(kept) == 40
+    for stop in tour:
+        says(stop, exits[stop.step].tests[0][1], digits=3)
+    assert [exits[x.step].depth for x in tour] == [4, 8, 8, 8, 4, 4]
+    assert [kept[i].passes[-1].joined for i in (4, 12, 21)] == [[[4, n]] for n in (2, 4, 6)]
+    made, whole = (json.loads(text_of(x).split("}")[0] + "}") for x in (steps, told("recycling")))
+    assert (made["city"], whole["city"]) == ("Toron", "Toronto") and steps[24]["made"][0][1] == '",'
+    assert [(x.phase, x.tokens) for x in kept[39].passes] == [("verify", 1), ("flush", 2)]
+    assert [x.depth for x in exits[37:]] == [8, 4, 4] and sum(x.phase == "flush" for y in kept for x in y.passes) == 1
+
+
 def test_what_is_said_of_turns_by_entropy() -> None:
     tour, steps, kept = TOURS["entropy-turns"], told("entropy-turns"), steps_of("entropy-turns")
     turns = [x.switch for x in kept if x.switch]
