@@ -163,6 +163,13 @@ def test_the_page_marks_what_the_small_model_wrote(drawn: Drawn) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
+    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(run("lexical_units")))
+    assert drawn.page.locator(".key.target:visible").count() == 1 and not drawn.page.locator(".key.drafted:visible").count()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
     trace = run(name)

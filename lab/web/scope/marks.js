@@ -23,6 +23,8 @@ export const draws = (head) => !head?.parts?.sampler?.greedy;
 /** Whether a drafter is at work in a run. */
 export const drafts = ({ parts: { strategy, drafter } = {} }) =>
   (strategy?.uses ?? ["drafter"]).includes("drafter") && drafter?.drafts !== false;
+/** Whether a router chooses between two models in a run. */
+export const routes = ({ parts: { strategy } = {} }) => !!strategy?.uses?.includes("router");
 export const radius = (n) => (n.status === "unreached" ? 2.5
   : n.status === "root" ? 4
   : ["bonus", "resample", "target", "draft"].includes(n.status) ? 6 : 3.5 + 3 * (n.q ?? 0.5));

@@ -9,11 +9,12 @@ export function scaled(x) {
   return `${x.toFixed(x >= 10 ? 0 : 2)} `;
 }
 
-const PHASES = { prefill: "prompt", draft: "draft", verify: "verify", catch_up: "draft reads on",
+const PHASES = { prefill: "prompt", draft: "draft", verify: "verify",
   search: "skip set scored", score: "prompt scored", flush: "waiting go on" };
 /** The word for a row of passes. */
 export const passWord = ({ lane, phase }) =>
-  (lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
+  (phase === "catch_up" ? `${lane} reads on`
+    : lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
 export const passName = (row) =>
   `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
 

@@ -1,7 +1,7 @@
 /* The text so far. */
 import { joiner } from "./characters.js";
 import { figures, h, see, set } from "./elements.js";
-import { drafts, draws, statusWord } from "./marks.js";
+import { drafts, draws, routes, statusWord } from "./marks.js";
 import { heldUp } from "./fills.js";
 import { grouped, plural } from "./numbers.js";
 import { running, spoken } from "./tokens.js";
@@ -85,7 +85,7 @@ export function textView(context) {
   function begin(store, at) {
     head = store.head;
     see(kept, drafts(head));
-    see(alone, !!head.parts?.router);
+    see(alone, routes(head));
     spans = [];
     flat = [];
     parted = null;

@@ -6,7 +6,7 @@ import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
-import { draws, glyph, outline, radius, tokenOf, statusWord, WORDS } from "./marks.js";
+import { WORDS, draws, glyph, outline, radius, routes, statusWord, tokenOf } from "./marks.js";
 import { certain, notedUnder } from "./noted.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
@@ -231,7 +231,7 @@ export function legend(...tools) {
   return {
     element,
     draw(store, i) {
-      const { strategy, drafter, router } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
+      const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
         none = drafter?.drafts === false;
       const { nodes, beams, threads, tally } = store.steps[i] ?? {};
       see(element, nodes && !beams && !threads && !tally);
@@ -239,7 +239,8 @@ export function legend(...tools) {
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));
       for (const [status, entry] of entries)
-        see(entry, status === "draft" ? !!router : none ? status === "target" : status !== "target");
+        see(entry, status === "draft" ? !!store.head && routes(store.head)
+          : none ? status === "target" : status !== "target");
     },
   };
 }
