@@ -164,7 +164,8 @@ def test_the_page_marks_what_the_small_model_wrote(drawn: Drawn) -> None:
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(run("lexical_units")))
+    alone = told(run("lexical_units"))
+    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", alone)
     assert drawn.page.locator(".key.target:visible").count() == 1 and not drawn.page.locator(".key.drafted:visible").count()
 
 
