@@ -167,11 +167,11 @@ class Controls:
 def build(*, draft: bool) -> Controls:
     """Lay out the controls of a method, here and now. draft: whether there is a draft model to begin with."""
     table = Controls()
-    for kind in KINDS:
+    preset = PRESETS[FIRST].names if draft else {**PRESETS[FIRST].names, "drafter": PRESETS[ALONE].names["drafter"]}
+    begin: dict[str, Any] = {kind: preset.get(kind, usual(kind).name) for kind in KINDS}
+    uses = kinds_of(begin)  # the others are hidden from the start, not when somebody first chooses
+    for kind, first in begin.items():
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
-        first: Any = PRESETS[FIRST].names.get(kind, usual(kind).name)
-        if kind == "drafter" and not draft:
-            first = PRESETS[ALONE].names[kind]
         choices = [(cls.title or name, name) for name, cls in shelf.items()]
         with gr.Column(elem_classes=["ds-part"]):
             table.parts[kind] = gr.Dropdown(
@@ -182,10 +182,11 @@ def build(*, draft: bool) -> Controls:
                 multiselect=kind == "sampler",
                 filterable=len(choices) > 8,
                 interactive=True,
+                visible=kind in uses,
                 elem_id=f"ds-{kind}",
             )
             for name, cls in shelf.items():
-                _knobs(table, kind, name, cls, visible=name in _listed(first))
+                _knobs(table, kind, name, cls, visible=kind in uses and name in _listed(first))
     return table
 
 

@@ -84,6 +84,16 @@ def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(play: Play, m
     assert rest and all(x == rest[0] for x in rest), "the controls stay as they are"
 
 
+@pytest.mark.parametrize("draft", [True, False])
+def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draft: bool) -> None:
+    with gr.Blocks():
+        table = controls.build(draft=draft)
+    shown = {kind for kind, part in table.parts.items() if part.visible}
+    assert {"strategy", "drafter"} <= shown == controls.kinds_of({kind: part.value for kind, part in table.parts.items()})
+    seen = [key for key, column in table.groups.items() if column.visible]
+    assert seen and all(kind in shown for kind, _ in seen)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: str) -> None:
     """Also of one that leaves a knob at its default, which the controls may have begun elsewhere."""
