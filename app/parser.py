@@ -352,14 +352,23 @@ def _workload(sub: Parser) -> None:
 
 def _calibrate(sub: Parser) -> None:
     _method(sub)
-    sub.add_argument("--knob", required=True, metavar="PART.knob", help="a number of a part, such as depth.threshold")
-    sub.add_argument("--grid", required=True, metavar="A:B:N", help="N values from the safe A to B, or with commas")
+    sub.add_argument(
+        "--how",
+        choices=("tested", "naive", "static", "independent", "shared"),
+        default="tested",
+        metavar="H",
+        help="tested: a number, so that texts hold a risk; or thresholds by exit, so that a token seldom differs: naive, "
+        "static, independent, shared (default: tested)",
+    )
+    sub.add_argument("--knob", metavar="PART.knob", help="tested: a number of a part, such as depth.threshold")
+    sub.add_argument("--grid", metavar="A:B:N", help="tested: N values from the safe A to B, or with commas")
     sub.add_argument("--texts", required=True, metavar="F", help="a prompt a line, .jsonl, or labbench")
     sub.add_argument("--name", required=True, metavar="NAME", help="under which it is kept, or FOLDER/NAME.json")
-    sub.add_argument("--risk", choices=("edit", "differs", "task"), default="edit", metavar="R", help="edit, differs or task")
-    sub.add_argument("--delta", type=number(0, 1), default=0.1, metavar="D", help="the risk is at most this (default: 0.1)")
+    risks = ("edit", "differs", "task")
+    sub.add_argument("--risk", choices=risks, metavar="R", help="tested: edit, differs or task (default: edit)")
+    sub.add_argument("--delta", type=number(0, 1), metavar="D", help="tested: the risk is at most this (default: 0.1)")
     sub.add_argument("--eps", type=number(0, 1), default=0.05, metavar="E", help="chance that it is not (default: 0.05)")
-    sub.add_argument("--whole", action="store_true", help="decode the values behind the first that failed, too")
+    sub.add_argument("--whole", action="store_true", help="tested: decode the values behind the first that failed, too")
     sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
     sub.add_argument("--chat", action="store_true", help="put each prompt as a user's turn, by the model's template")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first text (default: 0)")

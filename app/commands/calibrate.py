@@ -1,4 +1,5 @@
-"""The command `calibrate`: choose the value of a knob so that texts hold a risk, and keep it under a name."""
+"""The command `calibrate`: choose the value of a knob so that texts hold a risk, or thresholds by exit so that a token seldom
+differs, and keep it under a name."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, of_text
-from decodescope.engine.core.calibrated import ENDING, MARK, NAME, Calibration, Point, usual, write
+from decodescope.engine.core.calibrated import ENDING, MARK, NAME, Calibration, Conformal, Found, Point, usual, write
 from decodescope.engine.core.refusal import Refusal
 
 from .output import note, say_json, table
@@ -18,42 +19,76 @@ from .texts import read_text
 if TYPE_CHECKING:
     from decodescope.engine.calibration.calibrate import Text
     from decodescope.engine.load import Model
+    from decodescope.engine.method import Method
+
+TESTED = "tested"  # learn then test; other words of --how are conformal procedures
+RISK = ("knob", "grid", "risk", "delta", "whole")  # options of that alone
+EDIT, DELTA = "edit", 0.1  # what those are where they are not given
+PROMISING = ("independent", "shared")
 
 
 def calibrate(args: argparse.Namespace) -> int:
-    """Try the grid, keep what was found, and print; exit code 1 if not even its safe end holds the risk."""
-    from decodescope.engine.calibration.calibrate import Aim, Uncalibrated, calibrate, knob_of, under
+    """Choose by the procedure that is asked for, keep what was found, and print; exit code 1 if a grid's safe end does not hold
+    the risk."""
+    from decodescope.engine.calibration.calibrate import Uncalibrated
 
     target = place(args.name)
+    try:
+        one = _tested(args) if args.how == TESTED else _by_exit(args)
+    except Uncalibrated as error:
+        note(str(error))
+        return 1
+    one = replace(one, name=target.name.removesuffix(ENDING))
+    try:
+        write(one, target)
+    except OSError as error:
+        raise Refusal(f"The calibration cannot be written to {target}: {error.strerror}.") from None
+    if args.json:
+        say_json({**one.record(), "out": str(target)})
+    else:
+        called = one.name if NAME.fullmatch(args.name) else args.name
+        print(f"\n{told(one)}\n--set {one.part}.{one.knob}={MARK}{called}\n{target}")
+    return 0
+
+
+def _tested(args: argparse.Namespace) -> Calibration:
+    """A number by learn then test. Raises Uncalibrated."""
+    from decodescope.engine.calibration.calibrate import Aim, calibrate, knob_of, under
+
+    if args.knob is None or args.grid is None:
+        raise Refusal("What is to be chosen? Give --knob and --grid, or thresholds by exit with --how shared.")
     grid = values(args.grid)
     method = compose(args)
     kind, knob = knob_of(method, args.knob)
     method = under(method, kind, knob.name, grid[0])  # so that a model is refused before weights are read
-    for text in ignored(args, method):
-        note(text)
-    model, drafts = models(args, method)
+    model, drafts = _models(args, method)
     texts = read_texts(args, model)
-    aim = Aim(args.delta, args.eps, args.risk, args.max_new_tokens, args.seed)
+    delta = DELTA if args.delta is None else args.delta
+    aim = Aim(delta, args.eps, args.risk or EDIT, args.max_new_tokens, args.seed)
 
     def say(point: Point) -> None:
         if not args.json:
             print(f"{args.knob} = {point.value:g}: risk {point.risk:.4f}, p = {point.p:.2e}", flush=True)
 
-    try:
-        calibration = calibrate(model, method, args.knob, grid, texts, aim, models=drafts, whole=args.whole, say=say)
-    except Uncalibrated as error:
-        note(str(error))
-        return 1
-    calibration = replace(calibration, name=target.name.removesuffix(ENDING))
-    try:
-        write(calibration, target)
-    except OSError as error:
-        raise Refusal(f"The calibration cannot be written to {target}: {error.strerror}.") from None
-    if args.json:
-        say_json({**calibration.record(), "out": str(target)})
-    else:
-        print(told(calibration, args.name, target))
-    return 0
+    return calibrate(model, method, args.knob, grid, texts, aim, models=drafts, whole=args.whole, say=say)
+
+
+def _by_exit(args: argparse.Namespace) -> Conformal:
+    """Thresholds by exit, by a conformal procedure."""
+    from decodescope.engine.calibration.scores import conformal
+
+    for option in RISK:
+        if (given := getattr(args, option)) is not None and given is not False:
+            raise Refusal(f"--{option} is for --how {TESTED}: {args.how} chooses depth.thresholds, from --texts and --eps.")
+    method = compose(args)
+    model, _ = _models(args, method)
+    return conformal(model, method, read_texts(args, model), args.eps, args.how, args.max_new_tokens, args.seed)
+
+
+def _models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
+    for text in ignored(args, method):
+        note(text)
+    return models(args, method)
 
 
 def place(name: str) -> Path:
@@ -100,13 +135,19 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
     return [Text(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen]
 
 
-def told(one: Calibration, name: str, target: Path) -> str:
-    """What was found, and how it is used."""
-    rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in one.curve]
+def told(one: Found) -> str:
+    """What was found."""
     knob = f"{one.part}.{one.knob}"
-    called = one.name if NAME.fullmatch(name) else name
+    if isinstance(one, Conformal):
+        shares = zip(one.value, one.agreed, one.leave, strict=True)
+        rows = [[str(i), f"{x:.4g}", f"{agreed:.1%}", f"{leave:.1%}"] for i, (x, agreed, leave) in enumerate(shares, 1)]
+        rows.append(["none", "", "", f"{1 - sum(one.leave):.1%}"])
+        kept = f"of {one.tokens} tokens of {one.n} texts {one.wrong:.1%} leave and differ from the whole model's"
+        promised = f"; of one more at most {one.eps:g}, its keys and values whole" if one.how in PROMISING else "; no promise"
+        return f"{table(('exit', knob, 'agreed', 'leave here'), rows)}\n\n{one.how}, eps {one.eps:g}: {kept}{promised}"
+    assert isinstance(one, Calibration)
+    rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in one.curve]
     return (
-        f"\n{table((knob, f'risk ({one.risk})', 'p', 'passed'), rows)}\n\n{knob} = {one.value:g}: with a chance of "
-        f"{1 - one.eps:.0%} at least, texts like these {one.n} have a risk of {one.delta:g} at most\n"
-        f"--set {knob}={MARK}{called}\n{target}"
+        f"{table((knob, f'risk ({one.risk})', 'p', 'passed'), rows)}\n\n{knob} = {one.value:g}: with a chance of "
+        f"{1 - one.eps:.0%} at least, texts like these {one.n} have a risk of {one.delta:g} at most"
     )

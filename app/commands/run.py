@@ -265,7 +265,7 @@ def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
     from decodescope.engine.core.files import FileRefusal, mark
 
     known = declared(names, part).get(knob)
-    if known is not None and known.type in (int, float) and text.startswith(MARK) and not NAME.fullmatch(text[len(MARK) :]):
+    if known is not None and known.numbers and text.startswith(MARK) and not NAME.fullmatch(text[len(MARK) :]):
         return read(Path(text[len(MARK) :]).expanduser())
     if known is not None and known.file and text:
         try:
@@ -299,8 +299,7 @@ def ignored(args: argparse.Namespace, method: Method) -> list[str]:
 def chosen(method: Method) -> list[str]:
     """Notes on the knobs whose values were chosen for a risk."""
     return [
-        f"Note: {kind}.{knob} = {one.value:g}, from {MARK}{one.name}: risk ({one.risk}) at most {one.delta:g}, "
-        f"eps {one.eps:g}, {one.n} texts."
+        f"Note: {kind}.{knob} = {one.shown}, from {MARK}{one.name}: {one.promise}."
         for kind, part in method.parts().items()
         for knob, one in part.calibrated.items()
     ]

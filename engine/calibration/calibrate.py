@@ -122,11 +122,32 @@ def calibrate(
             f"{knob} = {grid[0]:g}, the safe end of the grid, has a risk of {points[0].risk:.3f} on {len(texts)} texts: its "
             f"p = {points[0].p:.3g} is above {aim.eps:g}; begin at a safer value, give more texts, or a larger delta."
         )
-    known = {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in used.items()}
     return Calibration(
-        name, kind, param.name, passed[-1].value, aim.risk, test.__name__, aim.delta, aim.eps, len(texts), known,
-        without(method.record(), kind, param.name), tuple(points), aim.max_new_tokens, aim.seed, _mark(texts),
-    )  # fmt: skip
+        **foundation(name, kind, param.name, method, used, texts, aim),
+        value=passed[-1].value,
+        risk=aim.risk,
+        test=test.__name__,
+        delta=aim.delta,
+        curve=tuple(points),
+    )
+
+
+def foundation(
+    name: str, kind: str, knob: str, method: Method, used: Mapping[str, Model], texts: Sequence[Text], aim: Aim
+) -> dict[str, Any]:
+    """What any calibration says of what it was found for, by the names of its fields. used: models by role."""
+    return {
+        "name": name,
+        "part": kind,
+        "knob": knob,
+        "eps": aim.eps,
+        "n": len(texts),
+        "models": {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in used.items()},
+        "method": without(method.record(), kind, knob),
+        "max_new_tokens": aim.max_new_tokens,
+        "seed": aim.seed,
+        "texts": _mark(texts),
+    }
 
 
 def _check(grid: Sequence[float], texts: Sequence[Text], aim: Aim) -> None:

@@ -33,13 +33,12 @@ class Point:
     losses: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """A knob's value, and what is known of it: with a chance of at least 1 - eps over the texts that were drawn, the expected
-    loss of a further text is at most delta.
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A knob's value that was chosen on texts, and for what.
 
-    part, knob: "depth" and "threshold";  value: a number
-    risk: what a loss is;  test: the p-value;  n: texts;  curve: from the safe end of the grid
+    part, knob: "depth" and "threshold";  value: a number, or of a list its items
+    eps: the chance that what is promised does not hold;  n: texts
     models: role -> {"name", "fingerprint"};  method: all other knobs of all parts, as a header records them
     max_new_tokens, seed, texts: what was decoded; the last a hash of the prompts
     """
@@ -47,15 +46,11 @@ class Calibration:
     name: str
     part: str
     knob: str
-    value: float
-    risk: str
-    test: str
-    delta: float
+    value: float | tuple[float, ...]
     eps: float
     n: int
     models: dict[str, dict[str, str]]
     method: dict[str, dict[str, Any]]
-    curve: tuple[Point, ...]
     max_new_tokens: int
     seed: int
     texts: str
@@ -66,24 +61,33 @@ class Calibration:
         return hashlib.sha256(json.dumps(self.method, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def chosen(self) -> Point:
-        """The point of the value."""
-        return next(x for x in self.curve if x.passed and x.value == self.value)
+    def shown(self) -> str:
+        """The value as people read it."""
+        return ",".join(f"{x:g}" for x in (self.value if isinstance(self.value, tuple) else (self.value,)))
+
+    @property
+    def promise(self) -> str:
+        """What is promised, in a few words."""
+        raise NotImplementedError
 
     def told(self) -> dict[str, Any]:
         """What a trace's header says of it."""
-        return {"name": self.name, "risk": self.risk, "delta": self.delta, "eps": self.eps, "n": self.n}
+        return {"name": self.name, "eps": self.eps, "n": self.n}
 
     def record(self) -> dict[str, Any]:
         """As plain data: what a file holds."""
         return {"calibration": VERSION, **asdict(self), "rule": self.rule}
 
+    def misplaced(self, kind: str, knob: str) -> str | None:
+        """Why it is none of this knob's values; None: it is."""
+        if (kind, knob) == (self.part, self.knob):
+            return None
+        return f"{kind}.{knob} = {MARK}{self.name} was found for {self.part}.{self.knob}: set that, or give a value."
+
     def unfit(self, kind: str, knob: str, method: Mapping[str, Mapping[str, Any]], models: Mapping[str, Any]) -> str | None:
         """Why the value says nothing of this knob of this method, by its record, on these models by role, which have a `name`
         and a `fingerprint`; None: it does."""
         what = f"{kind}.{knob} = {MARK}{self.name}"
-        if (kind, knob) != (self.part, self.knob):
-            return f"{what} was found for {self.part}.{self.knob}: set that, or give a number."
         for role, known in self.models.items():
             here = models.get(role)
             if here is None or here.fingerprint != known["fingerprint"]:
@@ -95,6 +99,58 @@ class Calibration:
         if differs := _difference(self.method, without(method, kind, knob)):
             return f"{what} was found for another method, with {differs}: set that too, or calibrate this method."
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration(Found):
+    """A number, and what is known of it: with a chance of at least 1 - eps over the texts that were drawn, the expected loss
+    of a further text is at most delta.
+
+    risk: what a loss is;  test: the p-value;  curve: from the safe end of the grid
+    """
+
+    value: float
+    risk: str
+    test: str
+    delta: float
+    curve: tuple[Point, ...]
+
+    @property
+    def chosen(self) -> Point:
+        """The point of the value."""
+        return next(x for x in self.curve if x.passed and x.value == self.value)
+
+    @property
+    def promise(self) -> str:
+        return f"risk ({self.risk}) at most {self.delta:g}, eps {self.eps:g}, {self.n} texts"
+
+    def told(self) -> dict[str, Any]:
+        return {**super().told(), "risk": self.risk, "delta": self.delta}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conformal(Found):
+    """Thresholds by exit, and what is known of them: of a further token that the whole model writes, its keys and values
+    whole, an exit at which it leaves says another with a chance of at most eps; under `how` = "independent" and "shared".
+
+    how: the procedure;  tokens: rows of its table
+    agreed: by exit, the share of them on which its best token was the whole model's
+    leave: by exit, the share of them that leave there, the rest never;  wrong: the share that leave and disagree
+    """
+
+    value: tuple[float, ...]
+    how: str
+    tokens: int
+    agreed: tuple[float, ...]
+    leave: tuple[float, ...]
+    wrong: float
+
+    @property
+    def promise(self) -> str:
+        return f"by exit, {self.how}, eps {self.eps:g}, {self.tokens} tokens of {self.n} texts"
+
+    def told(self) -> dict[str, Any]:
+        return {**super().told(), "how": self.how, "tokens": self.tokens}
 
 
 def without(method: Mapping[str, Mapping[str, Any]], kind: str, knob: str) -> dict[str, dict[str, Any]]:
@@ -121,7 +177,7 @@ def usual() -> Path:
     return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "calibrated"
 
 
-def named(text: str) -> Calibration:
+def named(text: str) -> Found:
     """The one that `calibrated:NAME` stands for. A name, never a path: what a page is sent opens no file elsewhere. Raises
     ParamError."""
     name = text.removeprefix(MARK)
@@ -130,7 +186,7 @@ def named(text: str) -> Calibration:
     return read(usual() / f"{name}{ENDING}")
 
 
-def read(path: Path) -> Calibration:
+def read(path: Path) -> Found:
     """The one that a file holds; nothing in it is trusted. Raises ParamError."""
     try:
         if path.stat().st_size > BYTES:
@@ -146,45 +202,57 @@ def read(path: Path) -> Calibration:
     return held
 
 
-def _of(said: Any) -> Calibration | None:
+def _of(said: Any) -> Found | None:
     """The calibration that plain data tell of; None: they tell of none."""
     if not isinstance(said, dict) or said.get("calibration") != VERSION:
         return None
-    rest = {key: x for key, x in said.items() if key not in ("calibration", "rule", "curve")}
-    curve = said.get("curve")
-    if rest.keys() | {"curve"} != _names(Calibration) or not isinstance(curve, list):
-        return None
-    if not all(isinstance(x, dict) and x.keys() == _names(Point) and isinstance(x["losses"], list) for x in curve):
-        return None
-    points = tuple(Point(**{**x, "losses": tuple(x["losses"])}) for x in curve)
-    whole = Calibration(**rest, curve=points)
-    return whole if _sound(whole) and whole.rule == said.get("rule") else None
+    rest = {key: x for key, x in said.items() if key not in ("calibration", "rule")}
+    lists = {key: tuple(x) for key, x in rest.items() if isinstance(x, list)}
+    whole: Calibration | Conformal | None = None
+    if rest.keys() == _names(Conformal) and lists.keys() == {"value", "agreed", "leave"}:
+        whole = Conformal(**{**rest, **lists})
+    elif rest.keys() == _names(Calibration) and lists.keys() == {"curve"} and all(map(_is_point, lists["curve"])):
+        points = tuple(Point(**{**x, "losses": tuple(x["losses"])}) for x in lists["curve"])
+        whole = Calibration(**{**rest, "curve": points})
+    return whole if whole is not None and _sound(whole) and whole.rule == said.get("rule") else None
 
 
-def _names(of: type[Calibration] | type[Point]) -> set[str]:
+def _is_point(x: Any) -> bool:
+    return isinstance(x, dict) and x.keys() == _names(Point) and isinstance(x["losses"], list)
+
+
+def _names(of: type[Found] | type[Point]) -> set[str]:
     return {x.name for x in fields(of)}
 
 
-def _sound(one: Calibration) -> bool:
-    """Whether every field is what it should be, and the curve says what the value says."""
-    texts = (one.name, one.part, one.knob, one.risk, one.test, one.texts)
-    numbers = [one.value, one.delta, one.eps, *(x for y in one.curve for x in (y.value, y.risk, y.p, *y.losses))]
-    if not all(isinstance(x, str) and len(x) <= 200 for x in texts) or not all(map(_number, numbers)):
-        return False
-    if not all(isinstance(x, int) for x in (one.n, one.max_new_tokens, one.seed)):
-        return False
+def _sound(one: Calibration | Conformal) -> bool:
+    """Whether every field is what it should be, and what was measured says what the value says."""
+    if isinstance(one, Calibration):
+        words, counts = [one.risk, one.test], []
+        numbers = [one.value, one.delta, *(x for y in one.curve for x in (y.value, y.risk, y.p, *y.losses))]
+        passed = [x.value for x in one.curve if x.passed]
+        said = bool(passed) and passed[-1] == one.value and all(len(x.losses) == one.n for x in one.curve)
+    else:
+        words, counts = [one.how], [one.tokens]
+        numbers = [*one.value, *one.agreed, *one.leave, one.wrong]
+        said = 0 < len(one.value) == len(one.agreed) == len(one.leave)
+    texts = (one.name, one.part, one.knob, one.texts, *words)
     shapes = [isinstance(x, dict) and all(isinstance(y, dict) for y in x.values()) for x in (one.models, one.method)]
-    if not all(shapes) or not all(isinstance(x.get(y), str) for x in one.models.values() for y in ("name", "fingerprint")):
-        return False
-    passed = [x.value for x in one.curve if x.passed]
-    return bool(passed) and passed[-1] == one.value and all(len(x.losses) == one.n for x in one.curve)
+    return (
+        said
+        and all(isinstance(x, str) and len(x) <= 200 for x in texts)
+        and all(map(_number, [*numbers, one.eps]))
+        and all(isinstance(x, int) for x in (one.n, one.max_new_tokens, one.seed, *counts))
+        and all(shapes)
+        and all(isinstance(x.get(y), str) for x in one.models.values() for y in ("name", "fingerprint"))
+    )
 
 
 def _number(x: Any) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
-def write(one: Calibration, path: Path) -> None:
+def write(one: Found, path: Path) -> None:
     """Keep it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(one.record(), allow_nan=False) + "\n", encoding="utf-8")

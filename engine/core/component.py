@@ -63,7 +63,7 @@ class Component:
     lanes: ClassVar[tuple[str, ...]] = ()
     lane_needs: ClassVar[Needs] = Needs()
     listed: ClassVar[bool] = True
-    calibrated: Mapping[str, calibrated.Calibration] = {}
+    calibrated: Mapping[str, calibrated.Found] = {}
 
     @property
     def needs(self) -> Needs:
@@ -204,18 +204,21 @@ def lookup(kind: str, name: str) -> type[Component]:
 
 
 def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Component:
-    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line). A number may also be
-    a Calibration, or `calibrated:NAME`."""
+    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line). A number, or a
+    list of numbers, may also be what was calibrated, or `calibrated:NAME`."""
     cls = lookup(kind, name)
     known = {p.name: p for p in cls.params()}
-    values, chosen = {}, {}
+    values: dict[str, Any] = {}
+    chosen: dict[str, calibrated.Found] = {}
     for key, value in (settings or {}).items():
         if key not in known:
             has = f"It has: {', '.join(known)}." if known else "It has none."
             raise ParamError(f"{name} has no knob {key!r}.{nearest(key, known)} {has}")
-        if isinstance(value, str) and value.startswith(calibrated.MARK) and known[key].type in (int, float):
+        if isinstance(value, str) and value.startswith(calibrated.MARK) and known[key].numbers:
             value = calibrated.named(value)
-        if isinstance(value, calibrated.Calibration):
+        if isinstance(value, calibrated.Found):
+            if why := value.misplaced(kind, key):
+                raise ParamError(why)
             chosen[key] = value
             value = value.value
         values[key] = known[key].read(value, name)

@@ -122,6 +122,11 @@ class Param:
         return f"[{low}, {high}] {self.unit}".rstrip()
 
     @property
+    def numbers(self) -> bool:
+        """Whether it is a number, or a list of them."""
+        return (self.item or self.type) in (int, float)
+
+    @property
     def _such(self) -> str:
         return f"such as {self.spell(self.default)}" if self.default else "with commas between them"
 

@@ -45,7 +45,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
             many entries are packed at a time, which are whole until then;  reads: bits that a pass reads of a packed
             number, where that is another: two layers read what is stored once
     changes: of a strategy, rule or context: why the text may differ from the target's
-    calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `risk`, `delta`, `eps`, `n`
+    calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `eps`, `n`;
+            and `risk`, `delta`, or of thresholds by exit `how`, `tokens`
     """
     older = _older(header, kind)
     whole = header.parts.get(kind, older)

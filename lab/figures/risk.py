@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.calibration import risk
 from decodescope.engine.core.calibrated import MARK, NAME, Calibration, named, read
+from decodescope.engine.core.params import ParamError
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, plain
 
@@ -79,8 +80,11 @@ def halves(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) 
 
 
 def calibration_of(given: Calibration | str | Path) -> Calibration:
-    """A calibration, by itself, by its name, or from its file."""
+    """A calibration, by itself, by its name, or from its file. Raises ParamError if there is none, or none with a curve."""
     if isinstance(given, Calibration):
         return given
     text = str(given).removeprefix(MARK)
-    return named(text) if NAME.fullmatch(text) else read(Path(text).expanduser())
+    one = named(text) if NAME.fullmatch(text) else read(Path(text).expanduser())
+    if not isinstance(one, Calibration):
+        raise ParamError(f"{one.name} holds thresholds by exit, which have no curve: choose one of calibrate --knob.")
+    return one

@@ -150,8 +150,8 @@ def test_a_name_stands_for_the_number_and_the_header_holds_both(
         _session(changed, TEXTS[0])
     with pytest.raises(MethodError, match=r"with depth = confidence_exit: set that"):
         _session(Method.named({"depth": "entropy_exit"}, {"depth": {"threshold": found, "first": 1}}), TEXTS[0])
-    with pytest.raises(MethodError, match=r"was found for depth.threshold"):
-        _session(Method.named({"depth": "confidence_exit"}, {"depth": {"decay": found, "first": 1}}), TEXTS[0])
+    with pytest.raises(ParamError, match=r"was found for depth.threshold"):
+        Method.named({"depth": "confidence_exit"}, {"depth": {"decay": found, "first": 1}})
     with pytest.raises(ParamError, match=r"its text is checked"):
         Method.named({"drafter": "early_exit"}, {"drafter": {"criterion": "confidence_exit threshold=calibrated:toy"}})
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +15,10 @@ from leaving import DEEP
 from decodescope.engine import Method
 from decodescope.engine.calibration.calibrate import Text
 from decodescope.engine.calibration.conformal import NEVER, PROCEDURES, Agrees, Scores, bounds, leaves
-from decodescope.engine.calibration.scores import exit_scores, thresholds
+from decodescope.engine.calibration.scores import conformal, exit_scores
+from decodescope.engine.core import calibrated
 from decodescope.engine.core.component import build
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.method import MethodError
 from decodescope.engine.model.feed import Feed
@@ -101,16 +107,52 @@ def test_scores_are_those_of_the_tests_of_whole_passes_and_their_thresholds_leav
     plain_tokens = [x for step in plain.stream() for x in step.emitted]
     feed = list(texts[0].prompt) + plain_tokens[:1]
     assert bool(agrees[1, 2]) == (_best(feed, 3) == plain_tokens[1])
-    at = thresholds(DEEP, RULE, texts, 0.5, "shared", 10)
+    one = conformal(DEEP, RULE, texts, 0.5, "shared", 10)
+    at = one.value
     assert len(at) == 5 and len(set(at)) == 1 and 0 < at[0] <= 1.01
-    chosen = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "thresholds": ",".join(map(str, at))}})
+    exits = leaves("shared", scores, scores, agrees, 0.5)
+    assert one.leave == tuple((exits == i).mean() for i in range(5)) and 0 < sum(one.leave) < 1
+    differ = [i < 5 and not row[i] for i, row in zip(exits, agrees, strict=True)]
+    assert one.wrong == sum(differ) / 120 and one.agreed == tuple(agrees.mean(0)) and (one.n, one.tokens) == (12, 120)
+    chosen = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "thresholds": one}})
     step = next(iter(Session(DEEP, chosen, texts[0].prompt, max_new_tokens=1).stream()))
     assert step.exits is not None
     assert step.exits[0].depth == 1 + int(leaves("shared", scores[:1], scores, agrees, 0.5)[0])
     drawn = Method.named({"depth": "confidence_exit", "sampler": "temperature"})
-    for wrong in (Method(), Method.of("patience"), Method.of("entropy_exit"), drawn):
-        with pytest.raises(MethodError):
-            exit_scores(DEEP, wrong, texts)
+    drafted = Method.named({"depth": "confidence_exit", "drafter": "prompt_lookup"})
+    relaxed = Method.named({"depth": "confidence_exit"}, {"depth": {"decay": 16.0, "horizon": 1}})
+    none = [(x, "no thresholds") for x in (Method(), Method.of("patience"), Method.of("entropy_exit"))]
+    for method, why in (*none, (drawn, "greedy"), (drafted, "drafts: leave it out"), (relaxed, "decay at 0")):
+        with pytest.raises(MethodError, match=why):
+            exit_scores(DEEP, method, texts)
+    for given, eps in ((texts, 1.0), ([], 0.1)):
+        with pytest.raises(MethodError, match="need texts, and a chance"):
+            conformal(DEEP, RULE, given, eps)
+
+
+def test_thresholds_are_kept_under_a_name_and_stand_for_their_own_knob_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
+    texts = [Text(tuple(x)) for x in toys.prompts(4, 8)]
+    one = conformal(DEEP, RULE, texts, 0.5, "independent", 4, name="cats")
+    calibrated.write(one, tmp_path / "cats.json")
+    assert calibrated.read(tmp_path / "cats.json") == one
+    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": "1", "thresholds": "calibrated:cats"}})
+    header = Session(DEEP, method, texts[0].prompt, max_new_tokens=2).header
+    assert header.parts["depth"]["calibrated"] == {"thresholds": one.told()} and one.told()["how"] == "independent"
+    assert Method.from_record(header.method).depth.thresholds == one.value
+    with pytest.raises(ParamError, match=r"depth.threshold = calibrated:cats was found for depth.thresholds: set that"):
+        Method.named({"depth": "confidence_exit"}, {"depth": {"threshold": "calibrated:cats"}})
+    with pytest.raises(MethodError, match=r"another method, with depth.first = 1"):
+        Session(DEEP, replace(method, depth=build("depth", "confidence_exit", {"thresholds": one})), texts[0].prompt)
+    with pytest.raises(MethodError, match=r"another method, with depth = confidence_exit"):
+        Session(DEEP, Method.named({"depth": "entropy_exit"}, {"depth": {"thresholds": one}}), texts[0].prompt)
+    whole = one.record()
+    for odd in ({"value": []}, {"value": 0.5}, {"agreed": [1.0]}, {"tokens": "many"}, {"leave": ["x"] * 5}, {"how": 3}):
+        (tmp_path / "odd.json").write_text(json.dumps({**whole, **odd}), encoding="utf-8")
+        with pytest.raises(ParamError, match="no calibration"):
+            calibrated.read(tmp_path / "odd.json")
 
 
 def _best(tokens: list[int], layer: int) -> int:

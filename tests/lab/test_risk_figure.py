@@ -25,7 +25,8 @@ CURVE = tuple(point(value, wrong) for value, wrong in ((1.0, 0), (0.9, 4), (0.8,
 METHOD = {"depth": {"name": "confidence_exit"}}
 MODELS = {"target": {"name": "toy", "fingerprint": "ab"}}
 ONE = Calibration(
-    "calm", "depth", "threshold", 0.8, "edit", "hoeffding_bentkus", DELTA, EPS, N, MODELS, METHOD, CURVE, 12, 0, "texts"
+    name="calm", part="depth", knob="threshold", value=0.8, risk="edit", test="hoeffding_bentkus", delta=DELTA, eps=EPS, n=N,
+    models=MODELS, method=METHOD, curve=CURVE, max_new_tokens=12, seed=0, texts="texts",
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class ConfidenceExit(ExitRule):
 
     Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. The authors
     choose a threshold that keeps the difference below a bound, as `decodescope calibrate` does; and by exit, for a single
-    prediction, as in CATs (`engine/calibration/scores.py`).
+    prediction, as in CATs, with its `--how` (`engine/calibration/scores.py`).
     """
 
     title = "Confidence exit (CALM)"

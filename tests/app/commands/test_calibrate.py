@@ -40,6 +40,30 @@ def test_a_calibrated_number_runs_as_it_was_found_and_on_no_other_model(said, tm
     assert code == 1 and "safe end of the grid" in err and not (tmp_path / "b.json").exists()
 
 
+def test_thresholds_by_exit_are_found_and_run(said, tmp_path: Path) -> None:
+    lines, file, out = tmp_path / "texts.txt", tmp_path / "cats.json", tmp_path / "run.dstrace"
+    lines.write_text("\n".join(f"The {x} was" for x in ("dog", "cat", "house", "girl", "sun", "boat")))
+    asked = ["calibrate", "--model", "lab-draft", *DEPTH, "--texts", str(lines), "--max-new-tokens", "4"]
+    code, text, err = said(*asked, "--how", "shared", "--eps", "0.4", "--name", str(file))
+    one = read(file)
+    assert (code, err, one.name, one.how, one.tokens) == (0, "", "cats", "shared", 24)
+    assert f"--set depth.thresholds=calibrated:{file}" in text and "24 tokens of 6 texts" in text and "at most 0.4" in text
+    ran = ["--prompt", "The dog was", *DEPTH, "--set", f"depth.thresholds=calibrated:{file}", "--max-new-tokens", "4", "--json"]
+    code, text, err = said("run", "--model", "lab-draft", *ran, "--trace", str(out))
+    assert code == 0 and "from calibrated:cats: by exit, shared, eps 0.4, 24 tokens of 6 texts" in json.loads(text)["notes"][0]
+    with closing(open_trace(out)) as trace:
+        assert trace.header.parts["depth"]["calibrated"]["thresholds"] == one.told()
+    code, text, _ = said(*asked, "--how", "naive", "--name", str(tmp_path / "naive.json"), "--json")
+    assert code == 0 and json.loads(text)["value"] == [0.95] * len(one.value)
+    for option in (["--knob", "depth.threshold"], ["--grid", "1,0.5"], ["--delta", "0"], ["--risk", "edit"], ["--whole"]):
+        code, _, err = said(*asked, "--how", "shared", "--name", str(tmp_path / "b.json"), *option)
+        assert code == 2 and f"{option[0]} is for --how tested" in err and err.count("\n") == 1
+    code, _, err = said(*asked, "--name", str(tmp_path / "b.json"))
+    assert code == 2 and "Give --knob and --grid" in err
+    code, _, err = said(*asked[:4], "patience", *asked[5:], "--how", "shared", "--name", str(tmp_path / "b.json"))
+    assert code == 2 and "no thresholds by exit" in err
+
+
 def test_grids() -> None:
     assert values("1:0.5:3") == [1.0, 0.75, 0.5] and values("3,2") == [3.0, 2.0]
     for text in ("1:2", "a", "1:0:1", "1:0:x", ""):
