@@ -44,12 +44,17 @@ def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[st
     """
     used = fitting(method, model, models)
     _same_device(used)
+    calibrated(method, used)
+    return used
+
+
+def calibrated(method: Method, used: Mapping[str, Model]) -> None:
+    """Raise MethodError if a knob has a value that was found for another method, or on other models than these by role."""
     record = method.record()
     for kind, part in method.parts().items():
         for knob, chosen in part.calibrated.items():
             if why := chosen.unfit(kind, knob, record, used):
                 raise MethodError(why)
-    return used
 
 
 def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from decodescope.engine.core.calibrated import MARK, Found
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, words
 
@@ -69,7 +70,7 @@ def fork(args: argparse.Namespace) -> int:
     if len(forced) < len(args.force):
         twice = next(node for i, (node, _) in enumerate(args.force) if node in [x for x, _ in args.force[:i]])
         raise Refusal(f"--force settles node {twice} twice: give it one verdict.")
-    more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": change}
+    more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": _plain(change)}
     session = Fork(model, header, steps, args.step, models=drafts, seed=args.seed, max_new_tokens=args.max_new_tokens, **more)
     return carried_out(session, model, target, args.json)
 
@@ -80,6 +81,15 @@ def _change(args: argparse.Namespace, header: Header) -> dict[str, Any]:
     numbers = {"seed": args.seed, "new": args.max_new_tokens}
     change = {"names": names, "settings": settings, **numbers}
     return {key: value for key, value in change.items() if value not in (None, {})}
+
+
+def _plain(change: dict[str, Any]) -> dict[str, Any]:
+    """A change as a header holds it: a calibration by its name."""
+    settings = {
+        part: {knob: f"{MARK}{x.name}" if isinstance(x, Found) else x for knob, x in knobs.items()}
+        for part, knobs in change.get("settings", {}).items()
+    }
+    return {**change, **({"settings": settings} if settings else {})}
 
 
 def _before(header: Header, step: int) -> Choice:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.heading import further
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.pairing import calibrated
 from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Header, Level, Step
 from decodescope.engine.trace.forks import ANEW, Leg, forked, legs
+from decodescope.engine.trace.parts import said
 
 from .forcing import Forced, kept
 
@@ -28,7 +31,8 @@ class Fork(Session):
     forced: node -> whether it is accepted, of the step `step`;  story: what the header says of it, `fork`
     The trace is a whole one: its first steps are those of the run, its header's `fork` tells where it left it. A part of the
     method that is the same stays as it stands, with what it has learnt; one that is not begins there. Where strategy,
-    drafter, schedule, policy, codec or the models are others, the models read the text anew.
+    drafter, schedule, policy, codec or the models are others, the models read the text anew. A value that was calibrated keeps
+    the name of its calibration while method and models are those that it was found for.
 
     Raises MethodError where the run cannot be repeated or the change does not fit; a step that comes out otherwise than
     recorded ends the fork with the reason "bad_input".
@@ -81,18 +85,32 @@ class Fork(Session):
         )
         self._drawn_from = first.seed
         self._plan([*later, last])
+        self._calibrated = self._calibrations(header, method)
 
     def _plan(self, turns: Sequence[Leg]) -> None:
         """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
         fit, so that it is refused now and not in the middle of the run."""
         self._turns, methods, self._lanes_read = {}, [self.method], further(self._models)
+        self._used_last: Mapping[str, Model] = self._models
         for leg in turns:
             fresh = self._fresh(leg, self.tokens)
             methods.append(fresh.method)
             self._lanes_read |= further(fresh._models)
-            self._turns[leg.first] = replace(leg, method=fresh.method.record())
+            self._turns[leg.first], self._used_last = replace(leg, method=fresh.method.record()), fresh._models
         self._exact = all(m.lossless for m in methods) and not self._cut and not any(leg.forced for leg in turns)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
+
+    def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
+        """kind -> knob -> what is known of the values of the last leg that were calibrated: the run's, where its method and its
+        models are the same, and those of `method`. Raises MethodError where one of these was found for others."""
+        last, used = self._turns[max(self._turns)].method, self._used_last
+        fingerprints = {TARGET: header.model, **header.lanes}
+        same = all(fingerprints.get(role, {}).get("fingerprint") == x.fingerprint for role, x in used.items())
+        runs = {kind: said(header, kind).get("calibrated", {}) for kind in last} if same and last == header.method else {}
+        if method is None:
+            return runs
+        calibrated(method, used)
+        return {kind: {**runs.get(kind, {}), **part.get("calibrated", {})} for kind, part in method.said().items()}
 
     @property
     def header(self) -> Header:
@@ -101,6 +119,8 @@ class Fork(Session):
             header, last = super().header, self._turns[max(self._turns)]
             header.method, header.seed, header.max_new_tokens = last.method, last.seed, last.max_new
             header.parts = self._said(Method.from_record(last.method))
+            for kind, values in self._calibrated.items():
+                header.parts[kind] |= {"calibrated": values} if values else {}
             header.lossless, header.fork, header.lanes = self._exact, self.story, self._lanes_read
             header.tellings = self._tellings
             header.forced = any(leg.forced for leg in self._turns.values())

@@ -7,6 +7,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toys
@@ -20,7 +21,9 @@ from decodescope.engine.core.calibrated import Calibration, read, write
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.method import MethodError
+from decodescope.engine.replay.fork import Fork
 from decodescope.engine.session import Session
+from decodescope.engine.trace import check
 
 TEXTS = [Text(tuple(x)) for x in toys.prompts(24, 8)]
 GRID = (1.01, 0.99, 0.95, 0.9, 0.1)
@@ -154,6 +157,36 @@ def test_a_name_stands_for_the_number_and_the_header_holds_both(
         Method.named({"depth": "confidence_exit"}, {"depth": {"decay": found, "first": 1}})
     with pytest.raises(ParamError, match=r"its text is checked"):
         Method.named({"drafter": "early_exit"}, {"drafter": {"criterion": "confidence_exit threshold=calibrated:toy"}})
+
+
+def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calibration) -> None:
+    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": found}})
+    run = toys.finished(_session(method, TEXTS[0]))
+    told = {"threshold": found.told()}
+
+    def fork(of: Session, step: int = 3, **more: Any) -> Session:
+        return toys.finished(Fork(DEEP, of.header, list(of.sink.steps), step, **more))
+
+    same = fork(run)
+    assert same.header.parts["depth"]["calibrated"] == told and check(same.sink).ok and same.tokens == run.tokens
+    assert fork(run, max_new_tokens=14).header.parts["depth"]["calibrated"] == told, "length and seed are the reader's"
+    changes = (
+        Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": 0.5}}),
+        Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": found.value}}),
+        Method.named({"depth": "entropy_exit"}, {"depth": {"first": 1}}),
+        replace(Method.from_record(run.header.method), policy=build("policy", "window", {"size": 8})),
+    )
+    for change in changes:
+        other = fork(run, method=change)
+        assert not any("calibrated" in part for part in other.header.parts.values())
+        assert "calibrated" not in fork(other, 5).header.parts["depth"]
+        assert "calibrated" not in fork(other, 2).header.parts["depth"], "what a header no longer says is not made up"
+    assert fork(run, method=Method.from_record(run.header.method)).header.parts["depth"]["calibrated"] == told
+    plain = toys.finished(_session(Method(), TEXTS[0]))
+    assert fork(plain, method=method).header.parts["depth"]["calibrated"] == told, "a fork may begin with a calibrated value"
+    wrong = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": found}})
+    with pytest.raises(MethodError, match="another method"):
+        Fork(DEEP, run.header, list(run.sink.steps), 3, method=wrong)
 
 
 def test_a_file_that_is_not_what_it_was_is_refused(found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

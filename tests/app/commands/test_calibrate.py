@@ -31,6 +31,13 @@ def test_a_calibrated_number_runs_as_it_was_found_and_on_no_other_model(said, tm
     with closing(open_trace(out)) as trace:
         assert trace.header.method["depth"]["threshold"] == found.value
         assert trace.header.parts["depth"]["calibrated"]["threshold"]["name"] == "calm"
+    for branch, set_, name in (("same", [], "calm"), ("again", ["--set", f"depth.threshold=calibrated:{file}"], "calm"),
+                               ("other", ["--set", "depth.threshold=0.42"], None)):  # fmt: skip
+        code, _, err = said("trace", "fork", str(out), "--step", "1", "--trace", str(tmp_path / branch), *set_)
+        with closing(open_trace(tmp_path / branch)) as trace:
+            assert code == 0 and trace.header.parts["depth"].get("calibrated", {}).get("threshold", {}).get("name") == name
+            due = {"settings": {"depth": {"threshold": "calibrated:calm"}}}
+            assert branch != "again" or trace.header.fork["change"] == due
     code, _, err = said("run", "--model", "lab", *ran)
     assert code == 2 and "was found on lab-draft" in err and err.count("\n") == 1
     code, _, err = said(*asked, *more, "--grid", "1.01,0.5")
