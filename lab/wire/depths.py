@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from decodescope.engine.trace.events import Exit, Header, Pass, Piece, Step
@@ -62,15 +62,18 @@ def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
     return {"depth": shown | ({"went": went} if any(went) else {})}
 
 
+def places(step: Step, ran: Sequence[Pass]) -> list[int]:
+    """Of each exit of a step, which of the passes `ran` it is of."""
+    turns = {drafted: iter([k for k, x in enumerate(ran) if (x.phase == "draft") is drafted]) for drafted in (True, False)}
+    return [next(turns[left.drafted], len(ran) - 1) for left in step.exits or ()]
+
+
 def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
     """Put the exits of a step into its message, one for each pass that asked: `of`, the number of that pass in `ran`; unless
     `whole`, the last of them alone. A test is [layer, score, bound, best token, its text]."""
     if not step.exits or "depth" not in message:
         return
-    ran = message["depth"]["ran"]
-    drafts, rest = ([k for k, row in enumerate(ran) if bool(row[2]) is drafted] for drafted in (True, False))
-    places = {True: iter(drafts), False: iter(rest)}
-    shown = [{"of": next(places[left.drafted], len(ran) - 1), **_exit(left, text)} for left in step.exits]
+    shown = [{"of": k, **_exit(left, text)} for k, left in zip(places(step, partial(step)), step.exits, strict=True)]
     message["depth"]["exits"] = shown if whole else shown[-1:]
     if len(shown) > 1 and not whole:
         message["few"] = True

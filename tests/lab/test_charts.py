@@ -22,7 +22,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("steps", "time", "roofline", "surface", "tree", "distribution"), ("first-rejection", {})),
     **dict.fromkeys(("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})),
     **dict.fromkeys(("cache", "lives", "attention"), ("h2o", {})),
-    "exits": ("early-exit", {}),
+    **dict.fromkeys(("exits", "layers"), ("early-exit", {})),
     "worth": ("eagle", {"plain": "early-exit"}),
 }
 

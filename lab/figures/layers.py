@@ -1,0 +1,143 @@
+"""Layers: the depth map, what became of each layer in each pass of the target that wrote, and where passes left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.events import Exit, Step
+from decodescope.engine.trace.pieces import shown_id
+from decodescope.lab.wire.depths import letters, partial, places, went_on
+from decodescope.lab.words.style import LIGHT
+
+from .chart import INK, chart, literal
+
+# letter -> as a map shows it, a word, its colour, its pattern, and which part of a cell it fills, from above; as the page's
+# lab/web/scope/depth.js has them
+DID: dict[str, tuple[str, str, str, str, tuple[float, float]]] = {
+    "r": ("R", "ran", "time-3", "", (0.0, 1.0)),
+    "a": ("A", "attention alone", "time-2", "", (0.0, 0.5)),
+    "f": ("F", "feed-forward alone", "time-2", "", (0.5, 1.0)),
+    "p": ("P", "propagated", "gone", "/", (0.0, 1.0)),
+    "c": ("C", "copied", "gone", ".", (0.0, 1.0)),
+    "w": ("W", "waiting", "bg", "", (0.0, 1.0)),
+    "l": ("L", "ran later", "time-2", "", (0.0, 1.0)),
+    "b": ("", "in another pass of the step", "gone", "", (0.0, 1.0)),
+    "-": ("", "absent", "gone", "", (0.0, 1.0)),
+}
+
+
+@dataclass
+class Column:
+    """A pass of the map. letters: of each layer;  drafted: its number among the step's drafting passes, or None;  token: that
+    it wrote or guessed, where that is known;  left: layers below which all above did not run; None: it checks what others
+    began;  exit: what its tests said"""
+
+    step: int
+    letters: list[str]
+    drafted: int | None
+    token: int | None
+    left: int | None
+    exit: Exit | None
+
+
+def columns(steps: Iterable[Step], layers: int) -> list[Column]:
+    """The passes of these steps in order; what waited in front of a layer and ran it in one of them has run later."""
+    shown: list[Column] = []
+    waits: list[list[Column]] = [[] for _ in range(layers)]
+    for step in steps:
+        passes, ran = partial(step), [x for x in step.passes if x.lane == "target"]
+        own = [_column(step, one, k, len(passes), layers) for k, one in enumerate(passes)]
+        if not passes and ran:
+            own = [Column(step.step, ["r"] * layers, None, step.emitted[-1] if step.emitted else None, layers, None)]
+        for k, left in zip(places(step, passes), step.exits or (), strict=False):
+            own[k].exit = left
+        shown += own
+        for column in own:
+            for layer, letter in enumerate(column.letters):
+                waits[layer] += [column] if letter == "w" else []
+        for layer, many in enumerate(went_on(step, layers)):
+            for column in waits[layer][:many]:
+                column.letters[layer] = "l"
+            del waits[layer][:many]
+    return shown
+
+
+def _column(step: Step, one: Any, k: int, many: int, layers: int) -> Column:
+    drafted = k if one.phase == "draft" else None
+    marks = [("b" if x == "-" and many > 1 else x) for x in letters(one, layers)]
+    guess = step.draft.tokens[k] if drafted is not None and step.draft is not None and k < len(step.draft.tokens) else None
+    token = guess if drafted is not None else step.emitted[-1] if step.emitted else None
+    at = max((i for i, x in enumerate(marks) if x in "raf"), default=-1) + 1
+    return Column(step.step, marks, drafted, token, at if many == 1 or drafted is not None else None, None)
+
+
+def figure(trace: Trace) -> go.Figure:
+    """A column a pass and a row a layer, with letters and patterns as on the page; a line runs where passes left, and a diamond
+    marks where an oracle knew the full depth's choice. Raises ValueError where all layers ran, unasked."""
+    layers = int(trace.header.model.get("n_layers", 0))
+    if layers < 1 or not any(partial(step) for step in trace.steps):
+        raise ValueError("Every pass of this run ran all layers, unasked: take a run with a depth rule, or drafts by an exit.")
+    shown = columns(trace.steps, layers)
+    marks = [_cells(letter, shown, trace.pieces) for letter in DID if any(letter in x.letters for x in shown)]
+    marks += _line(shown, layers) + _diamonds(shown, layers)
+    height = 150 + layers * (24 if layers <= 16 else 12)
+    drawing = chart("What became of each layer", "step", "layer", *marks, height=height)
+    first = [n for n, x in enumerate(shown) if not n or shown[n - 1].step != x.step]
+    apart = max(1, len(first) // 24)
+    drawing.update_xaxes(tickvals=first[::apart], ticktext=[str(shown[n].step) for n in first[::apart]], showgrid=False)
+    drawing.update_yaxes(range=[layers - 0.5, -0.5], tickvals=[*range(layers)], showgrid=False)
+    return drawing.update_layout(barmode="overlay", bargap=0.06, showlegend=True)
+
+
+def _cells(letter: str, shown: Sequence[Column], pieces: Any) -> go.Bar:
+    """The cells with one letter."""
+    sign, word, colour, pattern, (top, end) = DID[letter]
+    cells = [(n, layer, x) for n, x in enumerate(shown) for layer, one in enumerate(x.letters) if one == letter]
+    return go.Bar(
+        x=[n for n, _, _ in cells],
+        y=[0.94 * (end - top)] * len(cells),
+        base=[layer - 0.47 + 0.94 * top for _, layer, _ in cells],
+        name=f"{sign} {word}".strip(),
+        text=[sign] * len(cells) if len(shown) <= 64 else None,
+        textposition="inside",
+        insidetextanchor="middle",
+        insidetextfont=dict(color=LIGHT["bg"] if letter == "r" else INK, size=10),
+        textangle=0,
+        constraintext="none",
+        customdata=[f"{_told(x, pieces)}, layer {layer}: {word}" for _, layer, x in cells],
+        hovertemplate="%{customdata}<extra></extra>",
+        marker=dict(
+            color=LIGHT[colour],
+            line=dict(color=LIGHT["muted"], width=1 if letter == "w" else 0),
+            pattern=dict(shape=pattern, fgcolor=LIGHT["time-3"], size=5, solidity=0.3),
+        ),
+    )
+
+
+def _told(one: Column, pieces: Any) -> str:
+    name = "" if one.token is None else f", {literal(shown_id(one.token, pieces))}"
+    return f"step {one.step}{'' if one.drafted is None else f', draft {one.drafted + 1}'}{name}"
+
+
+def _line(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
+    """Where passes left, if one did."""
+    if not any(x.left is not None and x.left < layers for x in shown):
+        return []
+    x = [at for n in range(len(shown)) for at in (n - 0.5, n + 0.5)]
+    y = [None if one.left is None else one.left - 0.5 for one in shown for _ in range(2)]
+    return [go.Scatter(x=x, y=y, mode="lines", name="where passes left", line=dict(color=INK, width=2), hoverinfo="skip")]
+
+
+def _diamonds(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
+    """Where a pass left at the layer whose best token was the whole model's, as an oracle knew."""
+    at = [(n, x.left - 0.5) for n, x in enumerate(shown) if x.exit and x.exit.whole and x.left is not None and x.left < layers]
+    if not at:
+        return []
+    marker = dict(symbol="diamond", size=9, color=INK)
+    x, y = zip(*at, strict=True)
+    return [go.Scatter(x=x, y=y, mode="markers", name="the full depth's own choice", marker=marker, hoverinfo="skip")]
