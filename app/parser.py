@@ -15,6 +15,7 @@ from .limits import SEEDS, Limits
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
+HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
 TOKENS = 1_000_000
 MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
 BAD_INPUT = 2  # exit code
@@ -352,14 +353,8 @@ def _workload(sub: Parser) -> None:
 
 def _calibrate(sub: Parser) -> None:
     _method(sub)
-    sub.add_argument(
-        "--how",
-        choices=("tested", "naive", "static", "independent", "shared"),
-        default="tested",
-        metavar="H",
-        help="tested: a number, so that texts hold a risk; or thresholds by exit, so that a token seldom differs: naive, "
-        "static, independent, shared (default: tested)",
-    )
+    how = f"a number by {HOWS[0]}, or thresholds by exit: {', '.join(HOWS[1:])} (default: {HOWS[0]})"
+    sub.add_argument("--how", choices=HOWS, default=HOWS[0], metavar="H", help=how)
     sub.add_argument("--knob", metavar="PART.knob", help="tested: a number of a part, such as depth.threshold")
     sub.add_argument("--grid", metavar="A:B:N", help="tested: N values from the safe A to B, or with commas")
     sub.add_argument("--texts", required=True, metavar="F", help="a prompt a line, .jsonl, or labbench")

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.cost.cost import cost_of
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.looked import Look
 
 from .answers import Answer, Bench, Counted, about
 from .answers_figures import BASELINE
@@ -96,19 +99,26 @@ class CascadeBench(Bench):
             return row
         counted = [x for x in talk if isinstance(x, Counted)]
         passes = [one for x in counted for one in (*x.read, *(one for step in x.records for one in step.passes))]
+        decided = [one for x in counted for step in x.records for one in (step.switch, step.candidates) if one is not None]
+        looks = [look for one in decided for look in one.looks]
         origins = [origin for x in counted for step in x.records for origin in step.origins]
         return replace(
             row,
             tokens=len(origins),
             theirs=origins.count(TARGET),
-            large=float(sum(cost_of(self.model.spec, x).flops for x in passes if x.lane == TARGET)),
-            small=float(sum(cost_of(self._small, x).flops for x in passes if x.lane != TARGET)),
+            large=_flops(self.model.spec, [x for x in passes if x.lane == TARGET], [x for x in looks if x.lane == TARGET]),
+            small=_flops(self._small, [x for x in passes if x.lane != TARGET], [x for x in looks if x.lane != TARGET]),
         )
 
     @property
     def _small(self) -> Any:
         assert self.draft is not None
         return self.draft.spec
+
+
+def _flops(spec: ModelSpec, passes: Sequence[Pass], looks: Sequence[Look]) -> float:
+    """Of a model's passes, and of what a router worked out of its laws and states."""
+    return float(sum(cost_of(spec, x).flops for x in passes) + sum(op.flops for x in looks for op in look_ops(spec, x)))
 
 
 def cascade(

@@ -122,14 +122,9 @@ def calibrate(
             f"{knob} = {grid[0]:g}, the safe end of the grid, has a risk of {points[0].risk:.3f} on {len(texts)} texts: its "
             f"p = {points[0].p:.3g} is above {aim.eps:g}; begin at a safer value, give more texts, or a larger delta."
         )
-    return Calibration(
-        **foundation(name, kind, param.name, method, used, texts, aim),
-        value=passed[-1].value,
-        risk=aim.risk,
-        test=test.__name__,
-        delta=aim.delta,
-        curve=tuple(points),
-    )
+    basis = foundation(name, kind, param.name, method, used, texts, aim)
+    tested = {"risk": aim.risk, "test": test.__name__, "delta": aim.delta, "curve": tuple(points)}
+    return Calibration(**basis, **tested, value=passed[-1].value)
 
 
 def foundation(

@@ -122,9 +122,11 @@ class Calibration(Found):
 
     @property
     def promise(self) -> str:
+        """The risk and its bound."""
         return f"risk ({self.risk}) at most {self.delta:g}, eps {self.eps:g}, {self.n} texts"
 
     def told(self) -> dict[str, Any]:
+        """The risk too."""
         return {**super().told(), "risk": self.risk, "delta": self.delta}
 
 
@@ -147,9 +149,11 @@ class Conformal(Found):
 
     @property
     def promise(self) -> str:
+        """The procedure and its eps."""
         return f"by exit, {self.how}, eps {self.eps:g}, {self.tokens} tokens of {self.n} texts"
 
     def told(self) -> dict[str, Any]:
+        """The procedure too."""
         return {**super().told(), "how": self.how, "tokens": self.tokens}
 
 

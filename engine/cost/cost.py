@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, TypedDict, Unpack
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace.events import DraftTree, Pass
+from decodescope.engine.trace.looked import Look
 from decodescope.engine.trace.phases import DECIDES, READS
 
 from .operators import Cost, Op, Prices, grouped_bits, size
@@ -30,6 +32,7 @@ __all__ = [
     "expected_tree_tokens",
     "flop_factor",
     "grouped_bits",
+    "look_ops",
     "measured_speedup",
     "ops_of",
     "pass_cost",
@@ -215,7 +218,7 @@ def ops_of(
         pairs = ([(tree_pairs(draft.parents, n, fed), 0) for n in _heads(h)] for h, fed in zip(each, rows, strict=True))
         options["pairs"] = [_mean(x)[0] for x in pairs]
     ops = pass_ops(spec, record.tokens, entries, **options)
-    return [*ops, *_tests(spec, record, bits, options["weight_bits"])]
+    return [*ops, *(op for more in (_tests, _maps) for op in more(spec, record, bits, options["weight_bits"]))]
 
 
 def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
@@ -225,8 +228,31 @@ def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> li
         asked = asked[:-1]
     if not asked or not record.asks:
         return []
-    rows = record.tokens * record.batch
-    return [exit_test(spec, record.asks, layer=i, rows=rows, weight_bits=weight_bits, act_bits=bits) for i in asked]
+    rows, more = record.tokens * record.batch, {"weight_bits": weight_bits, "act_bits": bits}
+    return [exit_test(spec, record.asks, layer=i, rows=rows, classes=1, **more) for i in asked]
+
+
+def _maps(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
+    """What the maps of trained exits cost: of each test by the head, and else of the state that a pass left with."""
+    asked = record.tests or []
+    if not record.rank or not asked:
+        return []
+    if record.asks != "head":
+        asked = [i for i in asked[-1:] if i not in _chosen(record.attn, range(spec.n_layers))]
+    price = Prices(spec, record.tokens, record.batch, weight_bits, bits, bits, dequant=False)
+    return [op for i in asked for op in price.exit_map(i, record.rank)]
+
+
+def look_ops(spec: ModelSpec, look: Look, bits: float = 16) -> list[Op]:
+    """The operators of what a router worked out of a model's laws or states: a softmax over the vocabulary, as attention's;
+    with two operations an entry more its entropy; the maps of a net, and five operations an activation between two of them."""
+    if look.of != "net":
+        entries = spec.vocab * look.rows
+        return [Op(f"router_{look.of}", None, (5 if look.of == "law" else 7) * entries, act_bytes=size(entries, bits))]
+    price = Prices(spec, look.rows, 1, bits, bits, bits, dequant=False)
+    maps = [price.linear("router_net", None, i, o) for i, o in pairwise(look.widths)]
+    between = [Op("router_act", None, 5 * w * look.rows, act_bytes=size(2 * w * look.rows, bits)) for w in look.widths[1:-1]]
+    return [*maps, *between]
 
 
 def _more(held: Held, count: int) -> Held:

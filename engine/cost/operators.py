@@ -176,6 +176,12 @@ class Prices:
             return self.keys_values(layer, kv_heads)
         return [Op("kv_copy", layer, flops=0, kv_read_bytes=both, kv_write_bytes=both)] if copied else []
 
+    def exit_map(self, layer: int, rank: int) -> list[Op]:
+        """What a trained exit adds to a state in front of `layer`: down to `rank` and up again, and the sum."""
+        h = self.spec.d_model
+        maps = [self.linear("exit_down", layer, h, rank), self.linear("exit_up", layer, rank, h)]
+        return [*maps, self.pointwise("exit_add", layer, h, flops=1, tensors=3)]
+
     def ffn(self, layer: int) -> list[Op]:
         """The feed-forward sub-layer: norm, three projections, activation, residual add."""
         h, f = self.spec.d_model, self.spec.d_ff

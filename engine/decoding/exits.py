@@ -143,7 +143,8 @@ class ExitRule(Depth):
         depth = self._layers if self._left is None else self._left
         best = torch.stack(self._best).tolist() if self._best else None
         rows = None if self._rows is None else self._rows.flatten().clamp_max(depth).tolist()
-        return Exit(depth, self.measure, self._tests, below=self.below, asks=self.asks, best=best, rows=rows)
+        rank = 0 if self._heads is None else self._heads.shape["rank"]
+        return Exit(depth, self.measure, self._tests, below=self.below, asks=self.asks, best=best, rows=rows, rank=rank)
 
     @property
     def measure(self) -> str:

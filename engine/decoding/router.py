@@ -11,6 +11,7 @@ from torch import Tensor
 from decodescope.engine.core.component import Component
 from decodescope.engine.trace.answered import Bet, Candidate, Compared
 from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.looked import Look, Looked
 from decodescope.engine.trace.switched import Size
 
 from .lane import Lane
@@ -26,6 +27,7 @@ class Question:
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     states: of each answer, float [A, d], those after the final norm that wrote its tokens, where the router asks for them
     bet:    by what the router chose a model before any answer, from `forms` to `judge`
+    looks:  what the router ran beside the passes, which it enters itself
     """
 
     tokens: list[int]
@@ -37,6 +39,11 @@ class Question:
     piece: Callable[[int], Piece] | None = None
     states: list[Tensor] = field(default_factory=list)
     bet: Bet | None = None
+    looks: list[Look] = field(default_factory=list)
+
+    def look(self, of: Looked, rows: int, widths: Sequence[int] = ()) -> None:
+        """Enter what was worked out of so many of the small model's laws or states."""
+        self.looks.append(Look(of, "draft", rows, [*widths]))
 
 
 @dataclass

@@ -29,6 +29,16 @@ class CorrectnessHead(Head):
         for p in self.parameters():
             nn.init.zeros_(p)
 
+    @property
+    def wrong_widths(self) -> tuple[int, int, int]:
+        """Of the net behind `wrong`: input, hidden, output."""
+        return self.shape["d"], self.shape["inner"], 1
+
+    @property
+    def sure_widths(self) -> tuple[int, int, int]:
+        """The same of `sure`."""
+        return self.shape["d"] + 2, self.shape["inner"], 1
+
     def wrong_logit(self, x: Tensor) -> Tensor:
         """The logit [...] of a wrong answer, for states x [..., d] of prompts' last tokens."""
         return self.wrong_out(F.silu(self.wrong_in(x)))[..., 0]

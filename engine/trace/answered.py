@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .limits import TraceError
+from .looked import Look, Looked, looks_problems
 
 ROUNDING = 1e-6  # of means that were taken of single numbers
 
@@ -60,6 +61,7 @@ class Candidates:
     votes:  of each answer the part of all that agree with it, where answers vote
     rows:   so many rows the passes of the small model had, up to the decision
     compared: the answer beside references, where the router has some;  bet: by what the model was chosen before any answer
+    looks:  what the router ran beside the passes
     """
 
     answers: list[Candidate]
@@ -73,6 +75,17 @@ class Candidates:
     votes: list[float] = field(default_factory=list)
     compared: list[Compared] = field(default_factory=list)
     bet: Bet | None = None
+    looks: list[Look] = field(default_factory=list)
+
+    @property
+    def looks_due(self) -> list[tuple[Looked, str, int]]:
+        """What its router had to look at, by what the score is made of; of references' own rows the least that there can be."""
+        n = len(self.answers[0].tokens) if self.answers else 0
+        laws: dict[str, tuple[Looked, str, int]] = {"entropy": ("entropy", "draft", n)}
+        laws |= dict.fromkeys(("likelihood", "trained", "weights"), ("law", "draft", n))
+        own = [laws[self.by]] if self.by in laws else []
+        net: list[tuple[Looked, str, int]] = [("net", "draft", 1)] if self.by in ("trained", "expected") else []
+        return [*own, *net, *[("law", "draft", 1) for _ in self.compared]]
 
 
 def mean_entropy(answers: Sequence[Candidate], chosen: int) -> float:
@@ -152,6 +165,7 @@ def candidates_problems(record: Candidates, step: Any, knobs: Mapping[str, Any])
     if step.origins != ["draft" if record.kept else "target"] * len(step.emitted):
         yield f"its origins are {step.origins}, and the {'small' if record.kept else 'large'} model's answer counts"
     yield from _weighed(record, knobs)
+    yield from looks_problems(record.looks, record.looks_due, least=bool(record.compared))
     rows = sum(x.tokens * (x.batch or 1) for x in step.passes if x.lane == "draft")
     if step.passes and rows != record.rows:
         yield f"the small model's passes had {rows} rows, and {record.rows} are told"

@@ -11,7 +11,7 @@ from .decided import decided, rule_at
 from .edited import check_edits
 from .entries import CacheBooks
 from .events import End, Header, Step
-from .exited import check_exit
+from .exited import check_ahead, check_exit
 from .file import sum_up
 from .fills import FillBooks
 from .forks import method_at, read_anew
@@ -214,7 +214,9 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
             report.add(where, problem)
         report.counts["exits"] += 1
     if step.exits:
-        for problem in check_gaps(step.passes, step.cache, int(header.model.get("n_layers", 1))):
+        ahead = [x.tokens for x in step.passes if (x.lane, x.phase) == ("target", "search")]
+        gaps = check_gaps(step.passes, step.cache, int(header.model.get("n_layers", 1)))
+        for problem in (*gaps, *check_ahead(step.exits, ahead)):
             report.add(where, problem)
     if step.joint is not None:
         for problem in joint_problems(step.joint, step.emitted):

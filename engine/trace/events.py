@@ -26,6 +26,7 @@ from .labels import Labels as Labels
 from .labels import Mention as Mention
 from .lines import Infill as Infill
 from .lines import Lines as Lines
+from .looked import Look as Look
 from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,7 @@ class Exit:
     drafted: it is of a pass that drafted: what it left out checks its token later on
     asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, or "": nothing
     whole: the best token of each row at full depth, where an oracle asked all layers before; None: nobody asked
+    rank:  width of the map of trained exits, through which states were read; 0: there is none
     """
 
     depth: int
@@ -34,6 +35,7 @@ class Exit:
     rows: list[int] | None = None
     drafted: bool = False
     whole: list[int] | None = None
+    rank: int = 0
 
     def passed(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""
@@ -52,6 +54,8 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
         yield f"exits has {len(asked)} tests and names the best token of {len(left.best)}"
     if any(not 0 <= row <= left.depth for row in left.rows or ()):
         yield f"exits has rows that were sure before the layers {left.rows}, but {left.depth} layers ran"
+    if left.whole is not None:
+        yield from _foreseen(left, left.whole)
     if left.closed is not None:
         yield from _gates(left, layers)
         return
@@ -61,6 +65,25 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
     due = leaves[0] if leaves else layers
     if left.depth != due or (leaves and asked[-1] != due):
         yield f"exits says that {left.depth} layers ran, but by its tests it is {due}"
+
+
+def _foreseen(left: Exit, whole: list[int]) -> Iterator[str]:
+    """What is wrong with the choices that an oracle knew: a test scores 1 where every row's best token is the one at full
+    depth, and 0 else."""
+    if not whole or (left.rows is not None and len(left.rows) != len(whole)):
+        yield f"exits knows the full depth's choice of {len(whole)} rows, and has {len(left.rows or ())}"
+        return
+    for (layer, score, _), best in zip(left.tests, left.best or (), strict=False):
+        same = best in whole if score == 1 or len(whole) > 1 else best == whole[0]
+        if score not in (0, 1) or (score == 1 and not same) or (score == 0 and same and len(whole) == 1):
+            yield f"exits has the score {score:g} at layer {layer:g}, where {best} is the best token, and at full depth {whole}"
+
+
+def check_ahead(exits: Sequence[Exit], ahead: Sequence[int]) -> Iterator[str]:
+    """What is wrong where oracles knew choices; ahead: rows of the step's passes that looked ahead over all layers."""
+    due = [len(left.whole) for left in exits if left.whole is not None]
+    if any(due.count(x) > [*ahead].count(x) for x in due):
+        yield f"exits knows the full depth's choice of {due} rows, and passes that look ahead had {[*ahead]}"
 
 
 def _gates(left: Exit, layers: int) -> Iterator[str]:

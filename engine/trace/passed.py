@@ -37,6 +37,7 @@ class Pass:
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
     shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
     read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
+    rank:    of the map of trained exits through which tested states, and the one that the pass left with, were read
     logits:  of the rows so many that were unembedded; None: the last one where a prompt is read, all otherwise
     """
 
@@ -63,6 +64,7 @@ class Pass:
     joined: list[list[int]] | None = None
     logits: int | None = None
     rows: list[int] | None = None
+    rank: int | None = None
 
     @property
     def entries(self) -> float:
@@ -82,7 +84,7 @@ class Pass:
 
     def asked(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""
-        self.tests, self.asks = [int(test[0]) for test in left.tests], left.asks
+        self.tests, self.asks, self.rank = [int(test[0]) for test in left.tests], left.asks, left.rank or None
 
     def along(self, layer: int) -> int:
         """How many tokens that had waited ran `layer` with the rows."""

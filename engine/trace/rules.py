@@ -142,6 +142,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.extra is not None:
         known([step.extra.token], vocab, "extra.token")
         probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
+    for left in step.exits or ():
+        known([*(left.best or ()), *(left.whole or ())], vocab, "exits")
     if step.beams is not None:
         known(step.beams.tokens, vocab, "beams.tokens")
         lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)

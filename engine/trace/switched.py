@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .limits import TraceError
+from .looked import Look, Looked
 
 Size = Literal["small", "large"]
 LANES = {"small": "draft", "large": "target"}
@@ -42,6 +43,7 @@ class Switch:
             probability at the last place that it was asked about; None: nothing was asked
     mean:   of the last scores, where the router looks at several
     block:  what the large model judged, where the router lets it judge
+    looks:  what the router ran beside the passes
     """
 
     wrote: Size
@@ -52,6 +54,16 @@ class Switch:
     score: float | None = None
     mean: float | None = None
     block: Block | None = None
+    looks: list[Look] = field(default_factory=list)
+
+    @property
+    def looks_due(self) -> list[tuple[Looked, str, int]]:
+        """What its router had to look at."""
+        block = self.block
+        if block is None:
+            return [("entropy", LANES[self.wrote], 1)]
+        both: list[tuple[Looked, str, int]] = [("law", "draft", len(block.sure)), ("law", "target", len(block.tokens))]
+        return [x for x in both if x[2]]
 
 
 def consistent_switch(switch: Switch | None, vocab: int) -> None:

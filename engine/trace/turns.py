@@ -8,6 +8,7 @@ from typing import Any
 
 from .events import Header, Prefill, Step
 from .forks import method_at
+from .looked import looks_problems
 from .switched import LANES, ORIGINS, Block, Size, Switch, goes_on, kept_of
 
 ROUNDING = 1e-9  # of a mean of doubles
@@ -39,6 +40,7 @@ class SwitchBooks:
         else:
             yield from self._turn(step, switch, knobs)
         yield from self._rows(step, switch)
+        yield from looks_problems(switch.looks, switch.looks_due)
         self._next = switch.next
         self.checked += 1
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 import toys
+from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.cost.cost import cost_of
+from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.trace import check
 from decodescope.engine.trace.answered import mean_logp
+from decodescope.engine.trace.looked import Look
 
 PAIRS = "\n".join(
     json.dumps({"question": q, "answer": a, "right": right})
@@ -31,11 +33,12 @@ ROUTERS: dict[str, dict[str, Any]] = {
     "references": dict(pairs=PAIRS, tie=0.1),
 }
 BETS = {"expected_cost": dict[str, Any]()}
+BITS = {"entropy": dict[str, Any]()}
 
 
 def cascade(router: str, prompt: list[int] = toys.PROMPT, count: int = 6, pair: Any = None, **knobs: Any) -> Session:
     sampler = "temperature" if router == "agreement" else "greedy"
-    parts = (ROUTERS | BETS)[router] | knobs
+    parts = (ROUTERS | BETS | BITS)[router] | knobs
     made = toys.method(strategy="cascade", router=(router, parts), sampler=sampler)
     return toys.decode(made, prompt, count, seed=5, pair=pair)
 
@@ -153,6 +156,39 @@ def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> No
                 assert session.tokens == toys.finished(Session(big, None, prompt, max_new_tokens=6)).tokens
     one.bet.wrong = 0.0
     assert not check(session.sink).ok, "a bet that would have asked"
+
+
+def counted(router: str) -> int:
+    """FLOPs of the products of a router's net, as torch counts them; 0: it has none."""
+    head = toys.pair()[1].decoder.heads["correctness"]
+    state = torch.zeros(1, head.shape["d"], dtype=torch.float64)
+    nets = {"expected_cost": (head.wrong, state), "trained_confidence": (head.sure, state, torch.zeros(1, 2))}
+    with FlopCounterMode(display=False) as count:
+        if router in nets:
+            net, *given = nets[router]
+            net(*given)
+    return count.get_total_flops()
+
+
+@pytest.mark.parametrize("router", [*ROUTERS, *BETS, *BITS])
+def test_what_a_router_runs_is_recorded_and_priced_as_it_runs(router: str) -> None:
+    """Nets by torch's own count of products; laws by the rows of the record."""
+    session = cascade(router, count=4, tau=0.0)
+    one, spec = found(session), toys.pair()[1].spec
+    ops = [op for look in one.looks for op in look_ops(spec, look)]
+    assert sum(x.flops for x in ops if x.name == "router_net") == counted(router)
+    own = len(one.answers[0].tokens) if one.answers else 0
+    said = [len(json.loads(x)["answer"].split()) for x in PAIRS.splitlines()] if router == "references" else []
+    laws = own * (router not in ("agreement", "expected_cost")) + sum(said)
+    each = (7 if router == "entropy" else 5) * spec.vocab
+    assert sum(x.flops for x in ops if x.name in ("router_law", "router_entropy")) == each * laws
+    assert check(session.sink).ok
+    one.looks = [*one.looks, Look("law", "draft", 1)]
+    assert any("its router looked at" in x for x in check(session.sink).problems)
+    one.looks = [Look("net", "draft", 1)]
+    assert any("widths" in x for x in check(session.sink).problems)
+    one.looks = []
+    assert not any("looked" in x for x in check(session.sink).problems), "a trace that is older tells none"
 
 
 def test_a_prompt_that_the_large_model_reads_late_costs_what_it_costs_plain_decoding() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import toys
+from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
+from decodescope.engine.cost.cost import ops_of
+from decodescope.engine.cost.operators import Prices
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.heads.base import normed
 from decodescope.engine.model.feed import Feed
@@ -146,6 +151,24 @@ def test_trained_exits_read_a_state_through_their_norm_and_map_in_tests_and_in_t
     assert len({depth for _, depth in left}) > 1 and len({criterion for criterion, _ in left}) == 2
 
 
+def test_the_maps_of_trained_exits_are_priced_as_they_run() -> None:
+    """By torch's own count of products: of the maps, of the whole pass without attention's softmax and the pointwise ones."""
+    rank = EXITS.shape["rank"]
+    with FlopCounterMode(display=False) as counted:
+        EXITS(torch.zeros(3, DEEP.spec.d_model, dtype=torch.float64), 2)
+    price = Prices(DEEP.spec, 3, 1, 16, 16, 16, dequant=False)
+    assert counted.get_total_flops() == sum(x.flops for x in price.exit_map(2, rank) if x.name != "exit_add")
+    for criterion, threshold in (("softmax_max", 0.5), ("meta", 0.5), ("meta", 1.01)):
+        session = leaving(criterion=criterion, threshold=threshold, heads="exits")
+        assert check(session.sink).ok
+        for step in session.sink.steps:
+            one, left = step.passes[0], step.exits[0]
+            maps = [op for op in ops_of(DEEP.spec, one) if op.name == "exit_down"]
+            read = [int(layer) for layer, *_ in left.tests] if criterion == "softmax_max" else [left.depth] * (left.depth < 6)
+            assert (one.rank, [op.layer for op in maps]) == (rank, read)
+    assert all(x.rank is None for step in leaving().sink.steps for x in step.passes)
+
+
 def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers() -> None:
     session = leaving(criterion="oracle")
     plain = toys.decode(count=30, pair=(DEEP, DEEP))
@@ -157,6 +180,15 @@ def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers(
         assert left.whole == step.emitted, "greedy text goes on with the token of all layers, read on the same entries"
         depths.append(left.depth)
     assert len(set(depths)) > 2 and check(session.sink).ok
+    step = next(x for x in session.sink.steps if x.exits[0].depth < 6 and len(x.exits[0].tests) > 1)
+    left, passes = step.exits[0], step.passes
+    for lie in ([(left.whole[0] + 1) % 13], [], [*left.whole, 1], None):
+        step.exits = [replace(left, whole=lie)]
+        wrong = any("full depth" in x for x in check(session.sink).problems)
+        assert wrong == (lie is not None), "what nobody says cannot be wrong"
+    step.exits, step.passes = [left], passes[1:]
+    assert any("look ahead" in x for x in check(session.sink).problems)
+    step.passes = passes
     with torch.inference_mode():  # the first step again, each layer asked by hand
         lane.read(toys.PROMPT[:-1])
         best = [int(lane.decoder.unembed(lane.decoder.normed(x)).argmax()) for x in entering(lane, toys.PROMPT[-1])]

@@ -11,6 +11,7 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import check
+from decodescope.engine.trace.looked import Look
 
 KNOBS = dict(tau=1.0, window=3, stay=2)
 
@@ -74,6 +75,7 @@ def test_check_finds_a_turn_a_mean_or_a_count_of_rows_that_does_not_follow() -> 
         for name, wrong, word in (
             *(("mean", 40.0, "its mean is"), ("next", None, "goes on"), ("tau", 0.1, "it held its mean")),
             *(("caught", 1, "caught up"), ("stay", 9, "tokens in a row")),
+            ("looks", [Look("law", "draft", 1)], "looked at"),
         ):
             kept = getattr(step.switch, name)
             value = ("small" if kept == "large" else "large") if wrong is None else wrong

@@ -72,6 +72,7 @@ def test_check_finds_what_does_not_follow_from_the_losses() -> None:
     for of, name, wrong, word in (
         *((block, "kept", block.kept + 1, "by its losses"), (block, "bar", 2.0, "its bars are")),
         *((step.switch, "caught", 40, "rows"), (step.switch, "next", "small", "goes on")),
+        (step.switch, "looks", step.switch.looks[:1], "looked at"),
         *((block, "sure", [0.1] * len(block.sure), "sure enough"), (step, "origins", ["draft"] * len(step.emitted), "origins")),
     ):
         kept = getattr(of, name)

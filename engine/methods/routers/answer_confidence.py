@@ -15,7 +15,7 @@ class AnswerConfidence(Router):
     """CascadeBERT, by answer: the small model's answer stays where its confidence reaches tau, else the next complete model is
     asked, and not further layers of the same one. The paper's confidence is a classifier's largest probability; an answer of
     several tokens has no such number, so it is here the geometric mean of what the small model gave its tokens, exp of the
-    mean log-probability, before the sampler. It needs no training, and costs nothing beside the answer.
+    mean log-probability, before the sampler. It needs no training, and costs a softmax a token.
 
     The paper also trains the classifier so that easy items stand above hard ones by a margin of 0.5. `trained_confidence` has a
     head trained so.
@@ -29,4 +29,5 @@ class AnswerConfidence(Router):
     tau: float = param(0.6, low=0.0, high=1.1, step=0.05, help="confidence from which on the small answer is kept; 1.1: never")
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
+        question.look("law", len(answers[0].tokens))
         return Judged(math.exp(mean_logp(answers[0])))

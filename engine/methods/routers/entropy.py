@@ -58,4 +58,5 @@ class Entropy(Router):
         return mean, tau, turn
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
+        question.look("entropy", len(answers[0].tokens))
         return Judged(mean_entropy(answers, 0))

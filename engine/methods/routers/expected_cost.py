@@ -50,6 +50,7 @@ class ExpectedCost(Router):
         small.forward(Feed.causal(question.tokens[-1:], len(question.tokens) - 1, small.decoder.device), "draft")
         assert small.probe is not None
         wrong = float(head.wrong(small.probe.hidden["final"][0, -1]))
+        question.look("net", 1, head.wrong_widths)
         small.commit([])  # the answer, if there is one, reads this token again
         prices = (self._price(lane.decoder.spec, len(question.tokens)) for lane in (small, large))
         question.bet = Bet(wrong, *prices)

@@ -55,6 +55,7 @@ class References(Router):
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         own = mean_logp(answers[0])
+        question.look("law", len(answers[0].tokens))
         compared = []
         for line in (x for x in self.pairs.splitlines() if x.strip()):
             pair = _read(line)
@@ -67,6 +68,7 @@ class References(Router):
     def _likelihood(self, asked: str, said: str, question: Question) -> float:
         """Nats: the mean log-probability of a pair's answer behind its question."""
         before, answer = (_ids(x, question) for x in (asked, said))
+        question.look("law", len(answer))
         with question.large.beside("draft") as lane:
             feed = Feed.causal([*before, *answer][:-1], 0, lane.decoder.device)
             law = lane.forward(feed, "score")[0, len(before) - 1 :].double().log_softmax(-1)

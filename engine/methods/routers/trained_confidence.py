@@ -45,4 +45,6 @@ class TrainedConfidence(Router):
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         head, states = cast(CorrectnessHead, question.small.decoder.heads["correctness"]), question.states[0]
         logp = torch.tensor([mean_logp(answers[0]), min(answers[0].logp)], device=states.device)
+        question.look("law", len(answers[0].tokens))
+        question.look("net", 1, head.sure_widths)
         return Judged(float(head.sure(states.mean(0), logp)))

@@ -88,4 +88,5 @@ class Cascade(Strategy):
         kept = bool(answers) and keeps(judged.score, router.tau, router.above)
         chosen = judged.chosen if answers else None
         why = list(judged.votes), list(judged.compared), judged.bet
-        return Candidates(answers, router.by, judged.score, router.tau, router.above, kept, rows, chosen, *why)
+        scored = router.by, judged.score, router.tau, router.above
+        return Candidates(answers, *scored, kept, rows, chosen, *why, question.looks)

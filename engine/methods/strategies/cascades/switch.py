@@ -13,6 +13,7 @@ from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.looked import Look
 from decodescope.engine.trace.switched import LANES, ORIGINS, Block, Size, Switch, kept_of
 
 from ..shared.turns import ahead, misrouted, prepare, write
@@ -69,7 +70,7 @@ class SwitchModels(Strategy):
         turn.scores.append(score)
         turn.stay += 1
         mean, tau, turn.active = s.router.turn(wrote, turn.scores, turn.stay)
-        record = Switch(wrote, turn.active, tau, turn.stay, new.caught, score, mean)
+        record = Switch(wrote, turn.active, tau, turn.stay, new.caught, score, mean, looks=[Look("entropy", LANES[wrote], 1)])
         turn.stay = turn.stay if turn.active == wrote else 0
         _, end = s.cut([token])
         s.tokens.append(token)
@@ -105,7 +106,8 @@ class SwitchModels(Strategy):
         turn.stay = 1 if tokens else turn.stay + 1
         judged = Block(tokens, sure, loss, choice[: len(tokens)], kept, bar)
         score = sure[-1] if sure else None
-        record = Switch("large", turn.active, s.router.tau, turn.stay, caught, score, block=judged)
+        looks = [Look("law", lane, rows) for lane, rows in (("draft", len(sure)), ("target", len(tokens))) if rows]
+        record = Switch("large", turn.active, s.router.tau, turn.stay, caught, score, block=judged, looks=looks)
         own = min(kept, count)
         done = clock.mark()
         times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, verified), clock.elapsed_us(verified, done)
