@@ -44,6 +44,8 @@ TITLE = "## What drafting gains"
 NAMES = {"drafter": "{}", "schedule": "draft_model ({})", "strategy": "{}"}
 # kind -> how its table in docs/methods.md begins
 TABLES = {"drafter": "| name | guesses with |", "schedule": "| name | decides by |"}
+# how the table of docs/methods.md begins whose last column is a headline alone; its first cells are kind and name
+TOLD = "| part | from | on the shipped models |"
 PLAIN = {"none": "autoregressive", "draft_model (fixed)": "draft_model"}
 COLUMNS_OF_METHODS = ("the authors' headline", "tokens a pass", "times plain")
 SAID = "Measured: "
@@ -116,19 +118,34 @@ def as_text(told: Mapping[str, Any]) -> str:
 
 def with_columns(text: str, told: Mapping[str, Any]) -> str:
     """The document `text`, whose tables of drafters and schedules have headlines and figures of assets/methods.json, `told`, in
-    their last three columns, with the command below."""
+    their last three columns, with the command below; its table of other parts has their headlines in the last one."""
     lines = text.split("\n")
     for kind, begin in TABLES.items():
         lines = _table(lines, kind, begin, told)
-    return "\n".join(lines)
+    return "\n".join(_others(lines, told["headlines"]))
+
+
+def _found(lines: Sequence[str], begin: str) -> tuple[int, int]:
+    """The first line of the table that begins so, and the one behind its last."""
+    first = next((i for i, line in enumerate(lines) if line.startswith(begin)), None)
+    if first is None:
+        sys.exit(f"docs/methods.md has no table that begins with {begin}: put it back, or change benchmarks/speculation.py.")
+    return first, next(i for i in range(first, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+
+
+def _others(lines: list[str], headlines: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The lines with the last column of the table of other parts."""
+    first, last = _found(lines, TOLD)
+    for i in range(first + 2, last):
+        part, source, ours = (cell.strip() for cell in lines[i].strip().strip("|").split("|")[:3])
+        kind, name = part.split()
+        lines[i] = _line([part, source, ours, headlines.get(kind, {}).get(name.strip("`"), "")])
+    return lines
 
 
 def _table(lines: list[str], kind: str, begin: str, told: Mapping[str, Any]) -> list[str]:
     """The lines with the columns of one table."""
-    first = next((i for i, line in enumerate(lines) if line.startswith(begin)), None)
-    if first is None:
-        sys.exit(f"docs/methods.md has no table that begins with {begin}: put it back, or change benchmarks/speculation.py.")
-    last = next(i for i in range(first, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+    first, last = _found(lines, begin)
     headlines, figures = told["headlines"].get(kind, {}), told["measured"]["figures"].get(kind, {})
     made = [f"{begin} {' | '.join(COLUMNS_OF_METHODS)} |", "|---|---|---|---|---|"]
     for line in lines[first + 2 : last]:

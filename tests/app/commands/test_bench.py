@@ -409,7 +409,7 @@ def test_measured_columns_are_written_into_the_tables_of_methods_md(writer: Modu
     found = told(
         **{"prompt_lookup": 2.5, "medusa": 1.5, "draft_model": 1.75, "draft_model (heuristic)": 1.25, "autoregressive": 1}
     )
-    book = {"headlines": {"drafter": {"medusa": "2.2x"}}, "measured": writer.measured(found)}
+    book = {"headlines": {"drafter": {"medusa": "2.2x"}, "router": {"entropy": "67 %"}}, "measured": writer.measured(found)}
     assert book["measured"]["figures"]["drafter"] == {
         "draft_model": [2.0, 1.75], "medusa": [2.0, 1.5], "none": [2.0, 1], "prompt_lookup": [2.0, 2.5]
     }  # fmt: skip
@@ -422,6 +422,8 @@ def test_measured_columns_are_written_into_the_tables_of_methods_md(writer: Modu
     assert rows["`medusa`"] == ["2.2x", "2.00", "1.50"] and rows["`none`"] == ["", "2.00", "1.00"]
     assert rows["`heuristic`"][1:] == ["2.00", "1.25"] and rows["`fixed`"][1:] == ["2.00", "1.75"]
     assert text.count("Measured: `decodescope bench speculation --model lab --draft lab-draft --dtype bfloat16") == 2
+    others = {x[1].strip(): x[4].strip() for line in text.split("\n") if line[:10] == "| router `" for x in [line.split("|")]}
+    assert others["router `entropy`"] == "67 %" and others["router `fallback`"] == ""
     assert writer.with_columns(text, book) == text, "a second time changes nothing"
     gone = set(before.split("\n")) - set(text.split("\n"))
     assert all(line.startswith(("|", "Measured:")) for line in gone)
