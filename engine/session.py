@@ -244,9 +244,11 @@ class Session(State):
         return self._header
 
     def _said(self, method: Method) -> dict[str, dict[str, Any]]:
-        """What the parts of a method say of themselves in the header, the codec of the target's cache too."""
+        """What the parts of a method say of themselves in the header; codec and strategy of the target's cache and heads."""
         parts, target = method.said(), self._models[TARGET].decoder
         parts["codec"] |= method.codec.sizes(target.spec, torch.finfo(target.dtype).bits)
+        if shapes := method.strategy.decoders(target.heads, target.spec):
+            parts["strategy"]["decoders"] = {lane: spec.record() for lane, spec in shapes.items()}
         return parts
 
     @property

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.spec import ModelSpec
 
 if TYPE_CHECKING:
     from .state import Move, State
@@ -39,6 +41,11 @@ class Strategy(Component):
         """Whether it, as set, holds text that the target's tokenizer has to read (State.encode)."""
         return False
 
+    def decoders(self, heads: Mapping[str, Any], spec: ModelSpec) -> dict[str, ModelSpec]:
+        """Lane -> shape of the decoders that it makes of the trained heads of a target of shape `spec`. A trace's header tells
+        them, and their passes are priced by them."""
+        return {}
+
     def prefill(self, s: State) -> None:
         """Read the prompt, before `begin`: here up to the root, by the target, whose cache may hold a part of it already, and
         by every further lane of a model that reads from left to right."""
@@ -56,4 +63,3 @@ class Strategy(Component):
     def step(self, s: State) -> Move:
         """Decide on more tokens, commit them, and say what happened."""
         raise NotImplementedError
-

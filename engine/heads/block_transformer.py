@@ -39,15 +39,19 @@ class BlockDecoder(Head):
         """float [B, N, d]: the blocks of tokens int64 [B, N * block_length]."""
         return self.table[tokens].view(len(tokens), -1, self.shape["d"])
 
-    def decoder(self, target: ModelSpec) -> Decoder:
-        """The block decoder as a model of its own, beside that token decoder: it reads embedded blocks (`Feed.embeds`) at the
-        positions of blocks, and its "logits" [B, N, d] are the prefixes of the blocks behind them."""
+    def spec(self, target: ModelSpec) -> ModelSpec:
+        """The shape of the block decoder, beside that token decoder: the prefix stands in the place of a head on a "vocabulary"
+        of d, of which there is one matrix only."""
         s = self.shape
         rope = Rope(target.rope.theta, s["head_dim"])
-        spec = ModelSpec(
+        return ModelSpec(
             f"{target.name}'s block decoder", s["layers"], s["n_heads"], s["n_heads"], s["head_dim"], s["d"], s["d_ff"],
-            vocab=s["d"], max_positions=-(-target.max_positions // s["block_length"]) + 1, rope=rope, norm_eps=EPS,
+            vocab=s["d"], max_positions=-(-target.max_positions // s["block_length"]) + 1, rope=rope, norm_eps=EPS, tied=True,
         )  # fmt: skip
-        layers = [Layer(*(getattr(self, side)[i] for side in SIDES)) for i in range(s["layers"])]
-        none = self.norm.new_zeros(1, s["d"])  # no id is ever looked up
-        return Decoder(spec, none, layers, self.norm, self.prefix).packed()
+
+    def decoder(self, target: ModelSpec) -> Decoder:
+        """The block decoder as a model of its own: it reads embedded blocks (`Feed.embeds`) at the positions of blocks, and its
+        "logits" [B, N, d] are the prefixes of the blocks behind them."""
+        layers = [Layer(*(getattr(self, side)[i] for side in SIDES)) for i in range(self.shape["layers"])]
+        none = self.norm.new_zeros(1, self.shape["d"])  # no id is ever looked up
+        return Decoder(self.spec(target), none, layers, self.norm, self.prefix).packed()

@@ -44,6 +44,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     bits, whole: of a codec that packs: bits of a number once it is packed, scales and all that belongs to it included; and how
             many entries are packed at a time, which are whole until then;  reads: bits that a pass reads of a packed
             number, where that is another: two layers read what is stored once
+    decoders: of a strategy: lane -> the shape (ModelSpec.record()) of a decoder that it makes of the target's trained heads
     changes: of a strategy, rule or context: why the text may differ from the target's
     calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `eps`, `n`;
             and `risk`, `delta`, or of thresholds by exit `how`, `tokens`
@@ -99,6 +100,10 @@ def _is_count(x: Any) -> bool:
     return type(x) is int and 0 < x < MOST
 
 
+def _are_shapes(x: Any) -> bool:
+    return type(x) is dict and len(x) <= MOST_ZONES and all(_is_word(lane) and type(y) is dict for lane, y in x.items())
+
+
 def _is_calibrated(x: Any) -> bool:
     return type(x) is dict and len(x) <= MOST_ZONES and all(type(y) is dict and _is_word(y.get("name")) for y in x.values())
 
@@ -118,6 +123,7 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("speaks", "column", "changes", "commits", "settles"), _is_word),
     "goes": _is_sentence,
     "calibrated": _is_calibrated,
+    "decoders": _are_shapes,
 }
 
 _LATER = ("heat", "cuts")  # words that came after the first ones: a header that lacks them is read by the table

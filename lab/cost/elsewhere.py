@@ -18,6 +18,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill, Step
+from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.passengers import drafted, levels
 from decodescope.engine.trace.phases import DECIDES, READS, decides
 
@@ -212,10 +213,12 @@ class Pricer:
         return list(rows.values())
 
     def record(self) -> dict[str, Any]:
-        """All of it as plain data: rows, seconds a token by model and clock, surface, assumptions."""
+        """All of it as plain data: rows, seconds a token by model and clock, surface, assumptions. plain, speedup: None where
+        the target writes no text without a decoder that the strategy makes of its heads."""
         rows = self.rows()
         tokens = sum(len(step.emitted) for step in self.run.steps)
-        spent, plain = sum(row["model"] for row in rows if row["phase"] not in READS), self.plain_us() / 1e6
+        spent = sum(row["model"] for row in rows if row["phase"] not in READS)
+        plain = None if said(self.run.header, "strategy").get("decoders") else self.plain_us() / 1e6  # alone it writes no text
         measured = sum(step.wall_us for step in self.run.steps) / 1e6
         m = self.machine
         return {
@@ -232,7 +235,7 @@ class Pricer:
             "token": spent / tokens if tokens else None,
             "plain": plain,
             "measured": measured / tokens if tokens else None,
-            "speedup": plain * tokens / spent if spent and tokens else None,
+            "speedup": plain * tokens / spent if plain and spent and tokens else None,
             "surface": self.surface(rows),
             "assumptions": self.assumptions(),
         }

@@ -41,7 +41,8 @@ class Passes:
         self.bits = DTYPE_BITS.get(header.dtype)
         self._packs, self.prompt = said(header, "codec"), len(header.prompt)
         self.specs: dict[str, ModelSpec] = {}
-        for lane, record in [("target", header.model), *header.lanes.items()]:
+        inner = said(header, "strategy").get("decoders", {})
+        for lane, record in [("target", header.model), *header.lanes.items(), *inner.items()]:
             try:
                 self.specs[lane] = spec_of(record)
             except TraceError:  # a header without a model's shape

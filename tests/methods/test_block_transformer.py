@@ -9,11 +9,17 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
+from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine import MethodError, Session
+from decodescope.engine.cost.cost import ops_of
+from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
+from decodescope.engine.trace.events import Pass
+from decodescope.lab.cost.elsewhere import Pricer, Run
+from decodescope.lab.cost.passes import Passes
 
 BLOCK = 4
 METHOD = toys.method(strategy="block_transformer")
@@ -92,6 +98,45 @@ def test_a_trace_has_every_pass_and_the_bytes_that_were_held() -> None:
         gone = [] if lower.evicted_all is None else lower.evicted_all.tolist()
         assert gone == (list(range(prompt + i - 5, prompt + i - 1)) if begins and i else [])
     assert lower.held_bytes < lower.full_bytes / 1.5
+
+
+def test_passes_of_both_decoders_are_priced_as_torch_counts_them() -> None:
+    session = Session(toys.blocks(), METHOD, toys.PROMPT, max_new_tokens=9)
+    prices, weights = Passes(session.header), ("proj", "head")  # attention runs fused, which torch does not count
+
+    def priced(passes: list[Pass]) -> int:
+        assert {one.lane for one in passes} <= prices.specs.keys()
+        ops = [op for one in passes for op in ops_of(prices.specs[one.lane], one, bits=64)]
+        return sum(op.flops for op in ops if op.name.endswith(weights))
+
+    with FlopCounterMode(display=False) as counted:
+        session.start()
+    assert priced(session.prefilled.passes) == counted.get_total_flops() > 0
+    for i in range(9):
+        with FlopCounterMode(display=False) as counted:
+            passes = session.step().passes
+        assert priced(passes) == counted.get_total_flops() and len(passes) == 1 + (i % BLOCK == 0)
+
+
+def test_a_pass_of_the_block_decoder_costs_what_a_hand_counts() -> None:
+    session = toys.decode(METHOD, count=5)
+    upper = [one for step in session.sink.steps for one in step.passes if one.lane == "block_transformer"]
+    d, f, width, seen = 32, 16, 4 * 8, 5  # its second pass: a row that sees itself and four blocks
+    linear = 2 * (2 * (3 * d * width + width * d + 3 * d * f)) + 2 * d * d  # two layers, and the prefix
+    attention, rest = 2 * (4 * 8 + 5) * 4 * seen, 2 * (2 * 7 * d + 2 * d + 5 * f)  # norms, sums and SwiGLU
+    cost = Passes(session.header).cost(upper[1])
+    assert cost.flops == linear + attention + rest
+    assert cost.weight_bytes == 8 * (2 * (4 * d * width + 3 * d * f) + d * d)
+    assert (cost.kv_read_bytes, cost.kv_write_bytes) == (2 * 2 * seen * width * 8, 2 * 2 * width * 8)
+
+
+def test_a_run_is_priced_with_both_decoders_and_against_no_other_decoding() -> None:
+    trace = toys.decode(METHOD, count=9).sink
+    made = Pricer(Run(trace.header, trace.prefill, trace.steps), HardwareProfile("some", 1e11, 1e10)).record()
+    lanes = {(row["lane"], row["phase"]): row["n"] for row in made["rows"]}
+    assert lanes == {("block_transformer", "prefill"): 1, ("block_transformer", "blocks"): 3, ("target", "verify"): 9}
+    written = sum(row["model"] for row in made["rows"] if row["phase"] != "prefill")
+    assert made["token"] == pytest.approx(written / 9) and made["plain"] is made["speedup"] is None
 
 
 def test_a_draw_repeats_itself_and_a_branch_goes_on_alike() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -52,6 +53,9 @@ class BlockTransformer(Strategy):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         # a model of another sort is refused as such
         return missing(KIND, spec, "the shipped model lab-blocks") if spec.block_length else None
+
+    def decoders(self, heads: Mapping[str, Any], spec: ModelSpec) -> dict[str, ModelSpec]:
+        return {LANE: cast(BlockDecoder, heads[KIND]).spec(spec)} if KIND in heads else {}
 
     def prefill(self, s: State) -> None:
         """Read the whole blocks of the prompt but the last, which ends with the root, by the block decoder."""

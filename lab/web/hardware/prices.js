@@ -49,8 +49,8 @@ export function tokenBars(home, there) {
     groups.push([`${there.name}, modelled`, there, [
       ["this run", there.token, false], ["one by one", there.plain, false],
     ]]);
-  return groups.map(([name, one, list]) => {
-    const most = Math.max(...list.map(([, x]) => x));
+  return groups.map(([name, one, all]) => {
+    const list = all.filter(([, x]) => x !== null), most = Math.max(...list.map(([, x]) => x));
     return h("div", { class: "group" },
       h("div", { class: "over" }, h("span", null, name), one.speedup
         && h("span", null, h("b", null, times(one.speedup)), h("small", { class: "quiet" }, " modelled / modelled"))),
