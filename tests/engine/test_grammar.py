@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, reduce
 from itertools import product
+from operator import and_
 
 import numpy as np
 import pytest
@@ -51,15 +54,27 @@ def texts(name: str, most: int) -> set[tuple[int, ...]]:
     return found
 
 
-def admitted(canvas: tuple[int, ...], known: set[tuple[int, ...]], end: int) -> set[tuple[int, ...]]:
-    """The texts that the canvas can become."""
-    return {
-        text
-        for text in known
-        if len(text) <= len(canvas)
-        and (len(text) == len(canvas) or canvas[len(text)] in (OPEN, end))
-        and all(x in (OPEN, y) for x, y in zip(canvas, text, strict=False))
-    }
+class Known:
+    """Texts, a bit of a number each, so that those which a canvas can become are found by what stands at each of its places."""
+
+    def __init__(self, known: set[tuple[int, ...]], end: int):
+        self.known, self.end = sorted(known), end
+        self.fits_at = cache(self._fits_at)
+        longest = max(map(len, known))
+        self.long = [self._those(lambda text, n=n: len(text) == n) for n in range(longest + 1)]
+
+    def _those(self, fits: Callable[[tuple[int, ...]], bool]) -> int:
+        return sum(1 << i for i, text in enumerate(self.known) if fits(text))
+
+    def _fits_at(self, at: int, x: int) -> int:
+        """The texts that a canvas with `x` at place `at` can become as far as that place says."""
+        ends = x in (OPEN, self.end)
+        return self._those(lambda text: x in (OPEN, text[at]) if at < len(text) else ends or at > len(text))
+
+    def lengths(self, canvas: tuple[int, ...]) -> list[int]:
+        """How long the texts are that the canvas can become."""
+        fitting = reduce(and_, (self.fits_at(at, x) for at, x in enumerate(canvas)))
+        return [n for n, those in enumerate(self.long) if those & fitting and n <= len(canvas)]
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
@@ -67,8 +82,7 @@ def admitted(canvas: tuple[int, ...], known: set[tuple[int, ...]], end: int) -> 
 def test_a_canvas_fits_where_enumeration_finds_a_filling(name: str, most: int) -> None:
     made, end = language(name)
     most = min(most, 8 if end < 4 else 7) if most > 5 else most
-    known = texts(name, most)
-    fitting = 0
+    known, fitting = Known(texts(name, most), end), 0
     for n in range(1, most + 1):
         canvases = list(product([OPEN, *range(end + 1)], repeat=n))
         for at in range(0, len(canvases), 4096):
@@ -76,9 +90,9 @@ def test_a_canvas_fits_where_enumeration_finds_a_filling(name: str, most: int) -
             inside = made.grammar.inside(np.stack([made.base(x) for x in some]))
             for canvas, table in zip(some, inside, strict=True):
                 ends = made.ending(canvas, table)
-                assert sorted({len(x) for x in admitted(canvas, known, end)}) == ends, canvas
+                assert known.lengths(canvas) == ends, canvas
                 fitting += bool(ends)
-    assert fitting > 20 and len(known) > 2
+    assert fitting > 20 and len(known.known) > 2
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
@@ -115,9 +129,10 @@ def test_without_a_token_that_ends_it_a_text_is_as_long_as_its_canvas() -> None:
     endless = Language(made.grammar, made.terminals, [])
     for n in range(1, 5):
         whole = {x for x in texts("brackets", n) if len(x) == n}
+        known = Known(whole, -2) if whole else None
         for canvas in product([OPEN, *range(end)], repeat=n):
             places = [i for i, x in enumerate(canvas) if x == OPEN]
-            assert endless.fits(canvas) == bool(admitted(canvas, whole, -2))
+            assert endless.fits(canvas) == bool(known and known.lengths(canvas))
             for i, row in zip(places, endless.allowed(canvas, places, end), strict=True) if endless.fits(canvas) else ():
                 assert row.tolist() == [endless.fits([*canvas[:i], x, *canvas[i + 1 :]]) for x in range(end)]
 
