@@ -31,7 +31,7 @@ FLOORS = (
 )
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
-    *("scope", "address", "phase", "runs", "landing", "walk", "tour", "going", "picture", "save", "file", "prompts"),
+    *("scope", "parts", "address", "phase", "runs", "landing", "walk", "tour", "going", "picture", "save", "file", "prompts"),
     *("nextrun", "halted", "openings", "distribution", "grid", "given", "when", "focus", "notice"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "arrive"),

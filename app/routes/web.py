@@ -9,16 +9,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
 from decodescope.app.runs.play import Play
-from decodescope.lab.views.bundle import bundle
+from decodescope.lab.views.bundle import PARTS, core, part
 
 from .catalogue import models_of
 from .hardware import answer
 
 WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
-# address below /ds/web/ -> kind; the folder `scope` is handed out as one script
+# address below /ds/web/ -> kind; the folder `scope` is handed out as one script, and one for each part that few runs need
 FILES = {x.relative_to(WEB).as_posix(): KINDS[x.suffix] for x in WEB.rglob("*.*") if x.suffix in KINDS}
-FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")} | {"scope.js": KINDS[".js"]}
+SCRIPTS = {f"scope/{name}.js": name for name in PARTS}
+FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")}
+FILES |= dict.fromkeys(("scope.js", *SCRIPTS), KINDS[".js"])
 
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
@@ -30,7 +32,9 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         if name not in FILES:
             return refused(404, "There is no such file.")
         if name == "scope.js":
-            return Response(bundle(), media_type=FILES[name], headers=fresh)
+            return Response(core(), media_type=FILES[name], headers=fresh)
+        if name in SCRIPTS:
+            return Response(part(SCRIPTS[name]), media_type=FILES[name], headers=fresh)
         return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
 
     @api.get("/ds/state")

@@ -4,19 +4,28 @@ The modules are named ones: `import { a, b } from "./file.js";` at the top, `exp
 put one after the other, what is needed first, so their names share one scope; a name that stands twice is refused.
 Comments stay behind, and so do the spaces that lines begin with: they are a quarter of what would travel.
 
+What few runs need is cut off the core into parts, each a script of its own, and travels with the runs that ask for it: the page
+fetches it when the first message does, notebook and file hold what theirs ask for.
+
 A browser loads no module from a file on disk, so a gallery's pages get the same as a plain script, with their own behind it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .script import tight
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
+# what of a step asks for which part; the same as in web/scope/extras.js
+ASKS = {"fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns"}
+PARTS = tuple(sorted({*ASKS.values(), "pair", "picture"}))  # each named after the module that it begins with
+SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _BESIDE = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(?:\./|\.\./)([\w-]+\.js)";\n', re.MULTILINE)
@@ -35,53 +44,115 @@ class BundleError(ValueError):
     """Modules that cannot be joined. One sentence: which, and what to write instead."""
 
 
+def needed(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The parts that these messages ask for."""
+    return frozenset(part for one in messages for part in asked(one))
+
+
+def asked(message: Mapping[str, Any]) -> set[str]:
+    """The parts that one message asks for; a head where pictures are written, or a depth rule was chosen."""
+    if message.get("kind") != "head":
+        return {part for key, part in ASKS.items() if message.get(key)}
+    ruled = message.get("parts", {}).get("depth", {}).get("usual") is False
+    return {name for name, wanted in (("picture", message.get("picture")), ("depth", ruled)) if wanted}
+
+
 @cache
-def bundle() -> str:
-    """The drawing module as one script that imports nothing; its exports are those of its entry."""
-    return joined(WEB / "scope", ENTRY)
+def bundle(parts: frozenset[str] = frozenset(PARTS)) -> str:
+    """The drawing module with these parts as one script that imports nothing; its exports are those of its entries."""
+    return joined(WEB / "scope", ENTRY, *(f"{part}.js" for part in sorted(parts)))
 
 
-def joined(folder: Path, entry: str) -> str:
-    """The modules of `folder` that `entry` needs, in one text that ends with the entry's exports. Raises BundleError."""
-    texts: dict[str, str] = {}  # in the order in which they run
-    exports: dict[str, set[str]] = {}
-    owners: dict[str, str] = {}
-    passed: list[str] = []
+@cache
+def core() -> str:
+    """The drawing module without parts, as the page has it: what they import from it, it exports too."""
+    return _apart()[0]
 
-    def take(name: str, above: tuple[str, ...]) -> None:
+
+def part(name: str) -> str:
+    """A part as a script that imports from the core, which lies a folder above it as scope.js."""
+    return _apart()[1][name]
+
+
+def joined(folder: Path, entry: str, *more: str) -> str:
+    """The modules of `folder` that `entry`, and what begins with `more`, need, in one text that ends with the exports of these.
+    Raises BundleError."""
+    modules = _Modules(folder, entry)
+    for name in (entry, *more):
+        modules.take(name)
+    return modules.text(modules.texts, {*modules.passed, *(x for name in more for x in modules.exports[name])})
+
+
+@cache
+def _apart() -> tuple[str, dict[str, str]]:
+    """The core, and the parts by name."""
+    modules = _Modules(WEB / "scope", ENTRY)
+    modules.take(ENTRY)
+    base, kit, parts = list(modules.texts), set(modules.passed), {}
+    for name in PARTS:
+        before = set(modules.texts)
+        modules.take(f"{name}.js")
+        own = [x for x in modules.texts if x not in before]
+        wanted = [(x, other) for module in own for names, other in modules.wanted[module] for x in names]
+        if shared := sorted({other for _, other in wanted if other not in (*base, *own)}):
+            raise BundleError(f"{name} and another part need {', '.join(shared)}; import it in the core too.")
+        taken = sorted({x for x, other in wanted if other in base})
+        kit.update(taken)
+        head = f'import {{ {", ".join(taken)} }} from "../{ENTRY}";\n'
+        parts[name] = head + modules.text(own, modules.exports[f"{name}.js"])
+    return modules.text(base, kit), parts
+
+
+class _Modules:
+    """Modules of a folder, in the order in which they run: name -> text without imports, what it exports and imports.
+
+    passed: what the entry exports, its own and what it passes on
+    """
+
+    def __init__(self, folder: Path, entry: str):
+        self.folder, self.entry = folder, entry
+        self.texts: dict[str, str] = {}
+        self.exports: dict[str, set[str]] = {}
+        self.wanted: dict[str, list[tuple[list[str], str]]] = {}
+        self.passed: list[str] = []
+        self._owners: dict[str, str] = {}
+
+    def take(self, name: str, above: tuple[str, ...] = ()) -> None:
+        """Add a module, and before it what it needs. Raises BundleError."""
         if name in above:
             raise BundleError(f"{' -> '.join([*above, name])}: modules import each other in a circle; move what both need.")
-        if name in texts:
+        if name in self.texts:
             return
-        path = folder / name
+        path = self.folder / name
         if not path.is_file():
-            raise BundleError(f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {folder.name}.")
+            raise BundleError(f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {self.folder.name}.")
         text = bare(path.read_text(encoding="utf-8"))
-        wanted = [(_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
-        if name == entry:
+        wanted = self.wanted[name] = [(_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
+        if name == self.entry:
             wanted += [(_names(match[1]), match[2]) for match in _PASSED.finditer(text)]
-            passed.extend(x for match in _PASSED.finditer(text) for x in _names(match[1]))
+            self.passed.extend(x for match in _PASSED.finditer(text) for x in _names(match[1]))
             text = _PASSED.sub("", text)
         text = _IMPORT.sub("", text)
         for names, other in wanted:
-            take(other, (*above, name))
-            if missing := [x for x in names if x not in exports[other]]:
+            self.take(other, (*above, name))
+            if missing := [x for x in names if x not in self.exports[other]]:
                 raise BundleError(f"{name} imports {', '.join(missing)} from {other}, which does not export it.")
         if match := _OTHER.search(text):
             raise BundleError(f'{name}: "{match[0][:60]}" cannot be joined; import and export by name, declare one name each.')
-        if "export default" in text and name != entry:
-            raise BundleError(f"{name} has a default export; only {entry} may.")
-        exports[name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
+        if "export default" in text and name != self.entry:
+            raise BundleError(f"{name} has a default export; only {self.entry} may.")
+        self.exports[name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
         for match in _DECLARED.finditer(text):
-            if (first := owners.setdefault(match[2], name)) != name:
+            if (first := self._owners.setdefault(match[2], name)) != name:
                 raise BundleError(f"{match[2]} stands in {first} and in {name}; joined they are one scope: rename one.")
-        if name == entry:
-            passed.extend(sorted(exports[name]))
-        texts[name] = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
+        if name == self.entry:
+            self.passed.extend(sorted(self.exports[name]))
+        self.texts[name] = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
 
-    take(entry, ())
-    parts = [f"// ---- {name}\n{spare(text)}\n" for name, text in texts.items()]
-    return "\n".join([*parts, f"export {{ {', '.join(passed)} }};\n"])
+    def text(self, names: Iterable[str], exports: Iterable[str]) -> str:
+        """These modules as one text that ends with its exports."""
+        parts = [f"// ---- {name}\n{spare(self.texts[name])}\n" for name in names]
+        return "\n".join([*parts, f"export {{ {', '.join(sorted(exports))} }};\n"])
 
 
 def bare(text: str) -> str:
@@ -100,10 +171,11 @@ def declared(text: str) -> list[str]:
     return [match[2] for match in _DECLARED.finditer(bare(text))]
 
 
-def classic(*scripts: Path) -> str:
-    """The drawing module and, behind it, these scripts as one that is no module: it imports and exports nothing and leaves
-    no name. They import by name from scope.js, beside or above them, and from those named before. Raises BundleError."""
-    module = bundle()
+def classic(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
+    """The drawing module with these parts and, behind it, these scripts as one that is no module: it imports and exports
+    nothing and leaves no name. They import by name from scope.js, beside or above them, and from those named before. Raises
+    BundleError."""
+    module = bundle(parts)
     known = {ENTRY: {x for match in _EXPORTED.finditer(module) for x in _names(match[1])}}
     owners: dict[str, str] = {}
     parts = []

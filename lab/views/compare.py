@@ -18,7 +18,7 @@ from decodescope.lab.wire.wire import Wire
 from decodescope.lab.words.style import percent, size
 from decodescope.lab.words.tokens import shown_id
 
-from .bundle import WEB, bundle
+from .bundle import WEB, bundle, needed
 
 VIEWS = ("tree", "text")
 
@@ -40,7 +40,7 @@ class Comparison(anywidget.AnyWidget):
     steps: [step of A, step of B] that are shown, told by the view;  rows: the differences
     """
 
-    _esm = property(lambda self: bundle())  # read when the first widget is made
+    _esm = property(lambda self: bundle(self._parts))  # read once, when the widget is made
     _css = WEB / "scope.css"
     runs: Any = traitlets.List([]).tag(sync=True)  # the messages of both: a reopened notebook draws from them
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
@@ -51,7 +51,9 @@ class Comparison(anywidget.AnyWidget):
     def __init__(self, a: Trace, b: Trace, views: Sequence[str] = VIEWS):
         self.traces, self.rows = (a, b), differences(a, b)
         self._wires: dict[int, Wire] = {}
-        super().__init__(views=list(views), runs=[list(messages(a)), list(messages(b))])
+        runs = [list(messages(a)), list(messages(b))]
+        self._parts = needed(one for told in runs for one in told) | {"pair"}
+        super().__init__(views=list(views), runs=runs)
         self.on_msg(self._asked)
 
     def __str__(self) -> str:

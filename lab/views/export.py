@@ -16,7 +16,7 @@ from decodescope.lab.wire.wire import encode as as_json
 from decodescope.lab.words.style import count, percent, word_of
 from decodescope.lab.words.tokens import escaped, shown_id
 
-from .bundle import WEB, bundle
+from .bundle import WEB, bundle, needed
 from .document import document
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
@@ -51,8 +51,6 @@ def export_html(
         raise ValueError("A file of two runs holds all their steps: leave first, last and step out, or export one run.")
     first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
     title = f"{trace.header.model.get('name', 'model')}, {called(trace.header)}"
-    module = bundle()
-    assert "</script" not in module.lower() and "<!--" not in module
     sent = list(messages(trace, first=first, last=last, text=text, profile=profile))
     shown: dict[str, Any] = {
         "without": _without(first, last, len(trace.steps), sent),
@@ -60,11 +58,13 @@ def export_html(
         "step": first if step is None else step,
         "messages": sent,
     }
-    cards = run_card(trace, first, last)
+    module, cards = bundle(needed(sent)), run_card(trace, first, last)
     if beside is not None:
         title = f"{title}, beside {called(beside.header)}"
         shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
+        module = bundle(needed(one for told in shown["runs"] for one in told) | {"pair"})
         cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{run_card(beside, 0, len(beside.steps) - 1)}"
+    assert "</script" not in module.lower() and "<!--" not in module
     parts = {
         "POLICY": POLICY,
         "TITLE": escaped("DecodeScope: " + title),

@@ -21,7 +21,7 @@ from decodescope.lab.wire.wire import encode
 from decodescope.lab.words.style import count, percent
 from decodescope.lab.words.tokens import escaped, shown_id
 
-from .bundle import WEB, bare, classic
+from .bundle import WEB, bare, classic, needed
 from .chapter import Chapter
 from .document import document
 from .export import RUN, RUN_STYLE, VIEWS, data_of, run_card, steps_table
@@ -60,12 +60,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What of an entry is kept once its trace is read: its page but for the ways to the others, its line and its picture."""
+    """What of an entry is kept once its trace is read: its page but for the ways to the others, its line and its picture, and
+    which parts of the drawing it asks for."""
 
     entry: Entry
     page: str
     line: str
     picture: str
+    parts: frozenset[str]
 
 
 def gallery(
@@ -92,7 +94,8 @@ def gallery(
     drawn.sort(key=lambda one: ranks.get(one.entry.family, len(ranks)))
     shared = folder / PARTS
     shared.mkdir()
-    for name, text in _shared():
+    live = [one for each in course for shown in each.live for told in _told(shown) for one in told]
+    for name, text in _shared(needed(live).union({"pair"} if course else (), *(one.parts for one in drawn))):
         _write(shared / name, text)
     for i, one in enumerate(drawn):
         ways = [(way, drawn[k].entry) for way, k in (("Previous", i - 1), ("Next", i + 1)) if 0 <= k < len(drawn)]
@@ -107,13 +110,19 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _shared() -> Iterator[tuple[str, str]]:
-    """Name and text of the files that all pages share."""
+def _told(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+    """The messages of what a notebook shows: of one run, or of each of two."""
+    return list(shown.get("runs") or [shown["messages"]])
+
+
+def _shared(parts: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Name and text of the files that all pages share; parts: of the drawing, those that a page asks for."""
     sheets = [(WEB / name).read_text(encoding="utf-8") for name in ("scope.css", "walk.css", "gallery.css")]
     yield "style.css", "".join([*sheets, RUN_STYLE])
     for name in SCRIPTS:
         yield name, f"(() => {{\n{bare((WEB / 'gallery' / name).read_text(encoding='utf-8'))}}})();\n"
-    yield "pages.js", classic(WEB / "walk.js", *(WEB / "gallery" / x for x in ("trace.js", "course.js", "pages.js")))
+    own = (WEB / "gallery" / x for x in ("trace.js", "course.js", "pages.js"))
+    yield "pages.js", classic(WEB / "walk.js", *own, parts=parts)
 
 
 # ---- the page of a run
@@ -137,7 +146,7 @@ def _draw(entry: Entry) -> _Drawn:
                          "stops": [dict(stop) for stop in entry.stops]}),
         "WAYS": _WAYS,
     }, _LINKS)  # fmt: skip
-    return _Drawn(entry, page, _line(entry), thumbnail(sent))
+    return _Drawn(entry, page, _line(entry), thumbnail(sent), needed(sent))
 
 
 def _fitting(trace: Trace) -> tuple[list[dict[str, Any]], int]:

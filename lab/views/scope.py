@@ -17,7 +17,7 @@ from decodescope.lab.decision.explain import Explanation, explain
 from decodescope.lab.wire.messages import messages, most_nodes
 from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
 
-from .bundle import WEB, bundle
+from .bundle import SINGLE, WEB, bundle, needed
 from .export import Frozen, export_html
 
 VIEWS = ("strip", "tree", "card", "text", "notes", "time")
@@ -34,7 +34,7 @@ class Scope(anywidget.AnyWidget):
     trace: what is shown, once it is known as a whole;  profile: of the machine that ran it: then there is a roofline
     """
 
-    _esm = property(lambda self: bundle())  # read when the first widget is made
+    _esm: Any = property(lambda self: bundle(self._parts))  # read once, when the widget is made
     _css = WEB / "scope.css"
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
     messages: Any = traitlets.List([]).tag(sync=True)  # a finished trace, set once: a reopened notebook draws from it
@@ -50,6 +50,8 @@ class Scope(anywidget.AnyWidget):
         **traits: Any,
     ):
         roofed = [] if profile is None or "roof" in views else ["roof"]
+        told = None if trace is None else list(messages(trace, profile=profile))
+        self._parts = SINGLE if told is None else needed(told)  # of a run to come nobody knows what it asks for
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile
         self.trace: Trace | None = None
@@ -58,16 +60,26 @@ class Scope(anywidget.AnyWidget):
         self._waiting: deque[dict[str, Any] | Step] = deque()
         self._sent, self._planned = 0.0, False
         self.on_msg(self._asked)
-        if trace is not None:
-            self.show(trace)
+        if trace is not None and told is not None:
+            self._put(trace, told)
 
     def show(self, trace: Trace) -> Scope:
         """Show a trace, finished or as far as it is; what was streamed before is replaced."""
+        return self._put(trace, list(messages(trace, profile=self.profile)))
+
+    def _put(self, trace: Trace, told: list[dict[str, Any]]) -> Scope:
         self._waiting.clear()
         self.trace = trace
         self._growing = self._wire = None
-        self.messages = list(messages(trace, profile=self.profile))
+        self._hold(needed(told))
+        self.messages = told
         return self
+
+    def _hold(self, parts: frozenset[str]) -> None:
+        """Have these parts of the drawing too; what lacks one is drawn anew."""
+        if not parts <= self._parts:
+            self._parts |= parts
+            self._esm = bundle(self._parts)
 
     # ---- a run while it goes: the calls of a trace's sink, and `push` for run(..., on_step=scope.push)
 
@@ -110,6 +122,7 @@ class Scope(anywidget.AnyWidget):
 
     def _begin(self, header: Header) -> None:
         self._waiting.clear()
+        self._hold(SINGLE)
         self.trace, self._growing, self._wire = None, Trace([header]), Wire(header, self.profile)
         self.messages = []
         self.send({"kind": "clear"})

@@ -2,6 +2,7 @@
  * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is
  * never changed. Each part is a file of debugger/. */
 import { h, mount } from "./scope.js";
+import { loads } from "./parts.js";
 import { NONE, ask, heard, stepped } from "./runs.js";
 import { current } from "./address.js";
 import { breakpoints } from "./debugger/breaklist.js";
@@ -25,7 +26,7 @@ export function page(element) {
   const walk = walking(shared, { go, whole, tell, draw });
   const host = h("div", { class: "stage" });
   shared.mine = mount(host, { views: ["tree", "card", "text", "time"], label: "the run under the debugger", empty: NONE,
-    pace: "1/s", keys, onGap: () => {}, onSeek: sought, onSelect: selected, onMove: draw });
+    pace: "1/s", keys, onGap: () => {}, onSeek: sought, onSelect: selected, onMove: draw, loads });
   const { root } = shared.mine;
 
   const points = breakpoints((text) => walk.find([text], 1, true)), looks = watches(),

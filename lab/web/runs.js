@@ -1,7 +1,8 @@
 /* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around
  * them. */
-import { button, h, mount, pair } from "./scope.js";
+import { button, extra, h, mount } from "./scope.js";
 import { current, fragment } from "./address.js";
+import { loads } from "./parts.js";
 import { phase } from "./phase.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
@@ -28,6 +29,7 @@ export function heard(listener) {
   listeners.add(listener);
   listener();
 }
+let wanted = {}; // what was to be shown last: what two runs need may come after another wish
 const followers = new Set();
 /** Be told whenever another step is shown, or has come. */
 export const stepped = (follower) => followers.add(follower);
@@ -77,7 +79,7 @@ export function begin() {
   panes.push(pane(null));
   window.addEventListener("hashchange", remembered);
   remembered();
-  if (!panes[0].id && /(?:^#|&)run=/.test(location.hash))
+  if (!panes[0].id && !wanted.id && /(?:^#|&)run=/.test(location.hash))
     panes[0].trouble =
       "The run of this link cannot be read, it takes a number of 16 digits: copy the link again from the page that "
       + "made it.";
@@ -93,7 +95,7 @@ async function offered(wait = WAIT) {
   } catch {
     return setTimeout(offered, wait, Math.min(2 * wait, 15000));
   }
-  if (!panes[0].id && !panes[0].trouble && shown.examples.length) open(shown.examples[0].run, { quiet: true });
+  if (!panes[0].id && !wanted.id && !panes[0].trouble && shown.examples.length) open(shown.examples[0].run, { quiet: true });
   else panes.forEach(first), tell();
 }
 
@@ -123,6 +125,12 @@ function address() {
 
 /** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
 export function open(id, { quiet = false, other = null, own = false } = {}) {
+  const wish = (wanted = {});
+  if (other && !extra("pair")) {
+    wish.id = id;
+    const now = () => wanted === wish && open(id, { quiet, other, own });
+    return void loads.pair().then(now, () => setTimeout(now, WAIT));
+  }
   const focused = places.contains(document.activeElement);
   if (shown.both) shown.both.destroy();
   else panes.forEach((x) => x.view.destroy());
@@ -143,7 +151,7 @@ function pane(id) {
   const pane = blank(id), host = h("div");
   places.replaceChildren(host);
   pane.view = mount(host, { views: ALONE, label: "the run", empty: id ? COMING : EMPTY, pace: "1/s",
-    onPlay: tell, onMove: moved, onGap: (from, to) => fill(pane, from, to) });
+    onPlay: tell, onMove: moved, onGap: (from, to) => fill(pane, from, to), loads });
   return pane;
 }
 
@@ -153,8 +161,8 @@ function two(...ids) {
     () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`,
       ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
   places.replaceChildren(beside, host);
-  shown.both = pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved,
-    name: (k) => fresh[k].named,
+  shown.both = extra("pair").pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved,
+    name: (k) => fresh[k].named, loads,
     onGap: (which, from, to) => fill(fresh[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
   fresh.forEach((x, k) => (x.view = shown.both.views[k]));
   panes.push(...fresh);

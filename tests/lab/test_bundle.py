@@ -3,29 +3,83 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import toys
 from javascript import code
+from toylab import Words
 
-from decodescope.lab.views.bundle import ENTRY, WEB, BundleError, bare, bundle, joined, spare
+from decodescope.engine import Session
+from decodescope.engine.trace import Trace
+from decodescope.lab.views.bundle import (
+    ASKS,
+    ENTRY,
+    PARTS,
+    WEB,
+    BundleError,
+    asked,
+    bare,
+    bundle,
+    core,
+    joined,
+    needed,
+    part,
+    spare,
+)
 from decodescope.lab.views.script import pieces
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
 
-from .runs import known
+from .runs import TEXTS, known
 
 MODULES = sorted((WEB / "scope").glob("*.js"))
 OUTSIDE = re.compile(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org/2000/svg)", re.MULTILINE)
 
 
+def weight(script: str) -> int:
+    return len(gzip.compress(script.encode(), mtime=0))
+
+
 def test_each_module_fits_in_a_head_and_the_script_in_a_page() -> None:
-    """The script is weighed compressed: it may not grow unseen, and short lines that are easy to read shall cost nothing."""
+    """Scripts are weighed compressed: they may not grow unseen, and short lines that are easy to read shall cost nothing. What
+    each page loads is the core; a part is fetched where a run asks for it."""
     sizes = {path.name: path.stat().st_size for path in MODULES}
     assert len(sizes) > 10 and not {name: n for name, n in sizes.items() if n > 25_000}
-    assert 20_000 < len(gzip.compress(bundle().encode(), mtime=0)) < 72_000
+    assert 20_000 < weight(core()) < 52_000
+    assert weight(bundle(frozenset())) <= weight(core()) + 100
+    assert not {name: n for name in PARTS if not 1_000 < (n := weight(part(name))) < 11_000}
+
+
+def test_a_part_holds_what_the_core_does_not() -> None:
+    names = {"core": core(), **{name: part(name) for name in PARTS}}
+    holds = {name: re.findall(r"^// ---- (.+)$", text, re.MULTILINE) for name, text in names.items()}
+    assert sorted(x for all_ in holds.values() for x in all_) == sorted(path.name for path in MODULES)
+    exported = re.search(r"^export \{ (.*) \};$", core(), re.MULTILINE)
+    assert exported
+    for name in PARTS:
+        (line,) = re.findall(r"^import \{ (.*) \} from \"(.*)\";$", part(name), re.MULTILINE)
+        assert line[1] == "../scope.js" and {*line[0].split(", ")} <= {*exported[1].split(", ")}, name
+        assert f'bring("{name}",' in part(name) and f"{name}.js" in holds[name]
+
+
+def test_page_and_package_know_the_same_parts() -> None:
+    (table,) = re.findall(r"^const ASKS = \{(.*?)\};", (WEB / "scope/extras.js").read_text(encoding="utf-8"), re.M | re.DOTALL)
+    assert dict(re.findall(r'(\w+): "(\w+)"', table)) == ASKS
+    loads = (WEB / "parts.js").read_text(encoding="utf-8")
+    assert dict(re.findall(r'(\w+): \(\) => import\("\./scope/(\w+)\.js"\)', loads)) == {name: name for name in PARTS}
+
+
+def test_a_run_takes_along_what_it_asks_for() -> None:
+    assert needed(messages(known("tree"))) == set() and needed(messages(known("beam"))) == {"threads"}
+    assert asked({"kind": "head", "parts": {"depth": {"usual": False}}}) == {"depth"}
+    with_threads, without = bundle(frozenset({"threads"})), bundle(frozenset())
+    assert "// ---- beams.js" in with_threads and "// ---- canvas.js" not in with_threads
+    assert "// ---- beams.js" not in without and weight(without) < weight(with_threads) < weight(bundle())
 
 
 def strings(text: str) -> list[str]:
@@ -36,7 +90,7 @@ def strings(text: str) -> list[str]:
 def test_the_script_asks_for_nothing_and_holds_every_module_once() -> None:
     assert not OUTSIDE.search(bundle())
     for path in MODULES:
-        assert bundle().count(f"// ---- {path.name}\n") == 1, f"{path.name} is not needed by {ENTRY}"
+        assert bundle().count(f"// ---- {path.name}\n") == 1, f"{path.name} is needed by {ENTRY} or a part"
 
 
 def test_only_comments_and_spare_spaces_stay_behind() -> None:
@@ -102,32 +156,96 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(name: str, tmp_path: Pat
         made(tmp_path, **texts)
 
 
+HOST = """<!doctype html><body><div id="place" style="width:1200px"></div><script type="module">
+import { mount } from "/scope.js"; window.come = [];
+const loads = Object.fromEntries(%s.map((name) => [name, () => import(`/%s${name}.js`).then(() => come.push(name))]));
+window.view = mount(document.getElementById("place"), { loads });</script>"""
+
+SEEN = "[...view.root.children].filter((x) => !x.matches('.aloud') && x.checkVisibility()).map((x) => x.innerText).join()"
+
+FRAMES = "async () => { for (let k = 0; k < 6; k++) await new Promise((done) => requestAnimationFrame(done)); }"
+
+
+def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
+    """A page on which a run can be drawn, and its troubles; way: "bundle", "modules" one by one, or the core and "parts".
+    It is so high that all is in sight: what is scrolled away is not painted."""
+    page = driver.new_context(viewport={"width": 1280, "height": 4000}).new_page()
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    folder = "scope/" if way == "parts" else ""
+
+    def answer(route: Any) -> None:
+        name = route.request.url.removeprefix("http://scope.test/")
+        if not name:
+            route.fulfill(body=HOST % (json.dumps(PARTS), folder), content_type="text/html")
+        elif way == "modules":
+            route.fulfill(body=(WEB / "scope" / name).read_text(encoding="utf-8"), content_type="text/javascript")
+        else:
+            text = bundle() if way == "bundle" else core() if name == ENTRY else part(name[len(folder) : -3])
+            route.fulfill(body=text, content_type="text/javascript")
+
+    page.route("http://scope.test/**", answer)
+    page.goto("http://scope.test/")
+    page.wait_for_function("window.view")
+    return page, troubles
+
+
+def asking() -> dict[str, Trace]:
+    """Runs that ask for parts: each part of one run is asked for."""
+    target = replace(toys.both(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
+    canvas = Session(target, toys.method(strategy=("masked", {"block": 8})), toys.PROMPT, max_new_tokens=12, seed=0)
+    canvas.sink = Trace()
+    for _ in canvas.stream():
+        pass
+    deep = toys.method(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
+    switch = toys.method(strategy="switch", router=("entropy", {"tau": 1.0, "stay": 2, "window": 2}))
+    picture = toys.decode(toys.method(sampler="temperature"), count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
+    runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
+    return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}
+
+
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
-    """A name that a module uses and does not import would be found in the script all the same; here it is missed."""
-    data = encode(list(messages(known("tree")))).decode()
-    page_text = """<!doctype html><body><div id="place" style="width:1200px"></div><script type="module">
-    import { mount } from "/scope.js"; window.view = mount(document.getElementById("place"));</script>"""
-    drawn = []
-    for name in ("bundle", "modules"):
-        page = driver.new_context(viewport={"width": 1280, "height": 900}).new_page()
-        troubles: list[str] = []
-        page.on("pageerror", lambda error, troubles=troubles: troubles.append(str(error)))
-
-        def answer(route, name=name):
-            asked = route.request.url.rsplit("/", 1)[1]
-            if not asked:
-                return route.fulfill(body=page_text, content_type="text/html")
-            body = bundle() if name == "bundle" else (WEB / "scope" / asked).read_text(encoding="utf-8")
-            return route.fulfill(body=body, content_type="text/javascript")
-
-        page.route("http://scope.test/**", answer)
-        page.goto("http://scope.test/")
-        page.wait_for_function("window.view")
-        page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
-        page.locator("h1", has_text="Step 2").wait_for()
+    """A name that a module uses and does not import would be found in the script all the same; here it is missed. A part
+    that is fetched draws what a part that is there draws, and is fetched once, for the runs that ask for it."""
+    runs = asking()
+    wanted = {name: sorted(needed(messages(trace))) for name, trace in runs.items()}
+    assert {x for names in wanted.values() for x in names} | {"pair"} == set(PARTS), "the test needs each part"
+    drawn: list[list[str]] = []
+    for way in ("bundle", "modules", "parts"):
+        page, troubles = hosted(driver, way)
+        drawn.append([])
+        for name, trace in runs.items():
+            page.evaluate("view.clear(); come.length = 0")
+            data = encode(list(messages(trace))).decode()
+            page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
+            page.locator("h1", has_text="Step 2").wait_for()
+            here = [x for x in wanted[name] if way != "bundle"]
+            page.wait_for_function("(n) => come.length === n", arg=len(here))
+            page.evaluate(FRAMES)
+            drawn[-1].append(page.evaluate(SEEN))
+            assert sorted(page.evaluate("come")) == here, (way, name)
         page.keyboard.press("?")
-        drawn.append([page.locator(part).inner_text() for part in (".tree-pane", ".decision", ".time-pane", ".keys")])
-        assert not troubles, (name, troubles)
-    assert drawn[0] == drawn[1] and "Step 2" in drawn[0][0]
+        drawn[-1].append(page.locator(".keys").inner_text())
+        assert not troubles, (way, troubles)
+    assert drawn[0] == drawn[1] == drawn[2] and "Step 2" in drawn[0][0]
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_nothing_is_drawn_before_its_part_is_there_and_a_lost_part_comes_later(driver: Any) -> None:
+    page, troubles = hosted(driver, "parts")
+    waiting: list[Any] = []
+    page.route("http://scope.test/scope/threads.js", lambda route: waiting.append(route))
+    data = encode(list(messages(known("beam")))).decode()
+    page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
+    page.wait_for_timeout(200)
+    assert len(waiting) == 1 and page.locator(".empty").is_visible() and not page.locator("h1").is_visible()
+    waiting.pop().abort()
+    page.locator("h1", has_text="Step 2").wait_for()
+    assert "fetching what draws this step" in page.locator(".tree-box").inner_text()
+    page.unroute("http://scope.test/scope/threads.js")
+    page.locator(".beams li").first.wait_for()
+    assert "fetching" not in page.locator(".tree-box").inner_text() and page.locator(".decision h2").is_visible()
+    assert not troubles, troubles

@@ -1,6 +1,8 @@
 /* panes: the pictures of the compared runs under one slider, and the switcher where they do not fit beside each
  * other. */
-import { button, h, pair } from "../scope.js";
+import { button, h } from "../scope.js";
+import { pair } from "../scope/pair.js";
+import { loads } from "../parts.js";
 import { fill } from "../runs.js";
 import { LETTERS } from "./letters.js";
 
@@ -22,7 +24,7 @@ export function panes(now, ways) {
     pair(element, { count: runs.length, base, views, align: way, empty: EMPTY, tools: ways.tools, why: ways.why,
       name: (k) => now.runs[k]?.named, ratio: (k) => now.runs[k] && ways.ratio(k), onSeek: ways.onSeek,
       onGap: (k, ...of) => now.runs[k] && gap(now.runs[k], ...of), onMove: ways.onMove, onAlign: ways.onAlign,
-      onPane: front });
+      onPane: front, loads });
 
   return {
     element,

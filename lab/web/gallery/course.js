@@ -1,12 +1,12 @@
 /* course: the runs that a notebook shows, drawn where its cells showed them, as soon as they come near. */
-import { mount, pair } from "../scope.js";
+import { extra, mount } from "../scope.js";
 
 /** Draw `all` in their places; shade() says light or dark. The result draws them light or dark anew. */
 export function course(all, shade) {
   const views = [];
   const draw = (place, one) => {
     if (one.runs) {
-      const both = pair(place, { views: one.views || undefined, align: one.align, theme: shade() });
+      const both = extra("pair").pair(place, { views: one.views || undefined, align: one.align, theme: shade() });
       one.runs.forEach((messages, which) => messages.forEach((message) => both.views[which].push(message)));
       both.seek({ token: Math.max(1, one.token) });
       return views.push(both);

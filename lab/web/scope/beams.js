@@ -1,6 +1,9 @@
 /* Beams: the hypotheses that a search keeps, with their texts, and which went on from which. */
+import { shell } from "./card.js";
 import { spelled } from "./characters.js";
+import { numbersTable } from "./dart.js";
 import { h, pool, s, say, see, set } from "./elements.js";
+import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
 import { running } from "./tokens.js";
 
@@ -121,4 +124,36 @@ export function beamsView(choose) {
       see(won, best);
     },
   };
+}
+
+/** What gave a hypothesis its score in this step: the model alone, or n-grams beside it. */
+function growth({ scores, mixed }, k, from) {
+  const own = from === null ? null : scores[k] - from;
+  if (!mixed)
+    return { rows: [["this token", "ln p", own === null ? null : own.toFixed(3)],
+      ["", "p", own === null ? null : Math.exp(own)]],
+    says: "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn." };
+  const [p, q, share] = mixed[k];
+  return { rows: [["this token", "p, the model", p], ["", "n-grams", q === 0 ? "unknown" : q],
+    ["", "mixed, nats", own === null ? null : own.toFixed(3)], ["", "share of the next row", share]],
+  says: "The model gives all drafts one distribution; n-grams tell them apart. The next pass reads one row: "
+    + "the mean of the last tokens' embeddings, by these shares." };
+}
+/** A hypothesis of beam search. */
+export function beamsCard(store, i, step, at) {
+  const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)),
+    before = store.steps[i - 1]?.beams;
+  const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, { rows, says } = growth(step.beams, k, from);
+  return [
+    shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
+      before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
+    numbersTable([
+      ["so far", "score before, nats", from === null ? null : from.toFixed(3)],
+      ...rows,
+      ["together", "score, nats", scores[k]?.toFixed(3)],
+    ]),
+    h("p", { class: "line" },
+      store.head.parts?.strategy?.uses?.includes("sampler") ? "Each text is drawn by itself; the first is the run's."
+        : says),
+  ];
 }

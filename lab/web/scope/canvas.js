@@ -1,9 +1,13 @@
 /* Canvas: places that are filled in any order: the passes over them, and what stands there after the chosen one. */
+import { shell } from "./card.js";
+import { numbersTable } from "./dart.js";
 import { grid, h, pool, say, set } from "./elements.js";
+import { bring } from "./extras.js";
 import { emitted, offered, settled, heldUp } from "./fills.js";
 import { tokenOf } from "./marks.js";
 import { plural, prob, two } from "./numbers.js";
 import { passesView, SIDES } from "./passes.js";
+import { fedSays, placeSays } from "./placesays.js";
 import { running, spoken } from "./tokens.js";
 
 const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table at most, and places of the text
@@ -99,13 +103,22 @@ export function canvasView(context) {
 function fed({ fed: rows, stale, cache }) {
   return [`${rows}${stale ? `, ${stale} old` : ""}`, fedSays({ fed: rows, stale, cache })];
 }
-/** The same as a sentence. */
-export const fedSays = ({ fed: rows, stale, cache }) =>
-  `The pass read ${plural(rows, "row")}${stale
-    ? `, beside entries that were made ${stale === 1 ? "1 pass" : `${stale} passes`} before (${cache})` : ""}.`;
-
 /** What a pass decided, as a table. */
 const openTable = ({ i, fill }) =>
   grid(`Open places in pass ${i}`, ["place", "candidate", "its confidence", "rank", "bar", "settled"],
     [...(offered(fill) ?? new Map()).values()].map((x) =>
       [x.place - fill.at[0] + 1, tokenOf(x.text), prob(x.c), x.rank, x.bar ?? "–", x.rule ?? "–"]));
+
+/** A place of a canvas. */
+function canvasCard(store, i, at) {
+  const { title, mark, text, where, agrees, rows, lines, before } = placeSays(store, i, at);
+  return [shell(mark, title, text === null ? "" : tokenOf(text, 16), where, { agrees }),
+    rows.length ? numbersTable(rows) : null,
+    lines.map((line) => h("p", { class: "line" }, line)),
+    before.length ? [h("h3", null, "In the passes so far"), h("table", { class: "laws block" }, h("tbody", null,
+      before.map(({ step, text, c, word }) => h("tr", { class: step === i ? "tried" : null },
+        h("th", { scope: "row" }, `pass ${step}`), h("td", { class: "word" }, tokenOf(text, 12)),
+        h("td", null, prob(c)), h("td", { class: "yes" }, word)))))] : null];
+}
+
+bring("canvas", { canvasView, canvasCard });

@@ -2,13 +2,12 @@
 import { dart, lawTable, numbersTable, stretch } from "./dart.js";
 import { decision, OWN } from "./decision.js";
 import { h, s, see, set } from "./elements.js";
+import { extra } from "./extras.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, statusWord } from "./marks.js";
 import { notedOf } from "./noted.js";
 import { apart, plural, prob } from "./numbers.js";
-import { placeSays } from "./placesays.js";
 import { tallyOf, weighed } from "./tally.js";
-import { threadsOf, took, whyOf } from "./threads.js";
 
 function derivedMark(decided) {
   if (decided.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
@@ -18,7 +17,7 @@ function derivedMark(decided) {
         s("path", { d: "M2.5 7.5l3 3 6-7" })), "re-derived") : null;
 }
 /** Title, token and place over a card. */
-function shell(mark, title, token, where, decided) {
+export function shell(mark, title, token, where, decided) {
   return [h("header", null, mark ? glyph(mark, 5.5) : null, h("h2", { class: mark }, title), derivedMark(decided)),
     h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
 }
@@ -140,71 +139,6 @@ function iterationCard(step, at) {
       "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come "
         + "out as they went in are final, and so is the token after them.")];
 }
-/** What gave a hypothesis its score in this step: the model alone, or n-grams beside it. */
-function growth({ scores, mixed }, k, from) {
-  const own = from === null ? null : scores[k] - from;
-  if (!mixed)
-    return { rows: [["this token", "ln p", own === null ? null : own.toFixed(3)],
-      ["", "p", own === null ? null : Math.exp(own)]],
-    says: "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn." };
-  const [p, q, share] = mixed[k];
-  return { rows: [["this token", "p, the model", p], ["", "n-grams", q === 0 ? "unknown" : q],
-    ["", "mixed, nats", own === null ? null : own.toFixed(3)], ["", "share of the next row", share]],
-  says: "The model gives all drafts one distribution; n-grams tell them apart. The next pass reads one row: "
-    + "the mean of the last tokens' embeddings, by these shares." };
-}
-/** A hypothesis of beam search. */
-function beamsCard(store, i, step, at) {
-  const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)),
-    before = store.steps[i - 1]?.beams;
-  const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, { rows, says } = growth(step.beams, k, from);
-  return [
-    shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
-      before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
-    numbersTable([
-      ["so far", "score before, nats", from === null ? null : from.toFixed(3)],
-      ...rows,
-      ["together", "score, nats", scores[k]?.toFixed(3)],
-    ]),
-    h("p", { class: "line" },
-      store.head.parts?.strategy?.uses?.includes("sampler") ? "Each text is drawn by itself; the first is the run's."
-        : says),
-  ];
-}
-/** A thread that wrote in this step. */
-function threadsCard(store, i, step, at) {
-  const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1));
-  const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
-  const { rounds, longest, sum } = took(lanes);
-  const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
-  const before = given.map(([, text]) => text).join("");
-  return [
-    shell("", `Thread ${alive[k]}, one of ${alive.length} that wrote`, tokens[k] ? tokenOf(tokens[k][1]) : "",
-      parent < 0 ? "behind the prompt" : `behind ${plural(behind, "token")} of thread ${parent}`, { agrees: null }),
-    numbersTable([
-      ["this thread", "tokens written", `${own.length}`],
-      ["", "rounds", own.length ? `${own[0].step} to ${own.at(-1).step}` : "–"],
-      ["", "given before", `${many}`],
-      ["run", "rounds, passes", `${rounds}`],
-      ["", "critical path", `${longest}`],
-      ["", "sum of all", `${sum}`],
-    ]),
-    many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${before}`) : null,
-    h("p", { class: "line" }, whyOf(lane ?? {}) ? `It ended with this step: ${whyOf(lane)}.`
-      : "Every thread reads its own text alone, and a pass writes a token of each."),
-  ].filter(Boolean);
-}
-/** A place of a canvas. */
-function canvasCard(store, i, at) {
-  const { title, mark, text, where, agrees, rows, lines, before } = placeSays(store, i, at);
-  return [shell(mark, title, text === null ? "" : tokenOf(text, 16), where, { agrees }),
-    rows.length ? numbersTable(rows) : null,
-    lines.map((line) => h("p", { class: "line" }, line)),
-    before.length ? [h("h3", null, "In the passes so far"), h("table", { class: "laws block" }, h("tbody", null,
-      before.map(({ step, text, c, word }) => h("tr", { class: step === i ? "tried" : null },
-        h("th", { scope: "row" }, `pass ${step}`), h("td", { class: "word" }, tokenOf(text, 12)),
-        h("td", null, prob(c)), h("td", { class: "yes" }, word)))))] : null];
-}
 /** What a step tried by itself, as a card, or under another one. */
 const tallyCard = (context, store, step, at, under, tally = step.tally) => [
   under ? h("h3", null, tally.title)
@@ -217,6 +151,12 @@ export function cardView(context) {
   const body = h("div", { class: "decision-body" });
   const element = h("aside", { class: "decision", tabindex: -1, role: "region", "aria-label": "decision" }, body);
   let drawn = null, drawnAs = "", wide = 0;
+  /** A card of a part; nothing while that is not here, and the next drawing tries again. */
+  const told = (name, card, ...of) => {
+    const given = extra(name);
+    if (!given) drawn = null;
+    return given?.[card](...of) ?? [];
+  };
   return {
     element,
     focus: () => element.focus(),
@@ -235,11 +175,11 @@ export function cardView(context) {
       drawnAs = as;
       let parts;
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
-      else if (step.fill) parts = canvasCard(store, i, at);
+      else if (step.fill) parts = told("canvas", "canvasCard", store, i, at);
       else if (step.iteration) parts = iterationCard(step, at);
-      else if (step.beams) parts = beamsCard(store, i, step, at);
+      else if (step.beams) parts = told("threads", "beamsCard", store, i, step, at);
       else if (step.threads) {
-        parts = threadsCard(store, i, step, at);
+        parts = told("threads", "threadsCard", store, i, step, at);
         if (step.tally) parts.push(tallyCard(context, store, step, at, true));
       } else if (step.tally) parts = tallyCard(context, store, step, at);
       else {

@@ -1,5 +1,6 @@
 /* Depth: which layers each pass of the target ran, token by layer, and every test by which it was to leave. */
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "./elements.js";
+import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
 import { plural, two } from "./numbers.js";
 import { spoken } from "./tokens.js";
@@ -206,3 +207,5 @@ export function depthView(context) {
     },
   };
 }
+
+bring("depth", { depthView });

@@ -2,15 +2,14 @@
 import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { cursor } from "./cursor.js";
-import { depthView } from "./depth.js";
 import { button, h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
+import { fetching, late } from "./extras.js";
 import { never, soon } from "./frame.js";
 import { headline } from "./headline.js";
 import { keyList, runKey } from "./keys.js";
 import { notesView } from "./notes.js";
 import { plural } from "./numbers.js";
-import { pictureView } from "./picture.js";
 import { roofView } from "./roof.js";
 import { Store } from "./store.js";
 import { stripView } from "./strip.js";
@@ -19,7 +18,6 @@ import { textView } from "./text.js";
 import { themed } from "./theme.js";
 import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
-import { turnsView } from "./turns.js";
 
 const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
@@ -40,8 +38,11 @@ function fill(root, context, chosen, outcome) {
     add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
   }
   if (chosen.includes("card")) card = add(cardView(context));
-  if (chosen.includes("depth")) add(depthView(context)), add(turnsView(context));
-  if (chosen.includes("text")) add(pictureView(context)), add(textView(context));
+  if (chosen.includes("depth")) {
+    add(late("depth", ({ depthView }) => depthView(context)));
+    add(late("turns", ({ turnsView }) => turnsView(context)));
+  }
+  if (chosen.includes("text")) add(late("picture", ({ pictureView }) => pictureView(context))), add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
   if (chosen.includes("notes")) add(notesView(context));
   if (chosen.includes("time")) add(timeView(context));
@@ -68,12 +69,13 @@ function asking(onGap) {
  *  "1/s", "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are
  *  missing or not whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view
  *  stands, onPlay(on) whether it replays, onDue() that it is about to be drawn, onMove() that another step is shown or
- *  has come. */
+ *  has come; loads: name -> how a part that few runs need is fetched, of those that are not here. */
 export function mount(element, options = {}) {
   const store = new Store(), { ask, forget } = asking(options.onGap), turn = { look, draw,
     patient: () => context.following && !store.end };
   let width = 0, heard = 0, gone = false;
   const request = () => gone || (options.onDue?.(), soon(turn));
+  const extras = fetching(options.loads, request);
   const help = keyList(options.keys);
   const empty = h("p", { class: "empty" }, options.empty || "No run yet.");
   const veil = h("p", { class: "veil", role: "status" }), outcome = h("p", { class: "outcome", role: "status" }),
@@ -100,7 +102,7 @@ export function mount(element, options = {}) {
     options.onMove?.();
     const end = store.end;
     if (i >= 0 && !store.whole(i) && (!context.following || end || context.selection?.step === i)) ask(i, i + 1);
-    if (!width) return; // not to be seen: it is drawn when its width changes
+    if (!width || extras.due) return; // not to be seen: it is drawn when its width changes, or all of it is here
     see(empty, !(store.head || store.count));
     for (const part of parts) part.draw(store, i, width);
     say(outcome, end && i === store.count - 1 ? ending(end) : "");
@@ -136,6 +138,7 @@ export function mount(element, options = {}) {
     /** Append one message; a hole before it is asked for. */
     push(message) {
       if (!store.push(message)) return;
+      extras.ask(message);
       if (message.kind === "step" && message.i > 0 && !store.steps[message.i - 1]) {
         let from = message.i - 1;
         while (from > 0 && !store.steps[from - 1]) from--;

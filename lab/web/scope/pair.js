@@ -2,6 +2,7 @@
 import { clocks } from "./clocks.js";
 import { differences } from "./differences.js";
 import { button, h, set } from "./elements.js";
+import { bring } from "./extras.js";
 import { never, soon } from "./frame.js";
 import { joined } from "./joined.js";
 import { mount } from "./mount.js";
@@ -13,7 +14,7 @@ import { themed } from "./theme.js";
 /** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each),
  *  align ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}),
  *  onPlay(on), onAlign(way), onPane(which); of a run: tools(which), ratio(which): [large, small], why(which, split) its
- *  text parts there. What is pushed goes into views[0], views[1], ..., which are as `mount` gives them. */
+ *  text parts there; loads: as `mount` takes it. What is pushed goes into views[0], views[1], ..., which are as `mount` gives them. */
 export function pair(element, options = {}) {
   const letters = [..."ABCD"].slice(0, options.count || 2), turn = { look, draw }, request = () => soon(turn);
   const views = [], stores = [], place = places(stores, options.align);
@@ -49,6 +50,7 @@ export function pair(element, options = {}) {
       onSeek: (i) => moved(which, i),
       onDue: () => request(),
       onMove: options.onMove,
+      loads: options.loads,
     })
   ));
   stores.push(...views.map((view) => view.store));
@@ -143,3 +145,5 @@ function keyed(event, { to, align, place, replay, views, options }) {
   event.preventDefault();
   event.stopPropagation();
 }
+
+bring("pair", { pair });

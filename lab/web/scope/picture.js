@@ -1,5 +1,6 @@
 /* Picture: the cells of a picture as they fill in, in grey, and beside it the pass in which each of them came. */
 import { figures, h, pool, say, see, set } from "./elements.js";
+import { bring } from "./extras.js";
 import { settled } from "./fills.js";
 import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
@@ -138,3 +139,5 @@ export function pictureView(context) {
     },
   };
 }
+
+bring("picture", { pictureView });

@@ -1,5 +1,4 @@
 /* What the card says of a place of a canvas, from the record alone. */
-import { fedSays } from "./canvas.js";
 import { follows, offered, proposed, settled } from "./fills.js";
 import { plural } from "./numbers.js";
 import { bitsSay, triedSay, vetoesSay } from "./triesays.js";
@@ -61,3 +60,8 @@ export function placeSays(store, i, number) {
     : line.length - all.length + k >= right ? "right" : "" }));
   return said;
 }
+
+/** Rows that a pass fed, and how old the entries are that it read beside them. */
+export const fedSays = ({ fed: rows, stale, cache }) =>
+  `The pass read ${plural(rows, "row")}${stale
+    ? `, beside entries that were made ${stale === 1 ? "1 pass" : `${stale} passes`} before (${cache})` : ""}.`;

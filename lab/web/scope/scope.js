@@ -11,14 +11,14 @@
  * The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Everything that a
  * model or a file says enters the page as text nodes; nothing is read as markup. */
 import { mount } from "./mount.js";
-import { pair } from "./pair.js";
+import { extra } from "./extras.js";
 
 export { button, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";
 export { mount } from "./mount.js";
 export { between, grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js";
-export { pair } from "./pair.js";
+export { extra } from "./extras.js";
 export { passesView } from "./passes.js";
 export { decides, passName, passWord, placedUnder, scaled } from "./roof.js";
 export { rederives, tellingOf } from "./judge.js";
@@ -68,7 +68,7 @@ function one({ model, el }) {
 
 /** Two finished traces: their messages lie in one trait, what is missing is asked for by run. */
 function couple({ model, el }) {
-  const both = pair(el, {
+  const both = extra("pair").pair(el, {
     views: model.get("views") || undefined,
     align: model.get("align"),
     onGap: (which, from, to) => model.send({ kind: "gap", which, from, to }),

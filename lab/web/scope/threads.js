@@ -1,7 +1,11 @@
 /* Threads: the texts that a pass writes side by side, as lanes with their forks, a round a column. */
-import { plainly, tailOf } from "./beams.js";
+import { beamsCard, beamsView, plainly, tailOf } from "./beams.js";
+import { shell } from "./card.js";
 import { spelled } from "./characters.js";
+import { numbersTable } from "./dart.js";
 import { h, pool, s, say, see, set } from "./elements.js";
+import { bring } from "./extras.js";
+import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
 
 const LANE = 26, ROUND = 12, GLYPH = 8.5; // px of a lane, of a round, of a letter
@@ -105,3 +109,29 @@ export function threadsView(choose) {
     },
   };
 }
+
+/** A thread that wrote in this step. */
+function threadsCard(store, i, step, at) {
+  const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1));
+  const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
+  const { rounds, longest, sum } = took(lanes);
+  const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
+  const before = given.map(([, text]) => text).join("");
+  return [
+    shell("", `Thread ${alive[k]}, one of ${alive.length} that wrote`, tokens[k] ? tokenOf(tokens[k][1]) : "",
+      parent < 0 ? "behind the prompt" : `behind ${plural(behind, "token")} of thread ${parent}`, { agrees: null }),
+    numbersTable([
+      ["this thread", "tokens written", `${own.length}`],
+      ["", "rounds", own.length ? `${own[0].step} to ${own.at(-1).step}` : "–"],
+      ["", "given before", `${many}`],
+      ["run", "rounds, passes", `${rounds}`],
+      ["", "critical path", `${longest}`],
+      ["", "sum of all", `${sum}`],
+    ]),
+    many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${before}`) : null,
+    h("p", { class: "line" }, whyOf(lane ?? {}) ? `It ended with this step: ${whyOf(lane)}.`
+      : "Every thread reads its own text alone, and a pass writes a token of each."),
+  ].filter(Boolean);
+}
+
+bring("threads", { beamsView, beamsCard, threadsView, threadsCard });

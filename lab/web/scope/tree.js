@@ -1,9 +1,8 @@
 /* The draft tree, and its legend. */
-import { beamsView } from "./beams.js";
 import { brush } from "./brush.js";
-import { canvasView } from "./canvas.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
+import { late } from "./extras.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { WORDS, draws, glyph, outline, radius, routes, statusWord, tokenOf } from "./marks.js";
@@ -11,7 +10,6 @@ import { certain, notedUnder } from "./noted.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
 import { termed } from "./terms.js";
-import { threadsView } from "./threads.js";
 import { spoken } from "./tokens.js";
 
 // nodes above which a tree is a picture at first
@@ -99,8 +97,9 @@ export function treeView(context) {
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
-  const search = beamsView((k) => context.select(k + 1)), lanes = threadsView((k) => context.select(k + 1)),
-    canvas = canvasView(context);
+  const choose = (k) => context.select(k + 1), search = late("threads", ({ beamsView }) => beamsView(choose)),
+    lanes = late("threads", ({ threadsView }) => threadsView(choose)),
+    canvas = late("canvas", ({ canvasView }) => canvasView(context));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
     search.element, lanes.element, canvas.element, twin, note);
@@ -137,7 +136,9 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.beams || step?.threads, fill = (filling = step?.fill), own = side || fill || step?.tally;
+    const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.tally;
+    const away = (side && !lanes.view) || (fill && !canvas.view);
+    filling = fill && canvas.view;
     const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
@@ -153,15 +154,15 @@ export function treeView(context) {
     shown = nodes || [];
     say(note, !step ? ""
       : !nodes && !own ? context.absent(store, "The tree of this step")
+      : away ? "fetching what draws this step…"
       : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
     if (side) {
       (step.beams ? search : lanes).draw(store, i, context.chosen(store, i) - 1, width);
       shown = side.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
       return;
     }
-    if (fill) {
-      return tabled ? twin.replaceChildren(canvas.table(step)) : canvas.draw(store, i, context.chosen(store, i), width);
-    }
+    if (fill && tabled) return void (canvas.view && twin.replaceChildren(canvas.view.table(step)));
+    if (fill) return canvas.draw(store, i, context.chosen(store, i), width);
     if (step?.tally) return void (shown = (step.tally.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 })));
     if (!nodes) return;
     if (tabled) return twin.replaceChildren(tableOf(nodes, step));
@@ -206,10 +207,10 @@ export function treeView(context) {
     });
     marks.trim(laid.items.length);
   }
-  return { element, draw, step: (key, at) => (filling ? canvas.step(key, at) : neighbour(shown, key, at)),
+  return { element, draw, step: (key, at) => (filling ? filling.step(key, at) : neighbour(shown, key, at)),
     look: () => (width = element.clientWidth),
     restyle: () => ((measure = null), painted.restyle()),
-    focus: () => (canvas.focus() ?? nodeLayer.querySelector('[tabindex="0"]')?.focus()),
+    focus: () => (canvas.view?.focus() ?? nodeLayer.querySelector('[tabindex="0"]')?.focus()),
     table: (on) => ((tabled = on), context.redraw()) };
 }
 

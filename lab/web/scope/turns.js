@@ -1,5 +1,6 @@
 /* Turns: two models write one text. Who wrote each token, and the number that decided it, against tau. */
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "./elements.js";
+import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
 import { percent, plural, two } from "./numbers.js";
 import { spoken } from "./tokens.js";
@@ -117,3 +118,5 @@ export function turnsView(context) {
     },
   };
 }
+
+bring("turns", { turnsView });

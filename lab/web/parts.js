@@ -1,0 +1,11 @@
+/* parts: how the page fetches what few runs need of the drawing; scope/extras.js says which messages ask for it. */
+
+/** Name -> a function that begins to fetch it. */
+export const loads = {
+  canvas: () => import("./scope/canvas.js"),
+  depth: () => import("./scope/depth.js"),
+  pair: () => import("./scope/pair.js"),
+  picture: () => import("./scope/picture.js"),
+  threads: () => import("./scope/threads.js"),
+  turns: () => import("./scope/turns.js"),
+};

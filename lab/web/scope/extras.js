@@ -1,0 +1,56 @@
+/* Extras: what few runs need is no part of the core; it comes when the first message asks for it. */
+import { h } from "./elements.js";
+
+/** What of a step asks for which part; the same as in lab/views/bundle.py. */
+const ASKS = { fill: "canvas", beams: "threads", threads: "threads", depth: "depth", lanes: "turns" };
+const AGAIN = 1000; // ms before a part that did not come is asked for again; twice as long each time
+
+const brought = {}; // part -> what it gives
+/** A part is here, and gives this by name. */
+export const bring = (name, gives) => (brought[name] = gives);
+/** What a part gives; null while it is not here. */
+export const extra = (name) => brought[name] ?? null;
+
+/** The parts that a message asks for; a head where pictures are written, or a depth rule was chosen. */
+export const asked = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
+  .map((key) => ASKS[key]) : [message.picture && "picture", message.parts?.depth?.usual === false && "depth"]
+  .filter(Boolean));
+
+/** Fetches what messages ask for. loads: part -> a function that begins to load it, of those that this place can fetch;
+ *  arrived(): one came, or did not. `due`: how many are on their way for the first time: until then nothing is drawn
+ *  that would have to change. */
+export function fetching(loads, arrived) {
+  const begun = new Set(), way = { ask, due: 0 };
+  function ask(message) {
+    for (const name of asked(message)) {
+      if (brought[name] || begun.has(name) || !loads?.[name]) continue;
+      begun.add(name);
+      way.due++;
+      get(name, AGAIN).then(() => (way.due--, arrived()));
+    }
+  }
+  const get = (name, wait) => loads[name]().catch(() => void setTimeout(
+    () => get(name, Math.min(2 * wait, 15000)).then(arrived), wait));
+  return way;
+}
+
+/** A view of a part: nothing, until the part is here and made(what it gives) is the view. */
+export function late(name, made) {
+  const place = h("template");
+  let view = null;
+  const now = () => {
+    if (!view && brought[name]) place.replaceWith((view = made(brought[name])).element);
+    return view;
+  };
+  return {
+    get element() {
+      return now()?.element ?? place;
+    },
+    get view() {
+      return now();
+    },
+    look: () => now()?.look?.(),
+    draw: (...given) => now()?.draw(...given),
+    restyle: () => view?.restyle?.(),
+  };
+}
