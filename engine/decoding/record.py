@@ -125,7 +125,7 @@ class Recorder:
             passes=passes,
             cache=self.cache(s),
             path=None if verdict is None else verdict.path,
-            beams=move.beams if self.decisions or move.beams is None else replace(move.beams, candidates=None),
+            beams=move.beams if self.decisions or move.beams is None else replace(move.beams, candidates=None, pruned=None),
             threads=move.threads,
             labels=move.labels,
             iteration=move.iteration,
@@ -163,6 +163,7 @@ class Recorder:
                 step.tie = ties(step.tops, s.target.decoder.dtype)
         if step.beams is not None:
             shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
+            shown += [int(token) for _, token, _ in step.beams.pruned or ()]
         if step.threads is not None:
             shown += [*step.threads.tokens, *(x for begun in step.threads.begun for x in begun.given)]
         if step.iteration is not None:

@@ -159,5 +159,4 @@ class Move:
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
-    text: list[int] | None = None
     sampler_state: Any = field(default=None)

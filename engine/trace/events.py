@@ -261,13 +261,15 @@ class CacheChange:
 class Beams:
     """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
     log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step; candidates: rows of (index
-    into the step before, token, the model's probability, the n-grams', score) that could be kept, where n-grams mix in."""
+    into the step before, token, the model's probability, the n-grams', score) that could be kept, where n-grams mix in;
+    pruned: rows of (index into the step before, token, score), the next best that were not kept, best first."""
 
     tokens: list[int]
     parents: list[int]
     scores: list[float]
     finished: list[dict[str, Any]] = field(default_factory=list)
     candidates: list[list[float]] | None = None
+    pruned: list[list[float]] | None = None
 
 
 @dataclass

@@ -148,6 +148,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         known(step.beams.tokens, vocab, "beams.tokens")
         lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
         counts(step.beams.parents, "beams.parents")
+        _pruned(step.beams.pruned or [], vocab)
     if step.threads is not None:
         consistent_threads(step.threads, vocab)
     consistent_lines(step.lines, vocab)
@@ -162,6 +163,14 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         counts([step.iteration.start, step.iteration.fixed], "iteration")
         lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
         probabilities(step.iteration.p or (), "iteration.p")
+
+
+def _pruned(rows: list[list[float]], vocab: int) -> None:
+    """Raise TraceError for an extension that is none: text, token, score."""
+    if any(len(row) != 3 or row[0] != int(row[0]) or row[1] != int(row[1]) for row in rows):
+        raise TraceError("beams.pruned has a row that is not a text, a token and a score")
+    counts([int(row[0]) for row in rows], "beams.pruned")
+    known([int(row[1]) for row in rows], vocab, "beams.pruned")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:

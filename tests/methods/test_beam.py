@@ -88,6 +88,34 @@ def test_scores_are_teacher_forced_log_probabilities_and_caches_follow_the_paren
             assert torch.allclose(a.k[i], b.k[0, :, : a.n], atol=1e-9)
 
 
+@pytest.mark.parametrize("stops", [[1, 2], [0, 1, 2], [0, 2, 3]])
+def test_enough_hypotheses_go_on_where_several_tokens_end_a_text(stops: list[int]) -> None:
+    """Of the best 2 * width extensions all may end, where there are several stop ids: then others are looked at."""
+    crowded = 0
+    for prompt in toys.prompts(12, 4, vocab=4):
+        session, before = beam(2, count=6, prompt=prompt, stop_tokens=stops), 1
+        for step in session.sink.steps:
+            b = step.beams
+            assert len(b.tokens) == min(2, before * (4 - len(stops))) and not set(b.tokens) & set(stops)
+            crowded += len(b.finished) > 2
+            before = len(b.tokens)
+        assert check(session.sink).ok
+    assert crowded, "the test needs steps in which more end than go on"
+
+
+def test_what_was_left_is_the_next_best() -> None:
+    """All extensions, ranked: those that are kept, then those that a record calls pruned."""
+    texts: list[list[int]] = [[]]
+    for step in beam(3, count=5).sink.steps:
+        b = step.beams
+        every = sorted(((score([*text, x]), i, x) for i, text in enumerate(texts) for x in range(4)), reverse=True)
+        rows = [*zip(b.scores, b.parents, b.tokens, strict=True), *((z, int(i), int(x)) for i, x, z in b.pruned)]
+        assert [row[1:] for row in rows] == [row[1:] for row in every[: len(rows)]] and len(rows) == min(6, len(every))
+        texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
+    quiet = toys.decode(toys.method(strategy=("beam", {"width": 3})), PROMPT, 5, pair=(SMALL, SMALL), level="counts")
+    assert all(step.beams.pruned is None for step in quiet.sink.steps)
+
+
 def test_every_token_may_end_the_text() -> None:
     session = beam(3, stop_tokens=[0, 1, 2, 3])
     assert session.end.reason == "stop_token" and session.end.tokens == toys.greedy(SMALL.decoder, PROMPT, 1)

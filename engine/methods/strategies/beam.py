@@ -12,25 +12,26 @@ from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.model.branches import branch
-from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.tree import PLANS, TreePlan
-from decodescope.engine.trace.events import Beams, EndReason
+from decodescope.engine.trace.events import EndReason
+
+from .shared.hypotheses import Hypothesis, chosen, read
 
 
 @dataclass
 class _Beams:
     """Hypotheses: tokens after the prompt and the sum of their log-probabilities; and those that have ended."""
 
-    alive: list[tuple[list[int], float]]
-    finished: list[tuple[list[int], float]] = field(default_factory=list)
+    alive: list[Hypothesis]
+    finished: list[Hypothesis] = field(default_factory=list)
 
 
 @component
 class Beam(Strategy):
     """Extend each of `width` hypotheses by every token, keep the best `width` that go on, and set aside those that end.
-    Of the best 2 * width extensions at most `width` can end, so enough go on. A finished hypothesis is ranked by
-    score / length^alpha. The search ends when `width` have finished and none that goes on can still beat the worst of
-    them, were the rest of it certain, or at the length limit.
+    With one stop id at most `width` of the best 2 * width extensions can end, so enough go on; with more ids more are
+    looked at. A finished hypothesis is ranked by score / length^alpha. The search ends when `width` have finished and none
+    that goes on can still beat the worst of them, were the rest of it certain, or at the length limit.
 
     An approximation of the most likely text, so not the target's distribution; the text is emitted by the last step.
 
@@ -64,44 +65,19 @@ class Beam(Strategy):
 
     def step(self, s: State) -> Move:
         beams: _Beams = s.scratch
-        clock, device = s.target.executor, s.target.decoder.device
+        clock = s.target.executor
         started = clock.mark()
-        written = len(beams.alive[0][0])
-        roots = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in beams.alive]
-        position = len(s.tokens) - 1 + written
-        feed = Feed(
-            torch.tensor(roots, device=device)[:, None],
-            torch.full((len(roots), 1), position, device=device),
-            highest=position,
-        )
-        logits = s.target.forward(feed)[:, 0]  # [B, V]
+        texts = [text for text, _ in beams.alive]
+        written = len(texts[0])
+        logits = read(s, texts)  # [B, V]
         verified = clock.mark()
         s.target.commit([0])
         before = logits.new_tensor([score for _, score in beams.alive], dtype=torch.float64)[:, None]
-        scores = logits.double().log_softmax(-1) + before  # [B, V]
-        count = min(2 * self.width, scores.numel())
-        best = scores.flatten().topk(count)
-        vocab = logits.shape[-1]
-        alive: list[tuple[int, int, float]] = []  # parent, token, score
-        ended: list[tuple[list[int], float]] = []
-        for flat, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            parent, token = divmod(flat, vocab)
-            text = [*beams.alive[parent][0], token]
-            if s.stop.at(text[:-1], [token]) is not None:
-                if len(ended) < self.width and len(alive) < self.width:
-                    ended.append((text, score))
-            elif len(alive) < self.width:
-                alive.append((parent, token, score))
-        beams.finished = sorted(beams.finished + ended, key=self.rank)[: self.width]
-        if alive:
-            s.target.cache.rows(torch.tensor([parent for parent, _, _ in alive], device=device))
-        beams.alive = [([*beams.alive[parent][0], token], score) for parent, token, score in alive]
-        record = Beams(
-            [token for _, token, _ in alive],
-            [parent for parent, _, _ in alive],
-            [score for _, _, score in alive],
-            [{"tokens": text, "score": score} for text, score in ended],
-        )
+        choice = chosen(s, texts, logits.double().log_softmax(-1) + before, self.width)
+        beams.finished = sorted(beams.finished + choice.ended, key=self.rank)[: self.width]
+        if choice.alive:
+            s.target.cache.rows(torch.tensor([parent for parent, _, _ in choice.alive], device=logits.device))
+        beams.alive = [([*texts[parent], token], score) for parent, token, score in choice.alive]
         end: EndReason | None = "stop_token" if self.settled(beams, s.left) else None
         end = end or s.filled(written + 1)
         emitted: list[int] = []
@@ -110,9 +86,9 @@ class Beam(Strategy):
             if beams.finished and emitted == beams.finished[0][0]:
                 end = "stop_token"
             s.tokens += emitted
-        return moved(s, emitted, end, started, verified, beams=record)
+        return moved(s, emitted, end, started, verified, beams=choice.record())
 
-    def rank(self, hypothesis: tuple[list[int], float]) -> float:
+    def rank(self, hypothesis: Hypothesis) -> float:
         """What is minimised: minus the score per length^alpha."""
         return -hypothesis[1] / len(hypothesis[0]) ** self.alpha
 
