@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from decodescope.engine.checkpoint.weights import Weights, files, read_adapter
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault, guarded
@@ -52,6 +53,18 @@ class Model:
     def reference(self) -> str:
         """Folder and adapter, as `load` takes them."""
         return adapters.joined(self.path, self.spec.adapter)
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """id -> the bytes that it stands for; made when somebody first asks. There is a tokenizer."""
+        assert self.tokenizer is not None, "ids without a tokenizer stand for nothing"
+        return [self.tokenizer.bytes_of(x) for x in range(self.decoder.vocab)]
+
+    def alphabet(self, vocab: int, stops: frozenset[int]) -> Alphabet | None:
+        """What a sampler is told of the first `vocab` ids, in a run that ends at `stops`; None without a tokenizer."""
+        if self.tokenizer is None:
+            return None
+        return Alphabet(vocab, stops, getattr(self.tokenizer, "marks", frozenset()), lambda: self.pieces)
 
 
 class Found(NamedTuple):

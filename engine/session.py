@@ -99,27 +99,26 @@ class Session(State):
         shadow: bool = False,
     ):
         prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
+        layers = layers if layers is None else ids(layers, "layers")
         max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
         choice(level, "level", LEVELS)
-        layers = layers if layers is None else ids(layers, "layers")
         self.method = m = copy.deepcopy(Method.of(method))
         model, given = loaded(model), by_role(models)
         self._models = paired(m, model, {role: loaded(x, role) for role, x in given.items()})
         for part in m.parts().values():
             part.mark_files()
-        self._saved = continued(m, model, saved, prompt)
-        self._loaded = None if saved is None else saved.record()
+        self._saved, self._loaded = continued(m, model, saved, prompt), None if saved is None else saved.record()
         vocab = vocabulary(self._models)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
-        limit = self._limit(prompt, max_new_tokens, vocab)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
-        lanes = self._lanes(vocab)
+        lanes, stop = self._lanes(vocab), ending(model, stop_tokens, stop_texts)
+        alphabet = model.alphabet(vocab, stop.tokens)
         super().__init__(
             tokens=prompt,
             prompt=len(prompt),
             max_new=max_new_tokens,
-            limit=limit,
-            stop=ending(model, stop_tokens, stop_texts),
+            limit=self._limit(prompt, max_new_tokens, vocab),
+            stop=stop,
             target=lanes.pop(TARGET),
             lanes=lanes,
             drafter=m.drafter,
@@ -129,10 +128,11 @@ class Session(State):
             selector=m.selector,
             router=m.router,
             sampler=m.sampler,
-            sampler_state=m.sampler.start(list(prompt), vocab),
+            sampler_state=m.sampler.start(list(prompt), vocab, alphabet),
             chance=Chance(seed),
             encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
             piece=getattr(model.tokenizer, "piece", None),
+            alphabet=alphabet,
         )
         self._surround(shadow)
         self._prepare(model, len(prompt) if asked is None else asked)
@@ -310,7 +310,7 @@ class Session(State):
                 cut.scores = None
             self.tokens[:] = [self.tokens[i] for i in cut.kept.tolist()]
             self.prompt = self._begin = len(self.tokens)
-            self.sampler_state = self.sampler.start(list(self.tokens), self.target.decoder.vocab)
+            self.sampler_state = self.sampler.start(list(self.tokens), self.target.decoder.vocab, self.alphabet)
         self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
         return cut, reading.passes
 

@@ -132,6 +132,7 @@ class _Group:
         self.decoder, self.prompts, self.asked, self.batch = model.decoder, prompts, asked, batch
         self.executor = Executor(model.decoder.device)
         self.limit = model.spec.max_positions
+        self.alphabet = model.alphabet(model.decoder.vocab, asked.stop.tokens)
         self.cache = KVCache(model.spec, dtype=model.decoder.dtype, device=model.decoder.device)
 
     def decode(self, group: Group) -> None:
@@ -175,9 +176,8 @@ class _Group:
         """Write the texts of these prompts, a token of each in every pass; those that end leave the batch."""
         sampler, seed = self.asked.sampler, self.asked.seed
         vocab, device = self.decoder.vocab, self.decoder.device
-        going = [
-            _Going(i, Chance(seed + i), sampler.start(list(self.prompts[i]), vocab), self.prompts[i][-1]) for i in numbers
-        ]
+        states = [sampler.start(list(self.prompts[i]), vocab, self.alphabet) for i in numbers]
+        going = [_Going(i, Chance(seed + i), x, self.prompts[i][-1]) for i, x in zip(numbers, states, strict=True)]
         while going:
             if self.asked.halted():
                 raise _Halted

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from decodescope.engine.core.component import Component
 
+from .alphabet import Alphabet
+
 
 class Sampler(Component):
     """Base of every sampler. A chain applies several in a visible order.
@@ -49,8 +51,8 @@ class Sampler(Component):
         heats = [stage.heat for stage in self.in_order if stage.heat is not None]
         return {"greedy": self.greedy, "heat": float(math.prod(heats)), "cuts": any(stage.cuts for stage in self.in_order)}
 
-    def start(self, prompt: list[int], vocab: int) -> Any:
-        """The state before the first generated token."""
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Any:
+        """The state before the first generated token. alphabet: what the ids stand for; None: nobody knows."""
         return None
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:

@@ -18,6 +18,7 @@ from decodescope.engine.trace.threads import Threads
 from decodescope.engine.trace.units import Unit
 
 from .acceptance import AcceptanceRule
+from .alphabet import Alphabet
 from .chance import Chance
 from .context import Context
 from .depth import Depth
@@ -62,6 +63,7 @@ class State:
     limit: length of text and prompt at which the context is full
     scratch: what the strategy keeps between its steps
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
+    alphabet: what ids stand for, as samplers are told; None without a tokenizer
     """
 
     tokens: list[int]
@@ -83,6 +85,7 @@ class State:
     selector: Selector = field(default_factory=Selector)
     router: Router = field(default_factory=Router)
     piece: Callable[[int], Piece] | None = None
+    alphabet: Alphabet | None = None
 
     @property
     def left(self) -> int:

@@ -70,7 +70,7 @@ class Writing:
             strand,
             branch,
             s.chance if first else Chance(s.chance.seed + strand.number),
-            s.sampler.start(list(branch.tokens), s.target.decoder.vocab),
+            s.sampler.start(list(branch.tokens), s.target.decoder.vocab, s.alphabet),
             self.budget if most is None else most,
         )
         self.alive.append(thread)

@@ -12,6 +12,7 @@ from decodescope.engine.core.component import component, recorded
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.sampler import Sampler
 
 
@@ -65,8 +66,8 @@ class Chain(Sampler):
             raise ParamError("The record of a chain lacks its stages: record the run again with this version.")
         return cls(stages=[cast(Sampler, recorded(cls.kind, stage)) for stage in stages])
 
-    def start(self, prompt: list[int], vocab: int) -> list[Any]:
-        return [stage.start(prompt, vocab) for stage in self.stages]
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> list[Any]:
+        return [stage.start(prompt, vocab, alphabet) for stage in self.stages]
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         for stage, s in zip(self.stages, state, strict=True):

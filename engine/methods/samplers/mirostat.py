@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.sampler import Sampler
 
 
@@ -35,7 +36,7 @@ class Mirostat(Sampler):
     rate: float = param(0.1, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
     measure: str = param("full", choices=("full", "kept"), help="distribution under which the surprise is measured")
 
-    def start(self, prompt: list[int], vocab: int) -> float:
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> float:
         return 2 * self.target
 
     def warp(self, logits: Tensor, state: float) -> Tensor:

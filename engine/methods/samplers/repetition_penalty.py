@@ -9,6 +9,7 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.sampler import Sampler
 
 
@@ -29,7 +30,7 @@ class RepetitionPenalty(Sampler):
 
     penalty: float = param(1.2, low=1.0, high=3.0, step=0.05, help="1 changes nothing")
 
-    def start(self, prompt: list[int], vocab: int) -> frozenset[int]:
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> frozenset[int]:
         return frozenset(prompt)
 
     def warp(self, logits: Tensor, state: frozenset[int]) -> Tensor:
