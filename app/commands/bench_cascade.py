@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.refusal import Refusal
 
 from .measuring import MET, asked, figure, finished, named, share
 from .output import steps_told, table
 
+if TYPE_CHECKING:
+    from decodescope.engine.bench.questions import Question
+
 
 def cascade(args: argparse.Namespace) -> int:
     """Put the questions to every router, and print."""
     from decodescope.engine.bench.cascade import SHORT, CascadeBench, cascade
+    from decodescope.engine.bench.cascade_grid import held_out
     from decodescope.engine.bench.questions import first_of_each
     from decodescope.engine.load import load
 
     if args.draft is None:
         raise Refusal("bench cascade needs a small model beside the large one: name it with --draft.")
-    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
     methods = None if args.method is None else named(args.method, {})
+    held: list[Question] = []
+
+    def choose(questions: list[Question]) -> list[Question]:
+        """Those that are asked; where methods are not given some others are held out."""
+        first = first_of_each(questions, SHORT)
+        held.extend(held_out(questions, first) if methods is None else ())
+        return first if args.short else [x for x in questions if x not in held]
+
+    questions, about, out = asked(args, choose)
     large, small = (load(name, args.dtype, args.device) for name in (args.model, args.draft))
-    bench = CascadeBench(large, small, methods, seed=args.seed, new_tokens=args.new_tokens)
+    bench = CascadeBench(large, small, methods, held=held, seed=args.seed, new_tokens=args.new_tokens)
     result = cascade(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)
 

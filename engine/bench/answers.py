@@ -205,9 +205,8 @@ class Bench:
     def answer(self, method: Method, prompt: list[int], longest: int) -> Answer:
         """Decode one answer of at most `longest` tokens."""
         answer = self.blank(prompt)
-        level: Level = "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "counts"
         try:
-            models = self.models(method)
+            models, level = self.models(method), self.level(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
             answer.open(session.start())
             for step in session.stream():
@@ -217,6 +216,10 @@ class Bench:
         except (MethodError, EngineFault) as error:
             answer.end, answer.fault = getattr(error, "reason", "bad_input"), str(error)
         return answer
+
+    def level(self, method: Method) -> Level:
+        """What has to be recorded of a method."""
+        return "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "counts"
 
     def blank(self, prompt: list[int]) -> Answer:
         """An answer of which nothing is written yet."""

@@ -13,19 +13,18 @@ from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.events import Level, Pass
 from decodescope.engine.trace.looked import Look
 
-from .answers import Answer, Bench, Counted, about
+from .answers import Answer, Bench, Counted, about, under
 from .answers_figures import BASELINE
 from .cascade_figures import SMALL, CascadeResult, CascadeRow
+from .cascade_grid import KEPT, WARM, Beforehand, routed
 from .questions import LabBenchError, Question
 from .result_file import gather
 
 SHORT = 2  # questions of a kind in the short form
-WARM = 0.8  # temperature of samples that vote
-ALWAYS = 64.0  # bits: more than any law has, so that the small model's answer stays
-# (strategy, router) -> thresholds; references has no say without labelled pairs, which are given by hand
+# (strategy, router) -> thresholds: of answers where no question was held out
 THRESHOLDS: dict[tuple[str, str], tuple[float, ...]] = {
     ("switch", "entropy"): (0.5, 1.0, 2.0, 4.0),
     ("switch", "fallback"): (0.3, 0.5, 0.7, 0.9),
@@ -33,33 +32,18 @@ THRESHOLDS: dict[tuple[str, str], tuple[float, ...]] = {
     ("cascade", "answer_confidence"): (0.6, 0.8, 0.9, 0.95),
     ("cascade", "trained_confidence"): (0.3, 0.5, 0.7, 0.9),
     ("cascade", "agreement"): (0.4, 0.6, 0.8, 1.0),
+    ("cascade", "references"): (0.25, 0.5, 0.75, 1.0),
     ("cascade", "expected_cost"): (0.25, 0.5, 1.0, 2.0),
 }
-BY_HAND = "references compares with labelled pairs: give them with --method, as router.pairs."
-
-
-def usual(large: Model, small: Model) -> tuple[dict[str, Method], dict[str, str]]:
-    """The small model alone, and every router at its THRESHOLDS; and why some cannot run here."""
-    chosen = {SMALL: ("cascade", "entropy", ALWAYS)}
-    chosen |= {f"{a}: {b} {tau:g}": (a, b, tau) for (a, b), taus in THRESHOLDS.items() for tau in taus}
-    methods: dict[str, Method] = {}
-    left_out = {"cascade: references": BY_HAND}
-    for name, (strategy, router, tau) in chosen.items():
-        try:
-            method = Method.named({"strategy": strategy, "router": router}, {"router": {"tau": tau}})
-            method.check(large.spec, {"draft": small})
-            method.check_models({"draft": small.spec})
-        except MethodError as error:
-            left_out[name] = str(error)
-        else:
-            methods[name] = method
-    return methods, left_out
+FIRST = ", small first"  # the switch that begins with the small model
+UNPAIRED = "references compares with labelled pairs, and too few questions were held out: give some as router.pairs."
 
 
 class CascadeBench(Bench):
     """A large and a small model, and routed methods by name beside the large model alone; all routers unless methods are given.
-    All are greedy but those whose samples vote. left_out: name -> why a method cannot run here. Raises MethodError if one that
-    is given cannot, LabBenchError if the model has no tokenizer, or a method does not let two models write."""
+    All are greedy but those whose samples vote. held: questions that are not asked, which say where thresholds of answers lie
+    and give labelled pairs. left_out: name -> why a method cannot run here. Raises MethodError if one that is given cannot,
+    LabBenchError if the model has no tokenizer, or a method does not let two models write."""
 
     def __init__(
         self,
@@ -67,24 +51,58 @@ class CascadeBench(Bench):
         draft: Model,
         methods: Mapping[str, Method] | None = None,
         *,
+        held: Sequence[Question] = (),
         seed: int = 0,
         new_tokens: int | None = None,
     ):
-        chosen, self.left_out = usual(model, draft) if methods is None else (dict(methods), {})
-        alone = [name for name, method in chosen.items() if "router" not in method.strategy.uses]
+        alone = [name for name, method in (methods or {}).items() if "router" not in method.strategy.uses]
         if alone:
             raise LabBenchError(f"bench cascade measures what a router decides: leave {alone[0]} out, or give it one.")
-        super().__init__(model, chosen, draft, seed=seed, new_tokens=new_tokens)
-        for method in chosen.values():
-            method.check_models({"draft": draft.spec})
+        super().__init__(model, methods or {}, draft, seed=seed, new_tokens=new_tokens)
+        self.left_out: dict[str, str] = {}
+        self.held = Beforehand(self, held)
+        if methods is None:
+            self.methods |= under(self._usual(), self.temperature)
+        for method in self.methods.values():
+            if method.lanes:
+                method.check_models({"draft": draft.spec})
         voting = {name for name, x in self.methods.items() if "router" in x.strategy.uses and x.router.copies > 1}
         self.methods |= {name: replace(self.methods[name], sampler=Temperature(WARM)) for name in voting}
+
+    def _usual(self) -> dict[str, Method]:
+        """The small model alone, and every router at its thresholds; why some cannot run here goes into `left_out`."""
+        alone = {"tau": 0.0, "samples": 1, "second": ""}  # one answer, which stays and is looked at by nobody
+        methods = {SMALL: routed("cascade", "agreement", alone)}
+        for (strategy, router), taus in THRESHOLDS.items():
+            knobs = {"pairs": pairs} if router == "references" and (pairs := self.held.pairs()) else {}
+            name = f"{strategy}: {router}"
+            if router == "references" and not knobs:
+                self.left_out[name] = UNPAIRED
+                continue
+            try:
+                method = routed(strategy, router, knobs)
+                method.check(self.model.spec, self.models(method))
+                method.check_models({"draft": self._small})
+            except MethodError as error:
+                self.left_out[name] = str(error)
+                continue
+            found = self.held.thresholds(router, knobs) if strategy == "cascade" else []
+            methods |= {f"{name} {tau:g}": routed(strategy, router, {**knobs, "tau": tau}) for tau in found or taus}
+            if router == "entropy" and strategy == "switch":
+                small = {**knobs, "start": "small"}
+                methods |= {f"{name} {tau:g}{FIRST}": routed(strategy, router, {**small, "tau": tau}) for tau in taus}
+        return methods
 
     def blank(self, prompt: list[int]) -> Answer:
         return Counted(prompt)
 
+    def level(self, method: Method) -> Level:
+        """Decisions too, of which what a router looked at is priced."""
+        return "decisions" if "router" in method.strategy.uses else "counts"
+
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "left_out": self.left_out}
+        held = {"questions": [x.id for x in self.held.held], "kept": KEPT}
+        return {**super().settings(), "left_out": self.left_out, "held": held}
 
     def figures(self, question: Question) -> list[CascadeRow]:
         """What every method makes of a question."""

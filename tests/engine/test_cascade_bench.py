@@ -18,7 +18,8 @@ from decodescope.engine import Method
 from decodescope.engine.bench.answers_figures import BASELINE
 from decodescope.engine.bench.cascade import THRESHOLDS, CascadeBench, cascade
 from decodescope.engine.bench.cascade_figures import SMALL, front, goal
-from decodescope.engine.bench.questions import LabBenchError
+from decodescope.engine.bench.cascade_grid import held_out
+from decodescope.engine.bench.questions import LabBenchError, first_of_each
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.load import Model
 
@@ -41,7 +42,8 @@ def found() -> dict[str, Any]:
 
 def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> None:
     methods = found["methods"]
-    assert len(methods) == 2 + sum(map(len, THRESHOLDS.values())) and json.dumps(found, allow_nan=False)
+    asked = {name: taus for name, taus in THRESHOLDS.items() if name[1] != "references"}
+    assert len(methods) == 2 + 4 + sum(map(len, asked.values())) and json.dumps(found, allow_nan=False)
     assert not [one["faults"] for one in methods.values() if one["faults"]]
     plain, alone = methods[BASELINE], methods[SMALL]
     assert (plain["cost"], plain["large"], plain["share"]) == (1.0, 1.0, 1.0)
@@ -49,10 +51,10 @@ def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> No
     for name, one in methods.items():
         if name.startswith("cascade"):  # either both models are paid for, or one alone
             assert one["large"] <= 1.0 and one["cost"] >= min(1.0, alone["cost"]), name
-    for (strategy, router), taus in THRESHOLDS.items():
-        asked = [methods[f"{strategy}: {router} {tau:g}"]["share"] for tau in taus]
+    for (strategy, router), taus in asked.items():
+        theirs = [methods[f"{strategy}: {router} {tau:g}"]["share"] for tau in taus]
         if strategy == "cascade" and router != "agreement":
-            assert asked == sorted(asked, reverse=router == "entropy"), (router, asked)
+            assert theirs == sorted(theirs, reverse=router == "entropy"), (router, theirs)
 
 
 def test_operations_are_those_of_both_models_passes() -> None:
@@ -61,6 +63,7 @@ def test_operations_are_those_of_both_models_passes() -> None:
     plain, few, both = CascadeBench(large, little, {"few": kept, "both": asked}, new_tokens=4).figures(question(1, "What?"))
     n = len("What?")
     price = [pass_cost(x.spec, n - 1, 0).flops + pass_cost(x.spec, 4, n - 1, logits=4).flops for x in (large, little)]
+    price[1] += 4 * 7 * little.spec.vocab  # the entropies of four tokens
     assert (plain.large, plain.small, plain.theirs) == (price[0], 0.0, 4)
     assert (few.large, few.small, few.theirs, few.tokens) == (0.0, price[1], 0, 4)
     assert (both.small, both.theirs) == (price[1], 4)
@@ -73,7 +76,7 @@ def test_a_small_model_that_knows_spares_the_large_one() -> None:
     record = cascade(bench, ASKED).record()
     assert {one["accuracy"] for name, one in record["methods"].items() if "agreement" not in name} == {1.0}
     assert record["goal"]["met"] and record["goal"]["fewer"] > 0.15 and record["goal"]["lost"] == 0.0
-    assert len(bench.left_out) == 9 and sum("heads/correctness" in why for why in bench.left_out.values()) == 8
+    assert len(bench.left_out) == 3 and sum("heads/correctness" in why for why in bench.left_out.values()) == 2
     assert record["methods"][SMALL]["best"] and not record["methods"][BASELINE]["best"]
 
 
@@ -107,3 +110,32 @@ def test_the_command_asks_questions(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*words, "none"]) == 2 and "name it with --draft" in capsys.readouterr().err
     text = bench_cascade.told(found)
     assert SMALL in text and "Left out: cascade: references" in text and "fewer of the large model's" in text
+
+
+def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
+    kinds = {"qa": "ab", "story": "cd"}
+    whole = [question(f"{kind}{i}", f"{word * (i + 1)}?", "42", kind=kind) for kind, word in kinds.items() for i in range(6)]
+    asked = first_of_each(whole, 2)
+    held = held_out(whole, asked)
+    assert [x.id for x in held] == ["qa4", "qa5", "story4", "story5"] and not {x.id for x in held} & {x.id for x in asked}
+    assert held_out(asked, asked) == []
+    bench = CascadeBench(lively(), small(), held=held, new_tokens=4)
+    assert bench.left_out == {} and bench.settings()["held"]["questions"] == [x.id for x in held]
+
+    def taus_of(router: str) -> list[float]:
+        return [x.router.tau for name, x in bench.methods.items() if name.startswith(f"cascade: {router}")]
+
+    taus, low = taus_of("answer_confidence"), taus_of("entropy")
+    keeping = Method.named({"strategy": "cascade", "router": "answer_confidence"}, {"router": {"tau": 0.0}})
+    own = [bench.answer(keeping, bench.first(x), 4).records[0].candidates.score for x in held]
+    assert taus == list(dict.fromkeys(float(f"{sorted(own, reverse=True)[i]:.4g}") for i in (0, 0, 1, 2))), "10, 25, 50, 75 %"
+    assert low == sorted(low), "few bits are kept first"
+    router = next(x.router for name, x in bench.methods.items() if "references" in name)
+    pairs = [json.loads(x) for x in router.pairs.splitlines()]
+    assert [x["right"] for x in pairs] == [True, True, False, False]
+    assert all(x["question"] in [bench.first(y) for y in held] for x in pairs)
+    assert bench.text(pairs[0]["answer"]) == "42" != bench.text(pairs[2]["answer"])
+    first = [x for x in bench.methods if x.endswith("small first")]
+    assert len(first) == 4 and all(bench.methods[x].router.start == "small" for x in first)
+    talk = bench.figures(asked[0])
+    assert not [x.fault for x in talk if x.fault]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 
@@ -28,7 +28,7 @@ class References(Router):
     In the paper a small model is asked which of two pairs is the better one. Models as small as the shipped ones cannot judge
     that: here an answer stands above a reference where its mean log-probability a token, by the small model, is higher by more
     than `tie`. The weights are recalled, not verified, and are data. Every pair is read in a pass of its own, which the run
-    pays for.
+    pays for. Question and answer are texts, or lists of ids where a template's marks stand in them.
     """
 
     title = "References (Meta Ranking)"
@@ -65,7 +65,7 @@ class References(Router):
             compared.append(Compared(pair[2], logp, judged, self.weights[3 * (not pair[2]) + 1 - judged]))
         return Judged(share_of(compared), compared=compared)
 
-    def _likelihood(self, asked: str, said: str, question: Question) -> float:
+    def _likelihood(self, asked: Said, said: Said, question: Question) -> float:
         """Nats: the mean log-probability of a pair's answer behind its question."""
         before, answer = (_ids(x, question) for x in (asked, said))
         question.look("law", len(answer))
@@ -75,7 +75,10 @@ class References(Router):
             return float(law.gather(1, torch.tensor(answer, device=law.device)[:, None]).mean())
 
 
-def _read(line: str) -> tuple[str, str, bool] | None:
+Said = str | list[int]
+
+
+def _read(line: str) -> tuple[Said, Said, bool] | None:
     """Question, answer and label of a line; None if it has another form."""
     try:
         said = json.loads(line)
@@ -83,14 +86,23 @@ def _read(line: str) -> tuple[str, str, bool] | None:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("right"), bool):
         return None
-    texts = said.get("question"), said.get("answer")
-    return (*texts, said["right"]) if all(isinstance(x, str) and x for x in texts) else None  # type: ignore[return-value] # texts
+    asked, answer = said.get("question"), said.get("answer")
+    return (asked, answer, said["right"]) if _says(asked) and _says(answer) else None
 
 
-def _ids(text: str, question: Question) -> list[int]:
+def _says(x: Any) -> TypeGuard[Said]:
+    return bool(x) and (isinstance(x, str) or (isinstance(x, list) and all(type(one) is int and one >= 0 for one in x)))
+
+
+def _ids(said: Said, question: Question) -> list[int]:
     """The ids of a text; without a tokenizer those that it holds itself. Raises EngineFault where there are none."""
-    vocab = question.small.decoder.vocab
-    ids = [int(x) for x in text.split() if x.isdecimal() and len(x) < 9] if question.encode is None else question.encode(text)
-    if not ids or max(ids) >= vocab:
-        raise EngineFault("bad_input", f"references.pairs: {text[:40]!r} is no text of {question.small.decoder.spec.name}.")
+    if isinstance(said, list):
+        ids = said
+    elif question.encode is None:
+        ids = [int(x) for x in said.split() if x.isdecimal() and len(x) < 9]
+    else:
+        ids = question.encode(said)
+    if not ids or max(ids) >= question.small.decoder.vocab:
+        words = repr(said)[:40]
+        raise EngineFault("bad_input", f"references.pairs: {words} is no text of {question.small.decoder.spec.name}.")
     return ids

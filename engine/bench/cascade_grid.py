@@ -1,0 +1,82 @@
+"""The grid of `bench cascade`: thresholds and labelled pairs, taken from questions that are not asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from decodescope.engine.method import Method
+from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.trace.answered import Candidates
+
+from .answers import Bench, Counted, judged
+from .questions import Question, kinds
+
+HELD = 2  # questions of a kind
+KEPT = (0.1, 0.25, 0.5, 0.75)  # shares of the answers to them that a threshold keeps
+PAIRS = 4  # labelled, half of them right: each is read for every answer
+WARM = 0.8  # temperature of samples that vote
+ALWAYS = 64.0  # bits: more than any law has, so that the small model's answer stays
+
+
+def held_out(questions: Sequence[Question], asked: Sequence[Question], count: int = HELD) -> list[Question]:
+    """The last `count` questions of every kind among those of one turn that are judged and not asked, in their order."""
+    names = {x.id for x in asked}
+    free = [x for x in questions if x.id not in names and x.scorer and len(x.turns) == 1]
+    last = {kind: [x for x in free if x.kind == kind][-count:] for kind in kinds(free)}
+    return [x for rows in last.values() for x in rows]
+
+
+def routed(strategy: str, router: str, knobs: dict[str, Any]) -> Method:
+    """The method with this router; one whose samples vote draws them."""
+    method = Method.named({"strategy": strategy, "router": router}, {"router": knobs})
+    return replace(method, sampler=Temperature(WARM)) if method.router.copies > 1 else method
+
+
+class Beforehand:
+    """What the small model of a bench, which keeps records, does on held-out questions: its answers are kept whatever they
+    are, so the large model is not asked."""
+
+    def __init__(self, bench: Bench, held: Sequence[Question]):
+        self.bench, self.held = bench, [x for x in held if not bench.too_long(x)]
+
+    def said(self, router: str, knobs: dict[str, Any]) -> list[tuple[Question, Candidates]]:
+        """The record of every answer under a router of answers; of questions that came to an end."""
+        method = routed("cascade", router, {**knobs, "tau": ALWAYS if router == "entropy" else 0.0})
+        rows = []
+        for question in self.held:
+            answer = self.bench.answer(method, self.bench.first(question), self.bench.longest(question))
+            one = answer.records[0].candidates if isinstance(answer, Counted) and answer.records else None
+            if one is not None and one.answers:
+                rows.append((question, one))
+        return rows
+
+    def thresholds(self, router: str, knobs: dict[str, Any]) -> list[float]:
+        """Values of tau that keep the shares KEPT of these answers, to four digits; none where nothing was held out."""
+        found = [x for _, x in self.said(router, knobs)]
+        ranked = sorted((x.score for x in found), reverse=bool(found) and found[0].above)
+        taus = [ranked[max(1, round(share * len(ranked))) - 1] for share in KEPT if ranked]
+        return list(dict.fromkeys(float(f"{x:.4g}") for x in taus))
+
+    def pairs(self) -> str:
+        """Labelled pairs as `references` takes them, of the shortest questions: the known answer, which is right, and the small
+        model's own, where it is wrong. Empty: there are too few."""
+        rows = self.said("answer_confidence", {})
+        rows.sort(key=lambda row: len(self.bench.first(row[0])))
+        right = [(x, self._answer(x.references[0]), True) for x, _ in rows]
+        own = [(x, one.answers[0].tokens) for x, one in rows]
+        wrong = [(x, ids, False) for x, ids in own if (judged(x, [self.bench.text(ids)]) or [1.0])[0] < 0.5]
+        half = PAIRS // 2
+        if min(len(right), len(wrong)) < half:
+            return ""
+        chosen = [*right[:half], *wrong[:half]]
+        lines = ({"question": self.bench.first(x), "answer": ids, "right": so} for x, ids, so in chosen)
+        return "\n".join(map(json.dumps, lines))
+
+    def _answer(self, text: str) -> list[int]:
+        """The ids of a known answer, and the end that belongs behind it."""
+        tokenizer, ends = self.bench.model.tokenizer, self.bench.model.stop_tokens
+        assert tokenizer is not None
+        return [*tokenizer.plain(text), *ends[:1]]
