@@ -1,14 +1,16 @@
 """How often a canvas model shuffles a list rightly when it draws all places at once: exactly, from its laws of the places.
 
-    python benchmarks/at_once.py
+    python benchmarks/at_once.py [--seeds 200]
 
-The questions of `decodescope bench parallel`. A line for each length of list: the chance by the law of a canvas full of masks,
-the sum over right answers of the products of its places, the end behind them included; that of a perfect model of the right
-answers; and that of one of all orders, the list's own among them, (n! - 1) / n^n.
+The questions of `decodescope bench parallel` with so many seeds. A line for each length of list: the share of what its method
+"all at once (drawn)" drew that was right; the chance by the law of a canvas full of masks, the sum over right answers of the
+products of its places, the end behind them included; that of a perfect model of the right answers; and that of one of all
+orders, the list's own among them, (n! - 1) / n^n.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections import defaultdict
 from math import prod
@@ -16,8 +18,8 @@ from math import prod
 import torch
 
 from decodescope.app.commands.output import table
-from decodescope.engine.bench.parallel import COUNT
-from decodescope.engine.bench.parallel_tasks import TASKS, Oracle, Question, answers, at_once, questions
+from decodescope.engine.bench.parallel import ParallelBench, chance, usual
+from decodescope.engine.bench.parallel_tasks import Question, answers, at_once
 from decodescope.engine.load import Model, load
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.run import encode
@@ -38,18 +40,23 @@ def drawn_at_once(model: Model, question: Question) -> float:
 
 def main() -> None:
     """Print the table."""
-    model = load("lab-mdm", "float32", "cpu")
-    found: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
-    for x in questions(TASKS, COUNT, 0):
-        if x.task == "shuffle":
-            perfect = float(Oracle(answers(x)).all_at_once(x))
-            found[x.length].append((drawn_at_once(model, x), perfect, float(at_once(x.task, x.length))))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=1, help="of questions and draws, from 0 on")
+    model, drawing = load("lab-mdm", "float32", "cpu"), "all at once (drawn)"
+    found: dict[int, list[tuple[float, float, float, float]]] = defaultdict(list)
+    for seed in range(parser.parse_args().seeds):
+        bench = ParallelBench(model, {drawing: usual()[drawing]}, seed=seed)
+        for question in bench.questions():
+            if question.kind == "shuffle":
+                x = bench.tasks[str(question.id)]
+                right = float(bench.row(question, drawing).right)
+                found[x.length].append((right, drawn_at_once(model, x), chance(x), float(at_once(x.task, x.length))))
     every = [row for rows in found.values() for row in rows]
     lines = [
         [str(name), str(len(rows)), *(f"{100 * statistics.mean(column):.1f} %" for column in zip(*rows, strict=True))]
         for name, rows in [*sorted(found.items()), ("all", every)]
     ]
-    print(table(("names", "questions", "lab-mdm", "perfect, of right answers", "perfect, of all orders"), lines))
+    print(table(("names", "questions", "drawn", "lab-mdm", "perfect, of right answers", "perfect, of all orders"), lines))
 
 
 if __name__ == "__main__":

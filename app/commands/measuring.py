@@ -93,7 +93,7 @@ def method_of(word: str, known: Mapping[str, Method]) -> tuple[str, Method]:
         method = known[text] if text in known else _recipe(text, known)
     except Refusal as error:
         raise Refusal(f"--method {name}: {sentence(error)}") from None
-    if not method.sampler.greedy:
+    if not method.sampler.greedy and method is not known.get(text):  # those that are known draw where the measurement says so
         raise Refusal(f"--method {name} chooses a sampler, but all methods share one: leave it out and give --temperature.")
     return name, method
 
