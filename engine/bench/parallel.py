@@ -61,6 +61,11 @@ def usual(heads: Collection[str] = ()) -> dict[str, Method]:
     }
 
 
+def known() -> dict[str, Method]:
+    """All that may be chosen by name: what is measured of a model with every head."""
+    return usual(("learn2pd",))
+
+
 class ParallelBench:
     """A model that reads both sides, and methods by name, the first of which is `ONE` unless they are given.
 

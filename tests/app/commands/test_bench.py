@@ -24,7 +24,7 @@ from decodescope.app.runs.recipe import as_json, recipe
 from decodescope.engine.bench import speed as bench
 from decodescope.engine.bench.answers import compositions
 from decodescope.engine.bench.contest import Contestant, Written, agreement, take_turns
-from decodescope.engine.bench.parallel import usual
+from decodescope.engine.bench.parallel import known as canvases
 from decodescope.engine.core.refusal import Refusal
 
 
@@ -235,7 +235,7 @@ def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
         assert method_of(f"six={text}", known) == ("six", wanted)
     assert method_of("jacobi", known) == ("jacobi", toys.method(strategy="jacobi"))
     assert method_of("h2o", known) == ("h2o", known["h2o"]) and method_of("x = h2o", known) == ("x", known["h2o"])
-    canvas = usual(("learn2pd",))
+    canvas = canvases()
     for name in ("all at once (drawn)", "explore", "learn2pd"):  # of those that are measured anyway one may draw
         assert method_of(name, canvas) == (name, canvas[name])
 
