@@ -138,6 +138,9 @@ def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Se
         if not part.lossless:
             early = f"{part.name} works from the prompt's first pass on, and a loaded cache needs none"
             raise MethodError(f"{early}: choose {other.name}.")
+    if method.depth.reads:
+        own = f"{method.depth.name} reads the prompt by its own rule, and for a loaded cache all layers ran"
+        raise MethodError(f"{own}: leave the cache out, or choose the depth all_layers.")
     if method.needs | method.drafter.asks(model.spec):
         raise MethodError(
             f"{method.drafter.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose a "

@@ -188,6 +188,8 @@ class Session(State):
         """Watch the target's lane, tell it what its policy may use, and keep a full cache beside it if one is asked for.
         Raises MethodError where nothing could be seen by that."""
         self.recorder.attach(self.target)
+        if "depth" in self.method.used and self.depth.reads:
+            self.target.under(self.depth)
         self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
         self.target.encode = self.encode
         if shadow:

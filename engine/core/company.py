@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from .probe import Needs
+
 
 class Guesses(Protocol):
     """A drafter, as its neighbours see it; the words are those of engine/decoding/drafter.py."""
@@ -47,6 +49,10 @@ class Keeps(Protocol):
     @property
     def does(self) -> frozenset[Any]:
         """What becomes of entries; nothing: all stay as they are."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks of passes."""
 
 
 class Leaves(Protocol):

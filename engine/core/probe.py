@@ -88,3 +88,9 @@ class Probe:
         """Whether the attention of `layer` was asked for, in a pass that reads a prompt or in another."""
         asked, attention = self.needs.attention_layers, self.needs.attention
         return attention != "none" and not (prefill and attention == "decode") and (not asked or layer in asked)
+
+    def received(self, layer: int) -> Tensor | None:
+        """float32 [B, H_kv, S]: what the rows of the pass gave to the entries of `layer`, summed over them and the group; None:
+        nobody asked for the attention of that layer, or none of it ran."""
+        rows = self.rows.get(layer)
+        return self.columns.get(layer) if rows is None else rows.sum((2, 3))

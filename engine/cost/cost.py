@@ -68,6 +68,8 @@ class PassOptions(TypedDict, total=False):
     fused: bool
     bounds: Sequence[int] | None
     rows: Sequence[int] | None
+    ffn_rows: Sequence[int] | None
+    entering: Sequence[int] | None
 
 
 def pass_ops(
@@ -94,6 +96,8 @@ def pass_ops(
     fused: bool = True,
     bounds: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
+    ffn_rows: Sequence[int] | None = None,
+    entering: Sequence[int] | None = None,
 ) -> list[Op]:
     """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
 
@@ -105,31 +109,45 @@ def pass_ops(
     heads, kv_heads: open query and KV heads per layer; None: all
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
-    dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first;  rows: by
-             layer, how many rows run it, the last of them: of fewer the others are entries before them; None: all
+    dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
+    rows:    by layer, how many run it, the last of them: of fewer the others are entries before them (None: all);  ffn_rows:
+             of its feed-forward block, if not as many;  entering: how many leave entries, if others than those that run
     """
-    if tokens < 1 or batch < 1:
-        raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
-    attn, ffn = (_chosen(which, layers := range(spec.n_layers)) for which in (attn_layers, ffn_layers))
-    filled, twice = (_chosen(x, [i for i in layers if i not in attn]) - attn for x in (propagated, copied))
+    _at_least_one(tokens, batch)
+    layers, attn, ffn, filled, twice = _sub_layers(spec, attn_layers, ffn_layers, propagated, copied)
     run = _each_layer("rows", tokens if rows is None else rows, spec)
-    prices = _prices({*run, tokens}, spec, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
+    ffn_run, into = run if ffn_rows is None else ffn_rows, [None] * len(layers) if entering is None else entering
+    prices = _prices({*run, *ffn_run, tokens}, spec, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
     open_q = _each_layer("heads", heads or spec.n_heads, spec)
     open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
     entries, ops = _each_layer("held", held, spec), list[Op]()
-    mask = None if pairs is None else _each_layer("pairs", pairs, spec)
+    mask = [None] * len(layers) if pairs is None else _each_layer("pairs", pairs, spec)
     for i in layers:
-        n, price = run[i], prices[run[i]]
         if i in attn:
-            scored, read = _mean([_seen(spec, i, n, h + max(tokens - n, 0)) for h in _heads(entries[i])])
-            ops += price.attention(i, open_q[i], open_kv[i], scored if mask is None else mask[i], read, fused)
+            scored, read = _reads(spec, i, run[i], entries[i], tokens if (m := into[i]) is None else m, mask[i])
+            ops += prices[run[i]].attention(i, open_q[i], open_kv[i], scored, read, fused, into[i])
         else:
-            ops += price.gap(i, open_kv[i], i in filled, i in twice)
+            ops += prices[tokens].gap(i, open_kv[i], i in filled, i in twice)
         if i in ffn:
-            ops += price.ffn(i)
-    if logits:
-        ops.append(prices[tokens].linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits))
-    return ops
+            ops += prices[ffn_run[i]].ffn(i)
+    head = prices[tokens].linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits)
+    return [*ops, head] if logits else ops
+
+
+def _at_least_one(tokens: int, batch: int) -> None:
+    if tokens < 1 or batch < 1:
+        raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
+
+
+_SubLayers = tuple[range, set[int], set[int], set[int], set[int]]
+
+
+def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: Any) -> _SubLayers:
+    """The layers; those whose attention and whose feed-forward block run; those filled and those copied."""
+    layers = range(spec.n_layers)
+    runs, blocks = (_chosen(which, layers) for which in (attn, ffn))
+    filled, twice = (_chosen(x, [i for i in layers if i not in runs]) - runs for x in (propagated, copied))
+    return layers, runs, blocks, filled, twice
 
 
 def _prices(rows: Collection[int], spec: ModelSpec, batch: int, *more: Any) -> dict[int, Prices]:
@@ -217,8 +235,41 @@ def ops_of(
         rows = [record.tokens + record.along(i) for i in range(spec.n_layers)]
         pairs = ([(tree_pairs(draft.parents, n, fed), 0) for n in _heads(h)] for h, fed in zip(each, rows, strict=True))
         options["pairs"] = [_mean(x)[0] for x in pairs]
+    if record.routed is not None:
+        options.update(_by_row(spec, record, entries, None if draft is None or not tree else draft.parents))
     ops = pass_ops(spec, record.tokens, entries, **options)
     return [*ops, *(op for more in (_tests, _maps) for op in more(spec, record, bits, options["weight_bits"]))]
+
+
+def _by_row(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> PassOptions:
+    """What each layer of a pass ran and read whose rows did not all run it; parents: of the tree that it checked."""
+    layers = range(spec.n_layers)
+    attn, ffn = ([record.running(i, block) for i in layers] for block in ("attn", "ffn"))
+    entering = [record.tokens if record.gap == "propagate" else len(rows) for rows in attn]
+    each = _each_layer("held", held, spec)
+    pairs = [
+        _mean([(_pairs(spec, i, rows, n, record, parents), 0) for n in _heads(h)])[0]
+        for i, rows, h in zip(layers, attn, each, strict=True)
+    ]
+    return {"rows": [*map(len, attn)], "ffn_rows": [*map(len, ffn)], "entering": entering, "pairs": pairs}
+
+
+def _pairs(spec: ModelSpec, layer: int, rows: list[int], held: int, record: Pass, parents: Sequence[int] | None) -> int:
+    """True entries of the mask for those `rows` of a pass that run the attention of a layer over `held` entries."""
+    others = set(range(record.tokens) if record.gap == "propagate" else rows)  # what leaves entries
+    if parents is not None and record.tokens == len(parents) + 1 and parents:
+        return sum(held + len(others.intersection(_line(row, parents))) for row in rows)
+    if not spec.causal:
+        return len(rows) * (held + len(others))
+    return sum(_seen(spec, layer, 1, held + sum(x < row for x in others))[0] for row in rows)
+
+
+def _line(row: int, parents: Sequence[int]) -> list[int]:
+    """The rows from `row` of a tree's pass to its root, row 0."""
+    line = [row]
+    while line[-1]:
+        line.append(parents[line[-1] - 1] + 1)
+    return line
 
 
 def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
@@ -295,6 +346,15 @@ def _again(record: Pass) -> int:
 def _heads(entries: int | Sequence[int]) -> Sequence[int]:
     """Entries of a layer by KV head; one number stands for all."""
     return [entries] if isinstance(entries, int) else entries
+
+
+def _reads(
+    spec: ModelSpec, layer: int, n: int, held: int | Sequence[int], into: int, pairs: int | Fraction | None
+) -> tuple[int | Fraction, int | Fraction]:
+    """Pairs of n rows that run a layer, and entries that they read of those `held` and of the `into` rows that leave entries,
+    of one KV head on average; pairs: where they are known."""
+    scored, read = _mean([_seen(spec, layer, n, h + max(into - n, 0)) for h in _heads(held)])
+    return scored if pairs is None else pairs, read
 
 
 def _mean(each: Sequence[tuple[int, int]]) -> tuple[int | Fraction, int | Fraction]:

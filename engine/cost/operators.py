@@ -130,18 +130,25 @@ class Prices:
             act_bytes=size(i * rows, self.a) + (0 if into_cache else written),
         )
 
-    def pointwise(self, name: str, layer: int, width: int, flops: int, tensors: int) -> Op:
-        """`flops` operations per element of [n, width]; `tensors` such arrays are read or written."""
-        elements = width * self.n * self.batch
+    def pointwise(self, name: str, layer: int, width: int, flops: int, tensors: int, rows: int | None = None) -> Op:
+        """`flops` operations per element of [n, width], n being `rows` if given; `tensors` such arrays are read or written."""
+        elements = width * (self.n if rows is None else rows) * self.batch
         return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
 
     def attention(
-        self, layer: int, heads: int, kv_heads: int, pairs: int | Fraction, read: int | Fraction, fused: bool
+        self,
+        layer: int,
+        heads: int,
+        kv_heads: int,
+        pairs: int | Fraction,
+        read: int | Fraction,
+        fused: bool,
+        entering: int | None = None,
     ) -> list[Op]:
         """The attention sub-layer: norm, projections, `pairs` scores per head over `read` entries, on average where heads
-        differ, residual add."""
+        differ, residual add. entering: rows that get keys and values, where they are more than those that attend."""
         h, d, n = self.spec.d_model, self.spec.head_dim, self.n
-        norm, key, value = self.keys_values(layer, kv_heads)
+        norm, key, value = self.keys_values(layer, kv_heads, entering)
         all_read = max(read * self.batch - self.again, read)  # what sequences share is read once
         scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
         mixing = Op(
@@ -162,11 +169,11 @@ class Prices:
         read = size(2 * pages * kv_heads * d * self.batch, self.read)
         return Op("page_bounds", layer, flops=4 * d * heads * pages * self.n * self.batch, kv_read_bytes=read)
 
-    def keys_values(self, layer: int, kv_heads: int) -> list[Op]:
-        """What fills a layer's cache: norm, K and V projections."""
+    def keys_values(self, layer: int, kv_heads: int, rows: int | None = None) -> list[Op]:
+        """What fills a layer's cache: norm, K and V projections, of so many rows (None: all)."""
         h, o = self.spec.d_model, kv_heads * self.spec.head_dim
-        norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2)
-        return [norm, *(self.linear(name, layer, h, o, into_cache=True) for name in ("k_proj", "v_proj"))]
+        norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2, rows=rows)
+        return [norm, *(self.linear(name, layer, h, o, rows=rows, into_cache=True) for name in ("k_proj", "v_proj"))]
 
     def gap(self, layer: int, kv_heads: int, filled: bool, copied: bool) -> list[Op]:
         """What a layer costs whose attention does not run: `keys_values` where it is filled; where it is copied, the newest

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import NOTHING, Skip
+from decodescope.engine.model.partial import NOTHING, Block, Skip
 from decodescope.engine.trace.events import Exit
 
 
@@ -35,14 +36,20 @@ class Reads(Protocol):
 
 
 class Depth(Component):
-    """Base of every depth rule, which has three hooks: `plan` before a pass, `gate` and `leave` inside it.
+    """Base of every depth rule, which has four hooks: `plan` before a pass, `gate`, `leave` and `rows` inside it.
 
     exact: all layers run for every token
-    gap:   what stands in the cache of layers that a pass which leaves early does not run; a plan says it of itself
+    gap:   what stands in the cache of layers that a pass which leaves early does not run, and of a row whose attention was left
+           out; a plan says it of itself
+    routes: it is asked for the `rows` of each sub-layer; of what it asks about attention (`needs`) it gets there what the
+           layers below have left, `Probe.received` for one
+    reads: prompts are read under it as well, and the text so far where it is read again
     """
 
     kind = "depth"
     exact: ClassVar[bool] = False
+    routes: ClassVar[bool] = False
+    reads: ClassVar[bool] = False
     shown = False  # whether somebody records what passes decide
     gap: str = "propagate"
 
@@ -62,8 +69,14 @@ class Depth(Component):
 
     def plan(self, position: int, feed: Feed) -> Skip:
         """What the decoding pass over `feed` leaves out, asked before it; position: of the first token that it decides, counted
-        from the end of the prompt."""
+        from the end of the prompt, below 0 while a rule that `reads` reads that."""
         return NOTHING
+
+    def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+        """The rows that run the attention or feed-forward block of `layer`, asked in front of it, x float [B, T, d_model]
+        entering it: bool [T], or their numbers, int64 [R], ascending; None: all. The others are in no product of it: their
+        state passes by. What layer `layer` holds of a row whose attention is left out says `gap`, "propagate" or "absent"."""
+        return None
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
         """The feed-forward blocks above `layer` that the pass leaves out, asked behind that of `layer`, which made `after` of

@@ -43,6 +43,18 @@ def unfit(rule: Depth, method: Company) -> str | None:
     return None
 
 
+def unrouted(rule: Depth, method: Company) -> str | None:
+    """Why a rule that lets rows choose what they run does not go with its neighbours; None: it does."""
+    policy = method.policy
+    if "select" in policy.does:
+        what = f"under {rule.name} the rows of a pass run different layers, and {policy.name} chooses what all of them read;"
+        return f"{what} choose the policy keep_all."
+    if rule.reads and (policy.needs.queries or policy.needs.moments is not None):
+        what = f"{policy.name} looks at the queries of the prompt in every layer, and under {rule.name} some tokens make none;"
+        return f"{what} choose a policy that looks at none, such as h2o."
+    return unfit(rule, method)
+
+
 @component
 class ExitRule(Depth):
     """A rule that asks in front of layer `first` and of every `interval`-th above it how sure the target is, and leaves at the

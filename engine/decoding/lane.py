@@ -39,6 +39,7 @@ class Lane(Reader):
     encode: text -> its ids, nothing put in front; None without a tokenizer
     shadow: a full cache beside this one; None: nobody asked for it
     shown:  whether what its passes decide is recorded
+    rule:   the rule under which it reads texts, its prompt among them; None: all layers run for them
     lacks:  by layer, entries that it did not take up of the tokens committed since this was last taken; None: none
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
@@ -81,6 +82,7 @@ class Lane(Reader):
         self.shown = False
         if policy.shadowed:
             self.keep_shadow()
+        self.rule: Depth | None = None
         self.lacks: list[int] | None = None
         self._feed: Feed | None = None
         self._ran: Ran | None = None
@@ -90,6 +92,12 @@ class Lane(Reader):
         batch = self.cache.layers[0].k.shape[0]
         self.shadow = self.shadow or Shadow(self.decoder, self.executor, batch, self.policy.shadowed)
         self.cache.shadow = self.shadow.cache
+
+    def under(self, rule: Depth) -> None:
+        """From now on, before anything was read, read texts under `rule`."""
+        rule.meet(self)
+        rule.begin(self.decoder.spec)
+        self.rule = rule
 
     def log_evictions(self, scores: bool = False) -> None:
         """From now on keep the positions that leave each layer, and what they became part of, until they are taken; scores:
@@ -307,22 +315,34 @@ class Lane(Reader):
             aligned = columns if heads is None else heads.aligned(columns, before[i], rows)
             self.policy.observe_columns(i, store, aligned)
         for i in self.probe.rows:
-            self.policy.observe(i, self.cache.layers[i], self.attention(i, rows, before))
+            seen = self.attention(i, rows, before)
+            if seen.shape[3]:  # of a layer that a rule let run for no such row there is nothing to see
+                self.policy.observe(i, self.cache.layers[i], seen)
 
     def attention(self, layer: int, rows: list[int], before: list[int]) -> Tensor:
         """float32 [B, H_kv, g, R, n]: what the last pass's `rows` gave to the entries of `layer` that survived its commit,
-        `before[layer]` of which stood there already."""
+        `before[layer]` of which stood there already; of rows that did not run its attention, nothing."""
         assert self.probe is not None and self._feed is not None
-        seen, heads = self.probe.rows[layer], self.cache.layers[layer].heads
-        if self._ran is not None and layer in self._ran.pending:
+        seen, heads, asked = self.probe.rows[layer], self.cache.layers[layer].heads, rows
+        if self._ran is not None:
+            some = self._ran.some.get((layer, "attn"))
             rows = self._ran.kept(layer, rows)
+            asked = rows if some is None else [k for k, row in enumerate(some) if row in asked]
         if heads is not None:
-            return heads.aligned(seen.index_select(3, torch.tensor(rows, device=seen.device)), before[layer], rows)
-        if rows == list(range(seen.shape[3])):
+            return heads.aligned(seen.index_select(3, torch.tensor(asked, device=seen.device)), before[layer], rows)
+        if asked == rows == list(range(seen.shape[3])):
             return seen
-        at = torch.tensor(rows, device=seen.device)
+        at, of = (torch.tensor(x, dtype=torch.long, device=seen.device) for x in (rows, asked))
         entries = torch.cat([torch.arange(before[layer], device=at.device), before[layer] + at])
-        return seen.index_select(3, at).index_select(4, entries)
+        return seen.index_select(3, of).index_select(4, entries)
+
+    def by_row(self, layer: int, rows: list[int], seen: Tensor) -> Tensor:
+        """What `attention` gave for `rows`, with a row of zeros for each of them that did not run the layer's."""
+        some = None if self._ran is None else self._ran.some.get((layer, "attn"))
+        if some is None:
+            return seen
+        ran = [k for k, row in enumerate(rows) if row in some]
+        return seen.new_zeros(*seen.shape[:3], len(rows), seen.shape[4]).index_copy_(3, torch.tensor(ran), seen)
 
     def rollback(self) -> None:
         """Drop what is pending."""

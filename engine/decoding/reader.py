@@ -14,8 +14,10 @@ from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import Executor, guarded
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Skip
 from decodescope.engine.trace.events import Pass
 
+from .depth import Depth
 from .policy import CHUNK, CachePolicy
 from .prompt import Prompt
 
@@ -33,8 +35,9 @@ class Reader:
     vectors: Sequence[Vectors]
     probe: Probe | None
     passes: list[Pass]
+    rule: Depth | None
 
-    def forward(self, feed: Feed, phase: str = "verify") -> Tensor:
+    def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
         """Run `feed`; its rows are pending. Logits [B, T, V]."""
         raise NotImplementedError
 
@@ -76,7 +79,7 @@ class Reader:
             self.put(at)
             feed = Feed.causal(chunk, at, self.decoder.device, logits="last")
             feed.band = self.policy.band
-            logits = self.forward(feed, phase)
+            logits = self._pass(feed, phase, at - len(tokens))
             hidden += [] if self.probe is None else [self.probe.hidden]
             self.commit(list(range(len(chunk))), compress=False)
             if feed.band is not None:
@@ -87,6 +90,12 @@ class Reader:
             self._act()
         assert logits is not None
         return logits[0, -1]
+
+    def _pass(self, feed: Feed, phase: str, position: int) -> Tensor:
+        """Run `feed` of a text, under a rule that reads; position: as a rule's `plan` is told it."""
+        if self.rule is None:
+            return self.forward(feed, phase)
+        return self.forward(feed, phase, self.rule.plan(position, feed), self.rule)
 
     def hold(self, tokens: list[int], kv: Tensor) -> None:
         """Hold `tokens`, in a cache that is empty, without a pass: kv float [L, 2, H_kv, n, D], their keys, rotated, and
@@ -165,7 +174,8 @@ class Reader:
             hidden += [] if self.probe is None else [self.probe.hidden]
         self.put(at)
         for count in commits:
-            self.forward(Feed.causal(tokens[at : at + count], at, self.decoder.device), "catch_up")
+            feed = Feed.causal(tokens[at : at + count], at, self.decoder.device)
+            self._pass(feed, "catch_up", at - len(tokens) + sum(commits))
             hidden += [] if self.probe is None else [self.probe.hidden]
             self.commit(list(range(count)))
             at += count

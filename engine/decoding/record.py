@@ -256,7 +256,7 @@ class Recorder:
         layers = sorted(i for i in lane.probe.rows if self.layers is None or i in self.layers)
         seen, room = [], ATTENTION
         for i in layers:
-            seen.append(lane.attention(i, rows, before)[0])  # [H_kv, g, R, n]
+            seen.append(lane.by_row(i, rows, lane.attention(i, rows, before))[0])  # [H_kv, g, R, n]
             room -= seen[-1].numel()
             if room < 0:
                 seen.pop()

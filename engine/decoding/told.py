@@ -32,6 +32,7 @@ def entered(record: Pass, ran: Ran, layers: int) -> None:
     """What a pass ran of a model with so many layers, and what became of the others."""
     record.ran(ran.attn, ran.ffn, ran.filled, ran.copied, layers)
     record.gap, record.rows = ran.gap, ran.by_layer(record.tokens, layers)
+    record.routed = ran.routed(layers)
     record.joined = [[i, n] for i, n in ran.joined.items()] or None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -18,48 +17,16 @@ from .attention import by_head, capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
 from .column import COPIED, PROPAGATED
 from .feed import Feed
+from .layer import Layer as Layer
 from .matrix import linear, pack, unpack
 from .norm import doubled, rms_norm, single
 from .partial import NOTHING, Answer, Ran, Rule, Skip
+from .passing import Passing, chosen, without
 from .rope import RopeTable, rotate_
 from .segments import RopeMode, Segment, attended
 from .sight import Sight
 from .vocabulary import Companion
 from .waiting import Waiting
-
-
-@dataclass
-class Layer:
-    """Weights of one layer. Matrices are [out, in]; q, k, v and gate, up are stacked so that each is one product."""
-
-    attn_norm: Tensor
-    qkv: Tensor
-    out: Tensor
-    mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
-    qkv_bias: Tensor | None = None
-    q_norm: Tensor | None = None
-    k_norm: Tensor | None = None
-    out_bias: Tensor | None = None
-    gate_up_bias: Tensor | None = None
-    down_bias: Tensor | None = None
-    attn_post: Tensor | None = None
-    mlp_post: Tensor | None = None
-
-    def to(self, **where: torch.dtype | torch.device | str) -> Layer:
-        """The same layer with every tensor moved or cast, its matrices as plain rows."""
-        d = self.qkv.shape[1]
-        tensors = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
-        norms = {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
-        return Layer(**{name: unpack(x).to(**where) for name, x in (tensors | norms).items()})  # type: ignore[call-overload] # keywords of Tensor.to
-
-    def packed(self) -> Layer:
-        """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
-        d = self.qkv.shape[1]
-        tensors = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
-        tensors |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
-        return replace(self, **tensors)
 
 
 class Decoder:
@@ -155,12 +122,14 @@ class Decoder:
         Every layer that runs appends T pending rows to its store. What the others get, where `skip` leaves attention out or
         `depth` leaves early, each of them says (`gap`). What the pass did is entered in `ran`. A rule that is `whole` has the
         layers above an exit run all the same; the answer stays that of the exit. Under the gap "defer" the rows take along what
-        waits in front of a layer that they run (`KVCache.waiting`): it then runs the rest with them.
+        waits in front of a layer that they run (`KVCache.waiting`): it then runs the rest with them. A rule that `routes` says
+        of each sub-layer which rows run it; the others are not in its products.
         """
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
         closed, states, late = set(skip.ffn), x, 0 if feed.entries is None else feed.length
         answer: Answer | None = None
+        routed = depth if depth is not None and depth.routes else None
         x, ran.fed, waiting = x[:, late:], feed.length, {} if depth is None or cache is None else cache.waiting
         for i in range(feed.enter, self.spec.n_layers):
             if feed.waiting(i) < late:
@@ -179,19 +148,27 @@ class Decoder:
                     job, x = job.joined(waiting[i], x, ran)
             if i in skip.attn:
                 job.fill((i,), x, skip.gap, ran)
+            elif routed is not None and (rows := chosen(routed, i, "attn", x, probe)) is not None:
+                x = job.attend_some(i, x, rows, routed.gap, ran)
             else:
                 x = job.attend(i, x)
                 ran.attn.append(i)
                 if ran.joined:
                     ran.pending[i] = [-1] * (x.shape[1] - feed.length) + [*range(feed.length)]
             if i not in closed:
-                before, x = x, self._ffn(i, x)
-                ran.ffn.append(i)
+                before, some = x, None if routed is None else chosen(routed, i, "ffn", x, probe)
+                x = self._ffn(i, x) if some is None else self._ffn_some(i, x, some, ran)
+                if some is None:
+                    ran.ffn.append(i)
                 if depth is not None:
                     closed.update(depth.gate(i, before[:, -feed.length :], x[:, -feed.length :]))
             if late:
                 ran.rows[i] = feed.length - late
-        x, rows = x[:, -feed.length :] if ran.joined else x, feed.rows
+        return self._logits(x[:, -feed.length :] if ran.joined else x, answer, feed, probe)
+
+    def _logits(self, x: Tensor, answer: Answer | None, feed: Feed, probe: Probe | None) -> Tensor:
+        """Those that a pass asks for, of its last states x [B, T, d_model], or the `answer` of an exit."""
+        rows = feed.rows
         if answer is not None and isinstance(rows, list):
             rows = slice(None)
         if answer is None:
@@ -248,6 +225,11 @@ class Decoder:
         gate = F.silu(gate) if s.act == "silu" else F.gelu(gate, approximate="tanh")
         return self.added(x, linear(gate.mul_(up), w.down, w.down_bias), w.mlp_post)
 
+    def _ffn_some(self, i: int, x: Tensor, rows: Tensor, ran: Ran) -> Tensor:
+        """`_ffn` for the `rows` of x (int64 [R]) alone; the state of the others passes by."""
+        ran.left_out(i, "ffn", rows)
+        return x.index_copy(1, rows, self._ffn(i, x[:, rows])) if len(rows) else x
+
     def added(self, x: Tensor, y: Tensor, norm: Tensor | None) -> Tensor:
         """x + y, the output of a block, normed before if its layer has a `norm` for it. y may be overwritten."""
         return (y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
@@ -261,6 +243,7 @@ class _Pass:
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
         self.sight = Sight(decoder.spec, feed)
         self.far: dict[tuple[RopeTable, int], tuple[Tensor, Tensor]] = {}
+        self.passing: Passing | None = None  # rows that leave keys and values among those of the pass
 
     def rotate(self, i: int, x: Tensor) -> None:
         """Rotate x [B, T, heads, D] in place as layer i does at the fed positions, if it does."""
@@ -286,18 +269,9 @@ class _Pass:
 
     def unrotated(self, i: int, x: Tensor) -> Tensor:
         """`project` before the rotation."""
-        s, w = self.spec, self.decoder.layers[i]
-        y = rms_norm(x, w.attn_norm, s.norm_eps)
-        qkv = linear(y, w.qkv, w.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
-        if w.q_norm is not None and w.k_norm is not None:
-            raw = qkv
-            if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
-                qkv = qkv.clone()
-            qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), w.q_norm, s.norm_eps)
-            keys = slice(s.n_heads, s.n_heads + s.n_kv_heads)
-            qkv[:, :, keys] = F.rms_norm(raw[:, :, keys], (s.head_dim,), w.k_norm, s.norm_eps)
+        qkv = self.decoder.layers[i].queries_keys_values(x, self.spec)
         if self.probe is not None and self.probe.needs.moments is not None:
-            self._moments(i, qkv[:, :, : s.n_heads], self.probe, self.probe.needs.moments)
+            self._moments(i, qkv[:, :, : self.spec.n_heads], self.probe, self.probe.needs.moments)
         return qkv
 
     def _moments(self, i: int, q: Tensor, probe: Probe, first: int) -> None:
@@ -310,11 +284,20 @@ class _Pass:
         """Append the keys and values of qkv as pending rows of layer i."""
         if self.cache is None:
             return None
-        s = self.spec
-        kv = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)  # [2, B, H_kv, T, D]
-        store = self.cache.layers[i]
-        store.append(kv, self.feed.positions)
+        store, kv = self.cache.layers[i], self._pairs(qkv[:, :, self.spec.n_heads :])
+        store.append(kv, self.feed.positions if self.passing is None else self.passing.positions)
         return store
+
+    def _pairs(self, kv: Tensor) -> Tensor:
+        """Keys and values [B, T, 2 H_kv, D] as a store takes them: [2, B, H_kv, T, D], with those of rows that pass by."""
+        kv = kv.unflatten(2, (2, self.spec.n_kv_heads)).permute(2, 0, 3, 1, 4)
+        return kv if self.passing is None else self.passing.among(kv)
+
+    def keys_values(self, i: int, x: Tensor) -> Tensor:
+        """Keys and values of layer i from x [B, T, d_model], rotated, as a store takes them; no query is made."""
+        kv = self.decoder.layers[i].keys_values(x, self.spec)
+        self.rotate(i, kv[:, :, : self.spec.n_kv_heads])
+        return self._pairs(kv)
 
     def joined(self, waiting: Waiting, x: Tensor, ran: Ran) -> tuple[_Pass, Tensor]:
         """The pass with what has waited before its rows, whose states are x [B, T, d_model], and the states of both."""
@@ -327,7 +310,9 @@ class _Pass:
         ran.gap = gap
         for i in layers:
             if gap == "propagate":
-                store = self.store_kv(i, self.project(i, x))
+                store = None if self.cache is None else self.cache.layers[i]
+                if store is not None:
+                    store.append(self.keys_values(i, x), self.feed.positions)
                 ran.filled.append(i)
             elif gap == "copy" and self.cache is not None:
                 if i == 0:
@@ -367,6 +352,28 @@ class _Pass:
             y = self._at_once(i, q, qkv, store)
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
         return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
+
+    def attend_some(self, i: int, x: Tensor, rows: Tensor, gap: str, ran: Ran) -> Tensor:
+        """`attend` for the `rows` of x (int64 [R], ascending) alone. The state of the others passes by; what layer i
+        gets of them says `gap`."""
+        ran.left_out(i, "attn", rows)
+        if not len(rows):
+            self.fill((i,), x, gap, ran)
+            return x
+        store, ran.gap = None if self.cache is None else self.cache.layers[i], gap
+        filled = gap == "propagate"
+        feed = self.feed.some(rows, 0 if store is None else store.m, filled and self.spec.causal, filled)
+        job = _Pass(self.decoder, feed, self.cache, self.probe)
+        if filled:
+            others = without(rows, x.shape[1])
+            part = _Pass(self.decoder, self.feed.some(others, 0, False, False), None, None)
+            job.passing = Passing(part.keys_values(i, x[:, others]), rows, others, self.feed.positions)
+        else:
+            ran.pending[i] = rows.tolist()
+        x = x.index_copy(1, rows, job.attend(i, x[:, rows]))
+        if job.passing is not None and store is not None and "origin" in store.columns:
+            store.mark(PROPAGATED, self.feed.length, job.passing.others)
+        return x
 
     def _chosen(self, i: int, q: Tensor, store: LayerStore) -> list[Segment] | None:
         """What layer i reads of its store; None: all that its rows may see, as a layer with a window of its own does."""
@@ -418,7 +425,7 @@ class _Pass:
         s, (probe, columns) = self.spec, self._asked(i)
         explicitly = s.attn_cap is not None or probe is not None
         if store is None:
-            k, v = qkv[:, :, s.n_heads :].unflatten(2, (2, s.n_kv_heads)).permute(2, 0, 3, 1, 4)
+            k, v = self._pairs(qkv[:, :, s.n_heads :])
         elif store.heads is not None and not explicitly:
             mask = self.sight.mask(i, store, padded=False)
             return by_head(q, store.heads, store.n, store.m, mask, s.score_scale)

@@ -112,6 +112,23 @@ class Feed:
         """The rows of a chain from `row` on."""
         return replace(self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None)
 
+    def some(self, rows: Tensor, pending: int, chain: bool, among: bool) -> Feed:
+        """`rows` (int64 [R], ascending) alone, which see what they see here. pending: entries that were pending before; among:
+        whether the other rows leave entries too;  chain: whether each row then sees those before it where nothing else is
+        said."""
+        visible, seen = self.visible, self.seen
+        if visible is None and chain:
+            visible = torch.ones(1, self.length, pending + self.length, dtype=torch.bool, device=rows.device).tril(pending)
+        if visible is not None:
+            visible = visible[:, rows]
+            before = visible.shape[2] - self.length
+            visible = visible if among else torch.cat([visible[:, :, :before], visible[:, :, before + rows]], 2)
+        if seen is not None and not isinstance(seen, str):
+            seen = seen[:, rows]
+        tokens, positions = self.tokens[:, rows], self.positions[:, rows]
+        more = dict(embeds=None, embed_rows=None, states=None)
+        return replace(self, tokens=tokens, positions=positions, visible=visible, seen=seen, **more)  # type: ignore[arg-type] # all None
+
     def after(self, tokens: Tensor, positions: Tensor) -> Feed:
         """These rows behind others, a chain that they all see: tokens and positions int64 [B, W]. Nothing is pending yet."""
         before, visible = tokens.shape[1], self.visible

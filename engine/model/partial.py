@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
+from decodescope.engine.core.probe import Probe
+
 from .waiting import Waiting
+
+Block = Literal["attn", "ffn"]
 
 # What stands in a layer's cache for a row whose attention does not run there: keys and values of the state that passes by
 # ("propagate"), or those of the layer below once more ("copy"); nothing, and no later row runs that layer ("monotone"), or
@@ -33,12 +37,24 @@ class Rule(Protocol):
     """What decides, inside a pass, how much of it runs.
 
     whole: whether the layers above an exit run all the same, for their entries alone: the answer is that of the exit
-    gap:   what stands in the cache of the layers above the one that it leaves in front of
+    gap:   what stands in the cache of the layers above the one that it leaves in front of, and of a row whose attention it
+           leaves out
+    routes: whether it is asked for the `rows` of each sub-layer
     """
 
     @property
     def whole(self) -> bool:
         """See above."""
+        ...
+
+    @property
+    def routes(self) -> bool:
+        """See above."""
+        ...
+
+    def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+        """Asked in front of a sub-layer, x float [B, T, d_model] entering it: the rows that run it, bool [T] or their numbers,
+        int64 [R], ascending; None: all. probe: what the layers below have left behind, where somebody asks for that."""
         ...
 
     @property
@@ -66,6 +82,7 @@ class Ran:
     fed:     rows that were fed;  joined: layer -> tokens that had waited in front of it and went along from there
     left:    the rows, and what had joined them, where they wait now
     rows:    how many ran in a layer, where not all did that were fed
+    some:    (layer, sub-layer) -> the rows that ran it, where a rule left some out
     gap:     what became of layers whose attention did not run; "": there were none
     """
 
@@ -79,6 +96,27 @@ class Ran:
     joined: dict[int, int] = field(default_factory=dict)
     left: Waiting | None = None
     rows: dict[int, int] = field(default_factory=dict)
+    some: dict[tuple[int, Block], list[int]] = field(default_factory=dict)
+
+    def left_out(self, layer: int, block: Block, rows: Tensor) -> None:
+        """Of a sub-layer that a rule was asked about `rows` (int64 [R]) run alone."""
+        self.some[layer, block] = rows.tolist()
+        if len(rows):
+            (self.attn if block == "attn" else self.ffn).append(layer)
+
+    def routed(self, layers: int) -> list[str] | None:
+        """By layer what each row ran of it, a letter each, as a pass records it; None: no row was left out."""
+        if not self.some:
+            return None
+        every, signs = [*range(self.fed)], list[str]()
+        for i in range(layers):
+            attn, ffn = (set(self.some.get((i, x), every if i in ran else [])) for x, ran in self._blocks)
+            signs.append("".join("r" if k in attn & ffn else "a" if k in attn else "f" if k in ffn else "-" for k in every))
+        return signs
+
+    @property
+    def _blocks(self) -> tuple[tuple[Block, list[int]], ...]:
+        return ("attn", self.attn), ("ffn", self.ffn)
 
     def by_layer(self, fed: int, layers: int) -> list[int] | None:
         """How many rows ran each layer, of so many that were fed; None: all of them, wherever it ran."""

@@ -199,12 +199,15 @@ class LayerStore:
             return self.kv[:, :, :, end - rows : end]
         return torch.stack([self.k[:, :, end - rows :], self.v[:, :, end - rows :]])
 
-    def mark(self, origin: int, rows: int) -> None:
-        """Enter in the column "origin" how the newest `rows` pending ones were made."""
+    def mark(self, origin: int, rows: int, which: Tensor | None = None) -> None:
+        """Enter in the column "origin" how the newest `rows` pending ones were made; which: int64 [E], those of them alone."""
+        first = self.n + self.m - rows
         if self.heads is not None:
             self._origin = origin
+        elif which is None:
+            self.columns["origin"][:, :, first : first + rows] = origin
         else:
-            self.columns["origin"][:, :, self.n + self.m - rows : self.n + self.m] = origin
+            self.columns["origin"][:, :, first + which] = origin
 
     def _move(self, source: Tensor, start: int) -> None:
         """Copy the pending rows `source` (int64 [R]) to the pending places start, start + 1, ..."""

@@ -182,6 +182,7 @@ class Fork(Session):
         fresh, old = self._fresh(leg, self.tokens), self.method
         changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
         anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes
+        anew |= "depth" in changed and (fresh.depth.reads or old.depth.reads)
         if anew:
             self._read_anew(fresh)
             self.drafter, self.schedule = fresh.drafter, fresh.schedule

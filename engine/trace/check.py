@@ -10,14 +10,14 @@ from .answered import candidates_problems
 from .decided import decided, rule_at
 from .edited import check_edits
 from .entries import CacheBooks
-from .events import End, Header, Step
+from .events import End, Header, Prefill, Step
 from .exited import check_ahead, check_exit
 from .file import sum_up
 from .fills import FillBooks
 from .forks import method_at, read_anew
 from .frame import encode
 from .freed import contradicts
-from .gapped import check_gaps
+from .gapped import check_gaps, check_prompt
 from .joined import joint_problems
 from .labels import check_labels
 from .limits import TraceError
@@ -84,7 +84,7 @@ def check(trace: Trace) -> Report:
         prompt = prompt_read(trace.header, trace.prefill)
         read = len(prompt)
         if trace.prefill is not None:
-            books.begin(trace.prefill, read)
+            _check_prefill(report, trace.prefill, trace.header, books, read)
         texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
         lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
         n: int | None = read
@@ -127,6 +127,13 @@ def check(trace: Trace) -> Report:
     if report.counts["forced steps"]:
         report.notes.append("Verdicts that were forced follow from nothing, so those of their steps were not re-derived.")
     return report
+
+
+def _check_prefill(report: Report, prefill: Prefill, header: Header, books: CacheBooks, read: int) -> None:
+    """Open the books with a prompt of which `read` tokens were to be read, and see what a rule left out of it."""
+    books.begin(prefill, read)
+    for problem in check_prompt(prefill.passes, prefill.cache, int(header.model.get("n_layers", 1))):
+        report.add("prefill", problem)
 
 
 def _threads(header: Header, prompt: int) -> ThreadBooks:
@@ -215,7 +222,7 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         report.counts["exits"] += 1
     if step.exits:
         ahead = [x.tokens for x in step.passes if (x.lane, x.phase) == ("target", "search")]
-        gaps = check_gaps(step.passes, step.cache, int(header.model.get("n_layers", 1)))
+        gaps = check_gaps(step.passes, step.cache, int(header.model.get("n_layers", 1)), step.path)
         for problem in (*gaps, *check_ahead(step.exits, ahead)):
             report.add(where, problem)
     if step.joint is not None:

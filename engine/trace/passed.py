@@ -10,6 +10,7 @@ import numpy as np
 from .exited import Exit, Price
 
 Layers = int | list[int] | None  # a number: so many, from the first on
+SIGNS = "raf-"  # what a row ran of a layer: both sub-layers, its attention alone, its feed-forward block alone, neither
 
 
 @dataclass
@@ -30,6 +31,9 @@ class Pass:
              ("monotone"), later ones read fewer ("absent") or the rows go on later ("defer"); "": all layers ran
     rows:    by layer, so many of the fed rows ran it, the last of them where a chain enters layer by layer; 0: it did
              not run. None: all of them
+    routed:  by layer, what each of the fed rows ran of it, a letter for each: "r" both sub-layers, "a" its attention alone, "f"
+             its feed-forward block alone, "-" neither. Of a row without attention the layer got what `gap` says, as of a layer
+             that no row ran. None: all rows ran what the pass ran
     joined:  [[layer, tokens], ...] that had waited in front of a layer and ran the rest with the rows, which `tokens` does not
              count
     tests:   layers in front of which it was asked whether to leave;  asks: what each cost, as in `Exit`
@@ -65,6 +69,7 @@ class Pass:
     logits: int | None = None
     rows: list[int] | None = None
     rank: int | None = None
+    routed: list[str] | None = None
 
     @property
     def entries(self) -> float:
@@ -85,6 +90,17 @@ class Pass:
     def asked(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""
         self.tests, self.asks, self.rank = [int(test[0]) for test in left.tests], left.asks, left.rank or None
+
+    def running(self, layer: int, block: str) -> list[int]:
+        """The rows that ran the attention ("attn") or feed-forward block ("ffn") of `layer`, of a pass that is `routed`."""
+        assert self.routed is not None
+        signs = "ra" if block == "attn" else "rf"
+        return [row for row, sign in enumerate(self.routed[layer]) if sign in signs]
+
+    @property
+    def misses(self) -> bool:
+        """Whether a layer has no entry of a row that did not run its attention."""
+        return self.routed is not None and self.gap == "absent"
 
     def along(self, layer: int) -> int:
         """How many tokens that had waited ran `layer` with the rows."""

@@ -33,6 +33,7 @@ from .joined import consistent_joint
 from .limits import TEXTS, TraceError
 from .linebooks import consistent_lines
 from .numbers import EPS, counts, known, lengths, probabilities, shaped, within
+from .passed import SIGNS
 from .shadowed import Shadowed
 from .switched import consistent_switch
 from .telling import Telling
@@ -283,6 +284,8 @@ def _pass(one: Pass, where: str) -> None:
         counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.rows and max(one.rows) > one.tokens:
         raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")
+    if any(len(signs) != one.tokens or set(signs) - set(SIGNS) for signs in one.routed or []):
+        raise TraceError(f"{where}.routed does not say of each of {one.tokens} rows what it ran: {', '.join(SIGNS)}")
     if any(len(pair) != 2 for pair in one.joined or []):
         raise TraceError(f"{where}.joined has something else than pairs of a layer and its tokens")
     counts([x for pair in one.joined or [] for x in pair], f"{where}.joined")

@@ -92,15 +92,15 @@ class Passes:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
         held, read = fixed(one.held if one.read is None else one.read), self.read_bits(one)
         ran = fixed(one.attn), fixed(one.ffn), fixed(one.propagated), fixed(one.copied), fixed(one.tests), one.asks
-        alone = one.shared, one.distinct, one.aside, one.logits, fixed(one.rows), fixed(one.joined), one.rank
+        alone = one.shared, one.distinct, one.aside, one.logits, fixed(one.rows), fixed(one.joined), one.rank, fixed(one.routed)
         return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, fixed(one.bounds), *ran, *alone)
 
     def _priced(
         self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, bounds: Any, *run: Any
     ) -> Cost:
-        attn, ffn, propagated, copied, tests, asks, shared, distinct, aside, logits, rows, joined, rank = run
+        attn, ffn, propagated, copied, tests, asks, shared, distinct, aside, logits, rows, joined, rank, routed = run
         one = Pass(lane, phase, tokens, held, 1.0, batch, attn, ffn, propagated, tests=tests, asks=asks, logits=logits)
-        one.rows, one.joined, one.rank = rows, joined, rank
+        one.rows, one.joined, one.rank, one.routed = rows, joined, rank, routed
         one.copied, one.shared, one.distinct, one.bounds, one.aside = copied, shared, distinct, bounds, aside
         return cost_of(self.specs[lane], one, bits=self.bits or 0, read_bits=read)
 

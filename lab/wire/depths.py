@@ -42,7 +42,7 @@ def _fed(one: Pass) -> int:
 def partial(step: Step) -> list[Pass]:
     """The passes of the target that wrote in a step, if one of them left something out, or asked whether to."""
     passes = [x for x in step.passes if x.lane == "target" and x.phase in SPENT]
-    parts = [part for x in passes for part in (x.attn, x.ffn, x.propagated, x.joined)]
+    parts = [part for x in passes for part in (x.attn, x.ffn, x.propagated, x.joined, x.routed)]
     some = step.exits or any(part is not None for part in parts) or any(x.phase == "flush" for x in step.passes)
     return passes if some else []
 

@@ -266,7 +266,7 @@ def test_a_skipped_block_adds_nothing_and_stores_nothing(skip: Skip) -> None:
 class LeaveAt:
     """Leaves before layer `at`; keeps what it was shown."""
 
-    whole = False
+    whole = routes = False
     gap = "propagate"
 
     def __init__(self, at: int):

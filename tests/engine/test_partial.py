@@ -25,7 +25,7 @@ DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 class Gate:
     """Asks in front of each layer, leaves before `at`, and leaves out the feed-forward blocks `closed` behind layer 1."""
 
-    whole = False
+    whole = routes = False
 
     def __init__(self, at: int = 99, closed: tuple[int, ...] = (), gap: str = "propagate"):
         self.gap = gap

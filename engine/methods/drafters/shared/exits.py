@@ -8,9 +8,11 @@ from typing import cast
 from torch import Tensor
 
 from decodescope.engine.core.component import written
+from decodescope.engine.core.probe import Probe
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.model.partial import Block, Skip
+from decodescope.engine.model.passing import chosen
 from decodescope.engine.trace.events import Exit
 
 
@@ -33,6 +35,16 @@ class Watched(Depth):
     @property
     def whole(self) -> bool:
         return self.rule.whole
+
+    @property
+    def routes(self) -> bool:  # type: ignore[override] # of the rule that is watched
+        """Whether rows choose."""
+        return self.rule.routes
+
+    def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+        some = chosen(self.rule, layer, block, x, probe)
+        self.sound = self.sound if some is None else min(self.sound, layer)
+        return some
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self.entered: dict[int, Tensor] = {}

@@ -1,0 +1,75 @@
+"""Layer: the weights of one layer of a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec
+
+from .matrix import linear, pack, unpack
+from .norm import doubled, rms_norm, single
+
+
+@dataclass
+class Layer:
+    """Weights of one layer. Matrices are [out, in]; q, k, v and gate, up are stacked so that each is one product."""
+
+    attn_norm: Tensor
+    qkv: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+    qkv_bias: Tensor | None = None
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+    out_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    attn_post: Tensor | None = None
+    mlp_post: Tensor | None = None
+    _lower: Tensor | None = field(default=None, init=False, repr=False)  # rows of qkv that make keys and values, once packed
+
+    def to(self, **where: torch.dtype | torch.device | str) -> Layer:
+        """The same layer with every tensor moved or cast, its matrices as plain rows."""
+        d = self.qkv.shape[1]
+        tensors = {f.name: x for f in fields(self) if f.init and (x := getattr(self, f.name)) is not None}
+        norms = {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
+        return Layer(**{name: unpack(x).to(**where) for name, x in (tensors | norms).items()})  # type: ignore[call-overload] # keywords of Tensor.to
+
+    def packed(self) -> Layer:
+        """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
+        d = self.qkv.shape[1]
+        tensors = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
+        tensors |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
+        return replace(self, **tensors)
+
+    def queries_keys_values(self, x: Tensor, s: ModelSpec) -> Tensor:
+        """Queries, keys and values of x [B, T, d_model] before rotation: [B, T, H + 2 H_kv, D]."""
+        y = rms_norm(x, self.attn_norm, s.norm_eps)
+        qkv = linear(y, self.qkv, self.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            raw = qkv
+            if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
+                qkv = qkv.clone()
+            qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), self.q_norm, s.norm_eps)
+            keys = slice(s.n_heads, s.n_heads + s.n_kv_heads)
+            qkv[:, :, keys] = F.rms_norm(raw[:, :, keys], (s.head_dim,), self.k_norm, s.norm_eps)
+        return qkv
+
+    def keys_values(self, x: Tensor, s: ModelSpec) -> Tensor:
+        """The keys and values among those, [B, T, 2 H_kv, D], by a product that makes no query."""
+        first = s.n_heads * s.head_dim
+        weight = self.qkv[first:] if not self.qkv.is_mkldnn else self._lower
+        if weight is None:
+            weight = self._lower = pack(unpack(self.qkv)[first:])
+        bias = None if self.qkv_bias is None else self.qkv_bias[first:]
+        kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(*x.shape[:2], 2 * s.n_kv_heads, s.head_dim)
+        if self.k_norm is None:
+            return kv
+        keys = F.rms_norm(kv[:, :, : s.n_kv_heads], (s.head_dim,), self.k_norm, s.norm_eps)
+        return torch.cat([keys, kv[:, :, s.n_kv_heads :]], 2)
