@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,14 @@ def told(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     rules = record["rules"]
     sorts = list(next(iter(rules.values()))["by sort"])
-    rows = [
-        [name, f"{x['right']:.1%}", *(f"{x['by sort'][sort]:.1%}" for sort in sorts), f"{x['layers']:.2f}", f"{x['tests']:.2f}"]
-        for name, x in rules.items()
-    ]
+    rows = [[name, *_cells(x, sorts, next(iter(rules.values()))["flops"])] for name, x in rules.items()]
     read = "trained exits" if record["heads"] else "the last norm"
     head = f"{record['model']}, {record['questions']} questions, exits read by {read}; layers of {record['layers']}"
-    return f"{head}\n\n{table(('rule', 'right', *sorts, 'layers', 'tests'), rows)}"
+    return f"{head}\n\n{table(('rule', 'right', *sorts, 'layers', 'tests', 'flop', 'found'), rows)}"
+
+
+def _cells(x: Mapping[str, Any], sorts: Sequence[str], whole: float) -> list[str]:
+    """A row: shares by sort, layers, tests, FLOPs as a share of the `whole` model's, and what of that looked up was there."""
+    hits = f"{x['hits']:.1%} in {x['table'] / 1000:,.0f} kB" if "hits" in x else "-"
+    right = [f"{x['right']:.1%}", *(f"{x['by sort'][sort]:.1%}" for sort in sorts)]
+    return [*right, f"{x['layers']:.2f}", f"{x['tests']:.2f}", f"{x['flops'] / whole:.1%}", hits]

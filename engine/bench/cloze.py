@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any, cast
 
 import torch
 
-from decodescope.engine.core.component import build, written
+from decodescope.engine.core.component import build, registry, written
+from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
@@ -31,7 +33,10 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "patience patience={}": ("3", "2", "1"),
     "saturation threshold={}": ("0.2", "0.4", "0.6", "0.9"),
     "vote votes={}": ("1.9", "1.7", "1.5", "1.4"),
+    "past_future threshold={}": ("0.95", "0.9", "0.8", "0.7", "0.5"),
     "hash_exit seed={} by=random": ("0", "1", "2", "3"),
+    "trigrams heads=trigrams kilobytes={}": ("1024", "100", "0"),
+    "trigrams layers={}": ("1", "2"),
 }
 
 
@@ -47,22 +52,29 @@ class Cloze:
 
 @dataclass
 class ClozeRow:
-    """What a rule made of the questions: by sort how many were asked and right, layers run at the mask and tests, summed."""
+    """What a rule made of the questions: by sort how many were asked and right; layers run at the mask, tests and FLOPs of all
+    passes, summed; of what it looked up in a table, how much was there, and the most bytes that it took."""
 
     rule: str
     asked: dict[str, int] = field(default_factory=dict)
     right: dict[str, int] = field(default_factory=dict)
     layers: int = 0
     tests: int = 0
+    flops: int = 0
+    looked: int = 0
+    hits: int = 0
+    table: int = 0
 
     def record(self) -> dict[str, Any]:
         """Shares and means, as plain data."""
         count = sum(self.asked.values())
-        return {
+        looked = {"hits": self.hits / self.looked, "table": self.table} if self.looked else {}
+        return looked | {
             "right": sum(self.right.values()) / count,
             "by sort": {sort: self.right[sort] / n for sort, n in self.asked.items()},
             "layers": self.layers / count,
             "tests": self.tests / count,
+            "flops": self.flops / count,
         }
 
 
@@ -102,10 +114,14 @@ class ClozeBench:
         yield WHOLE, cast(Depth, build("depth", "all_layers", {}))
         trained = " heads=exits" if self.heads else ""
         for words, bounds in SWEEPS.items():
+            rule, lacks = registry("depth")[words.split()[0]], re.findall(r"heads=(\w+)", words)
+            if set(lacks) - set(self.model.spec.heads):
+                continue
+            knobs = {knob.name: knob.choices or () for knob in rule.params()}
+            more = (" first=1" if "first" in knobs else "") + (trained if "exits" in knobs.get("heads", ()) else "")
             for bound in bounds:
                 said = words.format(bound)
-                more = "" if words.startswith("hash_exit") else trained
-                yield said, cast(Depth, written("depth", f"{said} first=1{more}", said))
+                yield said, cast(Depth, written("depth", said + more, said))
 
     @torch.inference_mode()
     def measure(self, name: str, rule: Depth) -> ClozeRow:
@@ -118,13 +134,16 @@ class ClozeBench:
             skip = rule.plan(0, feed) if fresh else None
             logits = self.lane.forward(feed, "canvas", skip=skip, depth=rule if fresh else None)[0, 0]
             self.lane.rollback()
+            row.flops += sum(cost_of(decoder.spec, x).flops for x in self.lane.take_passes())
             left = rule.took()
+            if left is not None and left.known is not None:
+                row.looked, row.hits = row.looked + len(left.known), row.hits + sum(left.known)
+                row.table = max(row.table, left.table or 0)
             row.layers += decoder.spec.n_layers if left is None else left.depth
             row.tests += 0 if left is None else len(left.tests)
             said = max(q.labels, key=lambda label: float(logits[self._labels[label][0]]))
             row.asked[q.sort] = row.asked.get(q.sort, 0) + 1
             row.right[q.sort] = row.right.get(q.sort, 0) + (said == q.answer)
-        self.lane.take_passes()
         return row
 
 

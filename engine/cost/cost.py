@@ -15,7 +15,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace.events import DraftTree, Pass
 from decodescope.engine.trace.looked import Look
-from decodescope.engine.trace.phases import DECIDES, READS
+from decodescope.engine.trace.phases import DECIDES, READS, STATES
 
 from .operators import Cost, Op, Prices, grouped_bits, size
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
@@ -162,20 +162,23 @@ def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOp
 
 def exit_test(
     spec: ModelSpec,
-    kind: Literal["head", "classifier", "cosine"] = "head",
+    kind: Literal["head", "classifier", "cosine", "imitation"] = "head",
     *,
     layer: int | None = None,
     rows: int = 1,
     classes: int = 2,
+    inner: int = 0,
     weight_bits: float = 16,
     act_bits: float = 16,
 ) -> Op:
-    """The price of asking whether to stop: the whole head, a linear classifier on the hidden state (`classes` outputs),
-    or the cosine of two states (3 h FLOPs)."""
+    """The price of asking whether to stop: the whole head, a linear classifier on the hidden state (`classes` outputs), the
+    cosine of two states (3 h FLOPs), or a net h -> `inner` -> h that imitates states to come and a classifier on twice h."""
     h = spec.d_model
     if kind == "cosine":
         return Op("exit_test", layer, 3 * h * rows, act_bytes=size(2 * h * rows, act_bits))
     price = Prices(spec, rows, 1, weight_bits, act_bits, act_bits, dequant=False)
+    if kind == "imitation":  # its three products, as if they were one of the same size
+        return price.linear("exit_test", layer, h, 2 * inner + 2 * classes)
     return price.linear("exit_test", layer, h, spec.vocab if kind == "head" else classes)
 
 
@@ -219,7 +222,7 @@ def ops_of(
     options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits, "read_bits": read_bits}
     options["weight_bits"] = bits if weight_bits is None else weight_bits
     if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
-        logits = 0 if record.phase == "score" and record.attn is not None else 1 if record.phase in READS else record.tokens
+        logits = 0 if record.phase in STATES and record.attn is not None else 1 if record.phase in READS else record.tokens
         logits = logits if record.logits is None else record.logits
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
@@ -279,8 +282,10 @@ def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> li
         asked = asked[:-1]
     if not asked or not record.asks:
         return []
-    rows, more = record.tokens * record.batch, {"weight_bits": weight_bits, "act_bits": bits}
-    return [exit_test(spec, record.asks, layer=i, rows=rows, classes=1, **more) for i in asked]
+    places = record.tokens if record.logits is None or record.phase != "canvas" else record.logits  # these alone are asked
+    rows, inner = places * record.batch, record.inner or 0
+    more = {"rows": rows, "classes": 1, "inner": inner, "weight_bits": weight_bits, "act_bits": bits}
+    return [exit_test(spec, record.asks, layer=i, **more) for i in asked]
 
 
 def _maps(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:

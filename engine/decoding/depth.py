@@ -20,9 +20,14 @@ class Reads(Protocol):
     """The lane whose passes a rule decides, as the rule sees it."""
 
     decoder: Decoder
+    tokens: list[int]
 
     def forward(self, feed: Feed, phase: str = ...) -> Tensor:
         """Run `feed`; its rows are pending. Logits [B, T, V]."""
+        ...
+
+    def shallow(self, feed: Feed, until: int, phase: str = ..., alone: bool = ..., by: Decoder | None = ...) -> Tensor:
+        """The states [B, T, d_model] that enter layer `until`; alone: of a whole text, without the cache."""
         ...
 
     def rollback(self) -> None:

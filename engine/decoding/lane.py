@@ -153,15 +153,18 @@ class Lane(Reader):
             feed.band = self.policy.band
 
     @torch.inference_mode()
-    def shallow(self, feed: Feed, until: int, phase: str = "draft", alone: bool = False) -> Tensor:
+    def shallow(
+        self, feed: Feed, until: int, phase: str = "draft", alone: bool = False, by: Decoder | None = None
+    ) -> Tensor:
         """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
-        enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache."""
+        enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache; by: a form of the
+        lane's model that reads in its place."""
         if self.cache.waiting and not alone:
             self.deepen()
         self._sighted(feed, alone)
         cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
-        states = guarded(lambda: self.decoder.shallow(feed, cache, until), self.decoder.device)
+        states = guarded(lambda: (by or self.decoder).shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
         record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until)
         record.aside, self.board = feed.shift or None, feed.board

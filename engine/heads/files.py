@@ -31,12 +31,14 @@ from .kangaroo import KangarooAdapter
 from .learn2pd import ParallelFilter
 from .medusa import MedusaHeads
 from .mlp_speculator import MLPSpeculator
+from .past_future import PastFutureHeads
 from .ppd import PromptTokens
 from .prefix_state import PrefixState
 from .published import read_published
 from .redrafter import ReDrafter
 from .soft_prompt import SoftPrompt
 from .specdec import AcceptanceHead
+from .trigrams import TrigramLayers
 
 DRAFTING: tuple[type[Head], ...] = (
     MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter,
@@ -46,8 +48,11 @@ HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 GATES: dict[str, type[Head]] = {x.kind: x for x in (AcceptanceHead, CorrectnessHead)}
 # trained by scripts of their own
 OTHERS: dict[str, type[Head]] = {
-    x.kind: x for x in (PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, BlockDecoder)
-}
+    x.kind: x
+    for x in (
+        PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, TrigramLayers, BlockDecoder,
+    )
+}  # fmt: skip
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
 NETS = HEADS | OTHERS | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config

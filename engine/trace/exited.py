@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Price = Literal["", "head", "classifier", "cosine"]
+Price = Literal["", "head", "classifier", "cosine", "imitation"]
 
 
 @dataclass
@@ -20,9 +20,11 @@ class Exit:
     best:  of each test the likeliest token there, for the row that decided; None: its logits were not worked out
     rows:  of each of several rows the layer before which it was first sure by itself; the depth, where it never was
     drafted: it is of a pass that drafted: what it left out checks its token later on
-    asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, or "": nothing
+    asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, an "imitation" of the
+           states to come by a net of the width `inner`, and a classifier on these and on those before, or "": nothing
     whole: the best token of each row at full depth, where an oracle asked all layers before; None: nobody asked
     rank:  width of the map of trained exits, through which states were read; 0: there is none
+    known: of each row whether what enters the layers that ran was in a table, where it is looked up; table: bytes of that
     """
 
     depth: int
@@ -36,6 +38,9 @@ class Exit:
     drafted: bool = False
     whole: list[int] | None = None
     rank: int = 0
+    known: list[bool] | None = None
+    table: int | None = None
+    inner: int | None = None
 
     def passed(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""
@@ -56,6 +61,8 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
         yield f"exits has rows that were sure before the layers {left.rows}, but {left.depth} layers ran"
     if left.whole is not None:
         yield from _foreseen(left, left.whole)
+    if (left.known is None) != (left.table is None) or (left.known is not None and not left.depth < layers):
+        yield f"exits looks {len(left.known or [])} rows up in a table of {left.table} bytes, and {left.depth} layers ran"
     if left.closed is not None:
         yield from _gates(left, layers)
         return

@@ -19,7 +19,8 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name. A
     sampler's are what it showed of its state, a policy's stand with the target's cache, a codec's are what that says of
     what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit but those of drafts:
-    `depth`, or the blocks left out `ffn`, its `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
+    `depth`, or the blocks left out `ffn`, or what it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its
+    `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     change = next((x for x in step.cache if x.lane == "target"), None)
@@ -84,6 +85,8 @@ def _packed(packed: Packed) -> dict[str, Any]:
 
 def _exit(left: Exit) -> dict[str, Any]:
     tests = [x for x in left.tests if len(x) == 3]
-    deep = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
+    deep: dict[str, Any] = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
+    if left.known is not None:
+        deep = {"known": left.known, "hits": sum(left.known), "misses": left.known.count(False), "table": left.table}
     note: dict[str, Any] = {**deep, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
     return {**note, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else note

@@ -19,7 +19,7 @@ class Pass:
 
     lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored, an oracle
              looks ahead), "score" (a context or a policy looks at the prompt), "canvas" (places among the text are filled),
-             "flush" (tokens that had waited go on)
+             "flush" (tokens that had waited go on), "lookup" (three tokens alone, for a table of states)
     tokens:  rows fed per sequence; batch: sequences
     held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
     attn, ffn: layers whose attention and whose feed-forward block ran: a number, so many from the first on; a list, these;
@@ -36,7 +36,7 @@ class Pass:
              that no row ran. None: all rows ran what the pass ran
     joined:  [[layer, tokens], ...] that had waited in front of a layer and ran the rest with the rows, which `tokens` does not
              count
-    tests:   layers in front of which it was asked whether to leave;  asks: what each cost, as in `Exit`
+    tests:   layers in front of which it was asked whether to leave;  asks, inner: what each cost, as in `Exit`
     slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
     shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
@@ -70,6 +70,7 @@ class Pass:
     rows: list[int] | None = None
     rank: int | None = None
     routed: list[str] | None = None
+    inner: int | None = None
 
     @property
     def entries(self) -> float:
@@ -89,7 +90,8 @@ class Pass:
 
     def asked(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""
-        self.tests, self.asks, self.rank = [int(test[0]) for test in left.tests], left.asks, left.rank or None
+        self.tests, self.asks = [int(test[0]) for test in left.tests], left.asks
+        self.rank, self.inner = left.rank or None, left.inner
 
     def running(self, layer: int, block: str) -> list[int]:
         """The rows that ran the attention ("attn") or feed-forward block ("ffn") of `layer`, of a pass that is `routed`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .events import Pass
 
 READS = ("prefill", "score")  # passes that read a prompt
+STATES = ("score", "lookup")  # passes that end below the head where they name the layers that they ran
 DECIDES = ("verify", "canvas")  # passes of the target that decide about tokens
 
 

@@ -17,7 +17,8 @@ from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.typed import read
 
 SPENT = ("draft", "verify")  # phases of the passes that write
-ASIDE = ("flush", "search")  # phases of what the target runs besides: what waited goes on, an oracle looks ahead
+# phases of what the target runs besides: what waited goes on, an oracle looks ahead, a table of states is filled
+ASIDE = ("flush", "search", "lookup")
 
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
@@ -93,14 +94,14 @@ class Passes:
         held, read = fixed(one.held if one.read is None else one.read), self.read_bits(one)
         ran = fixed(one.attn), fixed(one.ffn), fixed(one.propagated), fixed(one.copied), fixed(one.tests), one.asks
         alone = one.shared, one.distinct, one.aside, one.logits, fixed(one.rows), fixed(one.joined), one.rank, fixed(one.routed)
-        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, fixed(one.bounds), *ran, *alone)
+        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, fixed(one.bounds), *ran, *alone, one.inner)
 
     def _priced(
         self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, bounds: Any, *run: Any
     ) -> Cost:
-        attn, ffn, propagated, copied, tests, asks, shared, distinct, aside, logits, rows, joined, rank, routed = run
+        attn, ffn, propagated, copied, tests, asks, shared, distinct, aside, logits, rows, joined, rank, routed, inner = run
         one = Pass(lane, phase, tokens, held, 1.0, batch, attn, ffn, propagated, tests=tests, asks=asks, logits=logits)
-        one.rows, one.joined, one.rank, one.routed = rows, joined, rank, routed
+        one.rows, one.joined, one.rank, one.routed, one.inner = rows, joined, rank, routed, inner
         one.copied, one.shared, one.distinct, one.bounds, one.aside = copied, shared, distinct, bounds, aside
         return cost_of(self.specs[lane], one, bits=self.bits or 0, read_bits=read)
 

@@ -23,6 +23,8 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     left, layers = step.exits[-1], int(trace.header.model.get("n_layers", 0))
     if left.closed is not None:
         return _gates(trace, step, left)
+    if left.known is not None:
+        return _looked_up(trace, step, left, left.known)
     whole = left.depth >= layers
     token = shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"All {layers} layers ran" if whole else f"Left after {left.depth} of {layers} layers"
@@ -63,6 +65,18 @@ def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
         why.numbers = [("how alike", "c", sure), ("bound", "b", bound)]
         why.test = f"c {'≥' if sure >= bound else '<'} b:  {f(sure)} and {f(bound)}"
         why.agrees = any(left.passed(c, b) for _, c, b in left.tests) == bool(closed)
+    return why
+
+
+def _looked_up(trace: Trace, step: Step, left: Exit, known: list[bool]) -> Explanation:
+    """Where a pass had the states from that entered its first layer."""
+    layers, token = int(trace.header.model.get("n_layers", 0)), shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
+    title = f"{sum(known)} of {len(known)} states found in the table"
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left.criterion))
+    first = layers - left.depth
+    words = f"What enters layer {first} is a function of three tokens alone: looked up, or worked out from these and kept."
+    why.lines.append(Line(f"{words} The layers below did not run for the text. The table takes {left.table:,} bytes."))
+    why.lines.append(Line("The whole model's first layers see all of the text; it might have chosen another token."))
     return why
 
 

@@ -70,7 +70,8 @@ def places(step: Step, ran: Sequence[Pass]) -> list[int]:
 
 def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
     """Put the exits of a step into its message, one for each pass that asked: `of`, the number of that pass in `ran`; unless
-    `whole`, the last of them alone. A test is [layer, score, bound, best token, its text]."""
+    `whole`, the last of them alone. A test is [layer, score, bound, best token, its text]; `known`: [rows that were in a table,
+    rows looked up, bytes of the table]."""
     if not step.exits or "depth" not in message:
         return
     shown = [{"of": k, **_exit(left, text)} for k, left in zip(places(step, partial(step)), step.exits, strict=True)]
@@ -83,6 +84,7 @@ def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     best = [[x, text(x)] for x in left.best] if left.best is not None else [[]] * len(left.tests)
     tests = [[int(test[0]), *test[1:], *named] for test, named in zip(left.tests, best, strict=False)]
     whole = None if left.whole is None else [[x, text(x)] for x in left.whole]
-    more = {"rows": left.rows, "closed": left.closed, "whole": whole}
+    known = None if left.known is None else [sum(left.known), len(left.known), left.table]
+    more = {"rows": left.rows, "closed": left.closed, "whole": whole, "known": known}
     shown = {"depth": left.depth, "by": left.criterion, "asks": left.asks, "below": int(left.below), "tests": tests}
     return shown | {name: value for name, value in more.items() if value is not None}

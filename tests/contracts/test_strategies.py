@@ -41,9 +41,11 @@ NEVER = {
     "hash_exit": dict(first=3, buckets=2),
     "layer_plan": {},
     "normalized_entropy_exit": dict(threshold=0.0),
+    "past_future": dict(threshold=1.01),
     "patience": dict(patience=0),
     "saturation": dict(threshold=0.0),
     "skipdecode": dict(least=3, most=3),
+    "trigrams": dict(layers=0),
     "vote": dict(votes=64.0),
 }
 

@@ -11,6 +11,7 @@ import toys
 
 from decodescope.engine.trace.passed import Pass
 from decodescope.lab.cost.passes import Passes
+from decodescope.lab.decision.exits import leaving
 from decodescope.lab.wire.depths import letters, went_on
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
@@ -91,3 +92,19 @@ def test_layers_saved_are_net_of_tests_and_of_what_was_propagated() -> None:
     asked = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3, propagated=3, tests=[1, 2, 3], asks="head")
     saved = [passes.saved([x], 1) for x in (free, filled, asked)]
     assert saved[0] == pytest.approx(3) and saved[0] > saved[1] > saved[2]
+
+
+def test_states_that_were_looked_up_reach_the_wire_and_are_explained() -> None:
+    trace, steps = told(depth=("trigrams", {"layers": 2}), drafter="prompt_lookup")
+    for record, step in zip(trace.steps, steps, strict=True):
+        left, (shown,) = record.exits[0], step["depth"]["exits"]
+        assert shown["known"] == [sum(left.known), len(left.known), left.table] and shown["by"] == "trigrams"
+        assert step["depth"]["ran"] == [["--rrrr", len(left.known), 0]]
+        assert leaving(trace, record).title == f"{sum(left.known)} of {len(left.known)} states found in the table"
+    worked = [[x for x in record.passes if x.phase == "lookup"] for record in trace.steps]
+    assert any(worked) and not all(worked)
+    for record, step, some in zip(trace.steps, steps, worked, strict=True):
+        if record.exits[0].known == [True]:
+            assert step["depth"]["saved"] == pytest.approx(2, abs=0.1)
+        elif len(record.exits[0].known) == 1:  # three rows, which read nothing else, ran two layers
+            assert some and step["depth"]["saved"] == pytest.approx(2 - 3 * 2, abs=0.8)

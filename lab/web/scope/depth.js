@@ -41,7 +41,7 @@ export const inWords = (letters) =>
 
 /** What the tests of a pass say: {title, lines, heads, rows}. */
 export function testsOfPass(left, layers) {
-  const { depth, tests, closed, below, rows, whole } = left, early = depth < layers, lines = [];
+  const { depth, tests, closed, below, rows, whole, known } = left, early = depth < layers, lines = [];
   const free = !tests.length && !left.asks && left.by;
   const title = free ? `${depth} of ${layers} layers, by ${free}` : closed
     ? (closed.length ? `${plural(closed.length, "feed-forward block")} left out` : "All feed-forward blocks ran")
@@ -57,6 +57,8 @@ export function testsOfPass(left, layers) {
   if (closed?.length) lines.push(`Left out: those of the layers ${closed.join(", ")}; their weights were not read.`);
   if (rows?.length > 1) lines.push(`By themselves the rows were sure before the layers ${rows.join(", ")}; the least `
     + "sure decided for all.");
+  if (known) lines.push(`Of ${plural(known[1], "state")} that entered layer ${layers - depth}, ${known[0]} stood in `
+    + `the table of ${known[2].toLocaleString("en")} bytes; the rest was worked out from three tokens alone.`);
   if (agreed) lines.push(`At full depth it would have been “${spoken(agreed[1])}”.`);
   if (tests.length && !named && !left.asks) lines.push("This trace is older than these records: it does not say which "
     + "token was best at a test, nor what a test cost. Layers saved are without that price.");
