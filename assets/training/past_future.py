@@ -4,9 +4,8 @@
     python assets/training/past_future.py --model lab-mdm --adapter cloze --tokens 0.3
 
 In front of every layer a small net learns to imitate: of the state there it makes the mean of the states that the
-layers above will make of it, at unit mean square each; the loss is one less their cosine (after Liao et al. 2021). The
-exits take turns, one a step, on windows of the training text or, of a model with the cloze adapter, at the masks of its
-questions. Behind that logistic regression finds, per exit, the classifier on the mean of the states until then and on
+layers above will make of it, at unit mean square each; the loss is one less their cosine (after Liao et al. 2021), on
+windows of the training text or, of a model with the cloze adapter, at the masks of its questions. Behind that logistic regression finds, per exit, the classifier on the mean of the states until then and on
 the imitation: is the exit's best token that of the whole model? A state is read through the trained exits (exits.py)
 where the adapter's are there, else through the last norm. Both answers count the same as a whole. The model itself
 stays as it is, bit for bit.
@@ -61,15 +60,13 @@ def train(
     net: Net, head: PastFutureHeads, batches: Iterator[Tensor], steps: int, lr: float = 3e-3,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """AdamW over `steps` batches of text, int64 [B, T]; exit 1, 2, ... in turns."""
+    """AdamW over `steps` batches of text, int64 [B, T]; all exits at once, none of which knows of another."""
     maps = [p.requires_grad_(True) for p in (head.down, head.up)]
     optimizer = torch.optim.AdamW(maps, lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
-    step = 0
 
     def loss() -> Tensor:
-        nonlocal step
-        step += 1
-        return missed(head, states(net, next(batches)), 1 + (step - 1) % (net.shape.layers - 1))
+        found = states(net, next(batches))
+        return torch.stack([missed(head, found, layer) for layer in range(1, net.shape.layers)]).mean()
 
     fit(head, optimizer, loss, steps, lr, say)
 
@@ -140,8 +137,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--adapter", choices=("cloze",), help="that the model has; its questions are the text")
-    parser.add_argument("--tokens", type=float, default=0.5, help="training tokens in millions")
-    parser.add_argument("--judged", type=int, default=12_000, help="places of training text that the classifiers learn from")
+    parser.add_argument("--tokens", type=float, default=0.12, help="training tokens in millions")
+    parser.add_argument("--judged", type=int, default=8000, help="places of training text that the classifiers learn from")
     parser.add_argument("--rank", type=int, default=RANK)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -159,7 +156,7 @@ def main(words: Sequence[str] | None = None) -> None:
         text, held_out = asked(net, folder / "adapters" / args.adapter, args.seed)
         steps, judge = int(args.tokens * 1e6) // 1536, args.judged // 3
     else:
-        held_out = [*held_out_windows(LENGTH, 32).split(ROWS)]
+        held_out = [*held_out_windows(LENGTH, 24).split(ROWS)]
         corpus = windows_of(training_stream(), max(ROWS, int(args.tokens * 1e6) // LENGTH), args.seed + 1)
         text, steps, judge = shuffled(corpus, args.seed + 2, "cpu", WINDOWS), len(corpus) // WINDOWS, args.judged
     reading, how = reading_of(net, folder, args.adapter or "", describe(folder, args.model))
