@@ -248,6 +248,7 @@ def _parts(sub: Parser) -> None:
         ("depth", "which layers run"),
         ("selector", "which places of a canvas are committed"),
         ("router", "which of two models writes"),
+        ("law", "what stands in the place of the target's distribution"),
         ("strategy", "what one step is"),
     ):
         sub.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")

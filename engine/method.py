@@ -11,12 +11,13 @@ from decodescope.engine.core.component import KINDS, Component, build, recorded,
 from decodescope.engine.core.params import nearest
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import BOTH, DRAFTS, words
+from decodescope.engine.core.roles import BOTH, SMALL, words
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.acceptance import AcceptanceRule
 from decodescope.engine.decoding.codec import Codec
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.law import TargetLaw
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.decoding.prompt_context import PromptContext
 from decodescope.engine.decoding.router import Router
@@ -29,6 +30,7 @@ from decodescope.engine.methods.codecs.unpacked import Unpacked
 from decodescope.engine.methods.contexts.whole_prompt import WholePrompt
 from decodescope.engine.methods.depth.all_layers import AllLayers
 from decodescope.engine.methods.drafters.none import NoDraft
+from decodescope.engine.methods.laws.own import Own
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.methods.routers.entropy import Entropy
 from decodescope.engine.methods.samplers.chain import chained
@@ -56,6 +58,7 @@ class Method:
     depth: Depth = field(default_factory=AllLayers)
     selector: Selector = field(default_factory=cast(Callable[[], Selector], LowConfidence))
     router: Router = field(default_factory=cast(Callable[[], Router], Entropy))
+    law: TargetLaw = field(default_factory=Own)
     sampler: Sampler = field(default_factory=Greedy)
 
     def __post_init__(self) -> None:
@@ -149,6 +152,11 @@ class Method:
         """kind -> part."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+    def mark_files(self) -> None:
+        """Let every knob that names a file hold its name and hash, as a record does. Raises FileRefusal."""
+        for part in self.parts().values():
+            part.mark_files()
+
     @property
     def needs(self) -> Needs:
         """What the parts together ask of the target's passes."""
@@ -178,7 +186,8 @@ class Method:
 
     @property
     def lossless(self) -> bool:
-        """Whether the text has the target's own law under this sampler: nothing in the method changes it."""
+        """Whether the text has the law of the method under this sampler, which is the target's own where no other stands in its
+        place: nothing else changes it."""
         kept = self.context.lossless and self.policy.lossless and self.codec.lossless
         parts = self.strategy.lossless and kept and self.depth.exact
         return parts and self._exact
@@ -328,7 +337,7 @@ def using(kind: str) -> str:
 
 def _shipped(role: str) -> str:
     """A model that may have this role."""
-    return "lab-draft" if role in DRAFTS else "lab-mdm" if role in BOTH else "lab"
+    return "lab-draft" if role in SMALL else "lab-mdm" if role in BOTH else "lab"
 
 
 def _filling() -> str:

@@ -105,8 +105,7 @@ class Session(State):
         self.method = m = copy.deepcopy(Method.of(method))
         model, given = loaded(model), by_role(models)
         self._models = paired(m, model, {role: loaded(x, role) for role, x in given.items()})
-        for part in m.parts().values():
-            part.mark_files()
+        m.mark_files()
         self._saved, self._loaded = continued(m, model, saved, prompt), None if saved is None else saved.record()
         vocab = vocabulary(self._models)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
@@ -127,6 +126,7 @@ class Session(State):
             depth=m.depth,
             selector=m.selector,
             router=m.router,
+            law=m.law,
             sampler=m.sampler,
             sampler_state=m.sampler.start(list(prompt), vocab, alphabet),
             chance=Chance(seed),

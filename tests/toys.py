@@ -170,9 +170,11 @@ def fitting(strategy: Any) -> Model:
 
 @cache
 def helpers() -> dict[str, Model]:
-    """A model in every role: the lively pair's draft model, two more that err elsewhere, and one that fills gaps."""
+    """A model in every role: the lively pair's draft model, who is an amateur too, two more that err elsewhere, and one that
+    fills gaps."""
     target, small = pair()
-    return {"draft": small, "infill": both(), **{f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}}
+    more = {f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}
+    return {"draft": small, "amateur": small, "infill": both(), **more}
 
 
 @torch.inference_mode()
@@ -373,6 +375,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "explore": [dict(tau=0.6, beyond=0.0), dict(tau=0.6, span=3, tries=3, least=4)],
     "learn2pd": [dict(steps=8, accept=0.55), dict(steps=3, cut=False)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
+    "contrastive": [dict(alpha=0.05, strength=0.5), dict(alpha=0.3, temperature=1.0)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],

@@ -30,7 +30,7 @@ FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
     *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "lossless", "end"),
 )
-PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "selector", "router")
+PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "selector", "router", "law")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -225,7 +225,8 @@ def line(summary: Summary) -> str:
     how = f"{summary.loaded} of the prompt's tokens loaded, ready" if summary.loaded else "prompt read"
     parts.append(f"{summary.tokens_per_s:.1f} tokens/s ({how} in {summary.prefill_s:.3f} s)")
     parts.append(f"KV entries {size(summary.kv_bytes_kept)} of {size(summary.kv_bytes_full)}")
-    parts.append("lossless" if summary.lossless else "changes the output")
+    whose = f"lossless for the law {summary.law}" if summary.law else "lossless"
+    parts.append(whose if summary.lossless else "changes the output")
     return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"
 
 

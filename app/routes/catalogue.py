@@ -30,6 +30,7 @@ TITLES = {
     "depth": "Depth",
     "selector": "Selector",
     "router": "Router",
+    "law": "Law",
     "sampler": "Sampler chain",
 }
 

@@ -33,6 +33,7 @@ KINDS = {
     "drafter": Family("Other drafters", "Drafts that the target verifies in one pass."),
     "selector": Family("Selectors", "Which places of a canvas are committed in a pass."),
     "router": Family("Routers", "Which of two models writes, by the token or by the answer."),
+    "law": Family("Laws", "Another distribution in the place of the target's, which all drafts are then tested by."),
     "sampler": Family("Sampling", "The distribution that a token is drawn from."),
 }
 # room of drafters -> its family
@@ -66,4 +67,4 @@ def family(header: Header) -> Family:
 def order() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
     kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "selector", "router")
-    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "sampler")), PLAIN)]
+    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "law", "sampler")), PLAIN)]

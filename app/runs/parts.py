@@ -23,7 +23,7 @@ def book() -> dict[str, Any]:
 
 def parts() -> list[dict[str, Any]]:
     """Every part as plain data. lossless: whether a method that differs from plain decoding in this part alone keeps the
-    target's law under its sampler; of a rule, whether it does for every draft."""
+    target's own law under its sampler; of a rule, whether it does for every draft."""
     from decodescope.engine.core.component import KINDS, build, registry
     from decodescope.engine.method import Method, using
 
@@ -42,7 +42,7 @@ def parts() -> list[dict[str, Any]]:
                     "source": cls.source,
                     "headline": headlines.get(kind, {}).get(name, ""),
                     "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
-                    "lossless": part.lossless if kind == "acceptance" else method.lossless,
+                    "lossless": part.lossless if kind == "acceptance" else method.lossless and method.law.own,
                     "params": [knob(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,

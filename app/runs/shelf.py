@@ -32,6 +32,7 @@ TITLES = {
     "draft2": "Second draft model",
     "draft3": "Third draft model",
     "infill": "Gap-filling model",
+    "amateur": "Amateur",
 }
 
 

@@ -28,6 +28,7 @@ FOLDERS = {
     "depth": "depth",
     "selector": "selectors",
     "router": "routers",
+    "law": "laws",
     "sampler": "samplers",
 }
 METHODS = "decodescope.engine.methods"

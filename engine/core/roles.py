@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DRAFTS = ("draft", "draft2", "draft3")  # each is an option by itself
 TARGET = "target"
+SMALL = frozenset({*DRAFTS, "amateur"})  # what their models know less well than the target
 BOTH = frozenset({"infill"})  # what their models read has text on both sides: they have no causal mask
 
 

@@ -224,3 +224,10 @@ class Verdict:
     rule: dict[str, Any] | None = None
     places: list[tuple[int, Tensor | None]] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of the pass that are committed by it: the root's and those of the path. The last emitted token is the next
+        root: whatever it is, its row is not."""
+        path = self.path if self.token is not None else self.path[:-1]
+        return [0, *(node + 1 for node in path)]

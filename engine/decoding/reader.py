@@ -97,6 +97,12 @@ class Reader:
             return self.forward(feed, phase)
         return self.forward(feed, phase, self.rule.plan(position, feed), self.rule)
 
+    def reach(self, tokens: list[int]) -> None:
+        """Hold exactly `tokens`; what of them it holds already is not read again."""
+        self.truncate(self.common(tokens))
+        if len(self.tokens) < len(tokens):
+            self.read(tokens)
+
     def hold(self, tokens: list[int], kv: Tensor) -> None:
         """Hold `tokens`, in a cache that is empty, without a pass: kv float [L, 2, H_kv, n, D], their keys, rotated, and
         values."""

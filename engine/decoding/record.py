@@ -190,6 +190,10 @@ class Recorder:
             shown += [*move.switch.block.tokens, *move.switch.block.choice]
         if move.candidates is not None:
             shown += [token for answer in move.candidates.answers for token in answer.tokens]
+        if verdict is not None and not s.law.own:
+            rows = [0, *(node + 1 for node in verdict.path)]
+            step.choices = s.law.choices(rows[: len(move.emitted)], move.emitted) or None
+            shown += [token for choice in step.choices or () for token in choice.candidates]
         took = None if s.depth.exact else s.depth.took()
         step.exits = [*(draft.exits if draft is not None else ()), *([] if took is None else [took])] or None
         shown += [x for left in step.exits or () for x in left.best or ()]

@@ -30,8 +30,7 @@ def settle(s: State, draft: Draft, verdict: Verdict, at: Cursor) -> Settled:
     if count < len(emitted):
         emitted, origins = emitted[:count], origins[:count]
         verdict = replace(verdict, path=verdict.path[:count], token=None)
-    # the last emitted token is the next root: whatever it is, its row is not committed
-    s.target.commit([0, *(node + 1 for node in verdict.path[: count - 1])])
+    s.target.commit(verdict.rows)
     before = s.sampler_state
     if s.sampler.stateful:
         for i, token in enumerate(emitted):

@@ -25,6 +25,7 @@ from .depth import Depth
 from .draft import Draft, Verdict
 from .drafter import Drafter
 from .lane import Lane
+from .law import TargetLaw
 from .router import Router
 from .sampler import Sampler
 from .schedule import Schedule
@@ -84,6 +85,7 @@ class State:
     schedule: Schedule = field(default_factory=Schedule)
     selector: Selector = field(default_factory=Selector)
     router: Router = field(default_factory=Router)
+    law: TargetLaw = field(default_factory=TargetLaw)
     piece: Callable[[int], Piece] | None = None
     alphabet: Alphabet | None = None
 

@@ -186,7 +186,7 @@ class Fork(Session):
         if anew:
             self._read_anew(fresh)
             self.drafter, self.schedule = fresh.drafter, fresh.schedule
-            changed |= ANEW | {"depth", "acceptance"}
+            changed |= ANEW | {"depth", "acceptance", "law"}
         else:
             self.target.ask(fresh.target.needs)
         if "acceptance" in changed:
@@ -198,6 +198,8 @@ class Fork(Session):
             self.selector.begin(self.target.decoder)
         if "router" in changed:
             self.router = fresh.router
+        if "law" in changed:
+            self.law = fresh.law
         if "sampler" in changed:
             self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
         if leg.seed != self._drawn_from:
@@ -214,6 +216,8 @@ class Fork(Session):
                 self.depth.begin(self.target.decoder.spec)
             if "acceptance" in changed:
                 self.acceptance.begin(self.target.decoder)
+            if "law" in changed:
+                self.law.begin(self.context)
         self.target.policy_us = 0.0
 
     def _read_anew(self, fresh: Session) -> None:

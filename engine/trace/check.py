@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .answered import candidates_problems
+from .chosen import choices_problems
 from .decided import decided, rule_at
 from .edited import check_edits
 from .entries import CacheBooks
@@ -22,6 +23,7 @@ from .joined import joint_problems
 from .labels import check_labels
 from .limits import TraceError
 from .linebooks import LineBooks
+from .parts import said
 from .passengers import drafted
 from .pieces import join
 from .prompt import prompt_read
@@ -241,6 +243,14 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_edits(step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}):
             report.add(where, problem)
         report.counts["passes that edit"] += len(step.edits.passes)
+    if step.choices is not None:
+        alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
+        best = alone and header.lossless and bool(said(header, "sampler").get("greedy"))
+        rows = [] if step.tops is None or not best else zip(step.tops.ids.tolist(), step.tops.p.tolist(), strict=True)
+        laws = [[*zip(ids, p, strict=True)] for ids, p in rows]
+        for problem in choices_problems(step.choices, step.emitted, best, laws):
+            report.add(where, problem)
+        report.counts["choices"] += len(step.choices)
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)

@@ -16,6 +16,7 @@ import numpy as np
 from decodescope.engine.core.note import Note
 
 from .answered import Candidates as Candidates
+from .chosen import Choice as Choice
 from .edited import Edits as Edits
 from .edited import Tagged as Tagged
 from .exited import Exit as Exit
@@ -63,7 +64,8 @@ class Header:
     parts:   kind -> what that part says of itself, for readers that do not know it by name (`engine/trace/parts.py`): what a
              strategy `uses`, the `zones` that a policy keeps, ...; empty in files from before it was there
     tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
-    lossless: whether the text has the target's own law, by the rule's and the cache's word
+    lossless: whether the text has the target's own law, or that which the method puts in its place, by the rule's and the
+             cache's word
     shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
@@ -356,6 +358,7 @@ class Step:
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
     labels: what was found of each label, at the end of a run that writes them side by side
     unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
+    choices: of each emitted token the candidates that stood beside it, where another law than the target's chose
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
@@ -397,6 +400,7 @@ class Step:
     switch: Switch | None = None
     candidates: Candidates | None = None
     edits: Edits | None = None
+    choices: list[Choice] | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None

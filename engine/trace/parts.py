@@ -11,6 +11,7 @@ from .events import Header
 
 PLACES = ("first", "chosen", "newest")
 MOST_ZONES, LONGEST, MOST = 8, 64, 1 << 40  # zones of a policy, characters of a word, entries: what a view draws
+MOST_WORDS = 16  # of a list
 SENTENCE = 200  # characters
 
 
@@ -85,7 +86,7 @@ def _is_sentence(x: Any) -> bool:
 
 
 def _are_words(x: Any) -> bool:
-    return type(x) is list and len(x) <= MOST_ZONES and all(map(_is_word, x))
+    return type(x) is list and len(x) <= MOST_WORDS and all(map(_is_word, x))
 
 
 def _is_switch(x: Any) -> bool:
@@ -130,7 +131,7 @@ _LATER = ("heat", "cuts")  # words that came after the first ones: a header that
 
 # ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
 
-_ALL = ["acceptance", "codec", "context", "depth", "drafter", "policy", "sampler", "schedule"]
+_ALL = ["acceptance", "codec", "context", "depth", "drafter", "law", "policy", "sampler", "schedule"]
 _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "strategy": {
         "draft_verify": {"usual": True, "uses": _ALL, "verdicts": True},
@@ -171,6 +172,7 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
     "depth": {"all_layers": {"usual": True, "exact": True}},
     "selector": {"low_confidence": {"usual": True, "commits": "schedule"}},
     "router": {"entropy": {"usual": True}},
+    "law": {"own": {"usual": True}},
     "sampler": {
         "greedy": {"usual": True, "greedy": True, "cuts": True},
         "temperature": {"cuts": False},

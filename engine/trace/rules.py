@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from .answered import consistent_candidates
+from .chosen import consistent_choices
 from .edited import consistent_edits
 from .events import (
     SCHEMA,
@@ -159,6 +160,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     consistent_switch(step.switch, vocab)
     consistent_candidates(step.candidates, vocab)
     consistent_edits(step.edits, vocab)
+    consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")
         counts([step.iteration.start, step.iteration.fixed], "iteration")

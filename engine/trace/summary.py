@@ -7,6 +7,7 @@ from typing import Any
 
 from .phases import decides
 from .trace import Trace
+from .whose import law
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Summary:
     tokens_per_s: decode only
     kv_bytes_held: memory of the target's cache after the last step, free room in its pages included;  kv_bytes_kept,
     kv_bytes_full: its entries alone, and those of a cache that keeps every entry
+    law: what stands in the place of the target's own, empty: nothing
     loaded: tokens of the prompt whose entries came from a file
     end: why the run ended, empty: it has not; "stop_text" where the record says "stop_token" and a text to stop at was written
     """
@@ -39,6 +41,7 @@ class Summary:
     lossless: bool
     end: str
     loaded: int = 0
+    law: str = ""
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -87,6 +90,7 @@ def summarise(trace: Trace) -> Summary:
         trace.header.lossless,
         _ended(trace),
         (trace.header.loaded or {}).get("entries", 0),
+        str((law(trace.header) or {}).get("name", "")),
     )
 
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from decodescope.engine.core.roles import DRAFTS
+
 from .events import Header
 from .parts import said
 
@@ -23,9 +25,11 @@ LEFT_OUT = "layers are left out"
 
 def mark(header: Header) -> tuple[str, str]:
     """One mark for a whole run: "the target's text" and "", or "text may differ" and "because: ..." in the words of its parts.
-    Where tokens are drawn, a text of the target's is one of its distribution."""
+    Where another law stands in the place of the target's the text is that one's. Where tokens are drawn, a text of the
+    target's is one of its distribution."""
     if header.lossless:
-        return TARGETS, "" if said(header, "sampler").get("greedy") else "in distribution"
+        whose = TARGETS if law(header) is None else f"text of the law {_name(header, 'law')}"
+        return whose, "" if said(header, "sampler").get("greedy") else "in distribution"
     return "text may differ", "because: " + "; ".join(reasons(header))
 
 
@@ -52,19 +56,29 @@ def reasons(header: Header) -> list[str]:
     return ["the method changes the target's distribution"]
 
 
+def law(header: Header) -> dict[str, Any] | None:
+    """Name and knobs of the law that stands in the place of the target's; None: the target's own."""
+    part = header.method.get("law")
+    return part if isinstance(part, dict) and not said(header, "law").get("usual") else None
+
+
 def is_plain(header: Header) -> bool:
-    """Whether every token was the target's own choice, one a pass: what other runs of the prompt are held against."""
+    """Whether every token was the choice of the target's law, or of the one in its place, one a pass: what other runs of the
+    prompt are held against."""
     usual = bool(said(header, "strategy").get("usual"))
     return header.lossless and usual and not said(header, "drafter").get("drafts", True)
 
 
 def setting(header: Header) -> str:
-    """Model, prompt, sampler and, where that draws, the seed, in short: lossless runs with one setting wrote one text."""
+    """Model, prompt, law with its models, sampler and, where that draws, the seed, in short: lossless runs with one setting
+    wrote one text."""
     seed = None if said(header, "sampler").get("greedy") else header.seed
     sampler = {} if seed is None else header.method.get("sampler")
     model = header.model.get("fingerprint") or header.model.get("name")
-    words = json.dumps([model, header.dtype, header.prompt.tolist(), sampler, seed])
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+    words: list[Any] = [model, header.dtype, header.prompt.tolist(), sampler, seed]
+    if (own := law(header)) is not None:
+        words += [own, {role: x.get("fingerprint") for role, x in header.lanes.items() if role not in DRAFTS}]
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
 
 
 def away(tokens: Sequence[int], plain: Sequence[int], whose: str = "plain decoding") -> str:

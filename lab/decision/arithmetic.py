@@ -11,6 +11,7 @@ from decodescope.engine.trace.telling import Also, Telling, is_given
 from decodescope.lab.words.numbers import f, guesses, of_100, said
 from decodescope.lab.words.tokens import shown_id
 
+from .chosen import added, summed
 from .explanation import Explanation, Line
 from .residual import laws, left_over
 from .routed import turn
@@ -304,6 +305,10 @@ class Case:
         if (card := turn(self.trace.header, step, str)) is not None:
             row = card.rows[0]
             why.lines.append(Line("Whose turn it is then:", (f"{row.number:.3f} bits on average, {row.word}",)))
+        if step.choices:
+            last = step.choices[-1]
+            sums = f"{added(last, last.chosen)} = {last.summed(last.chosen):.3f}"
+            why.lines.append(Line(f"Another law than the target's stands here, {summed(last)}:", (sums,)))
         if x.u is None:
             sure = self.telling.likeliest is not None and is_given(self.telling.likeliest, self.knobs)
             whose, law = ("This rule adds what is surest", "") if sure else ("The sampler is greedy", " before the sampler")

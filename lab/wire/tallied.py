@@ -8,6 +8,7 @@ from typing import Any
 
 from decodescope.engine.trace.events import Header, Piece, Step
 from decodescope.engine.trace.pieces import join
+from decodescope.lab.decision.chosen import chosen
 from decodescope.lab.decision.routed import turn
 from decodescope.lab.decision.tally import tally
 
@@ -18,10 +19,10 @@ LONGEST = 96  # characters of what was tried
 def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
     """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
     whether it holds by the record, what became of it], ...]}, or nothing. Unless `whole`, rows above ROOM are left out, and
-    "few" says so. turn: the same of whose turn it is, beside what the step says of its token."""
+    "few" says so. turn: the same of whose turn it is, or of how a law chose, beside what the step says of its token."""
     card = tally(header, step, named := lambda ids: join(ids, {x: text(x) for x in ids}))
     key = "turn" if card is None else "tally"
-    card = card or turn(header, step, named)
+    card = card or turn(header, step, named) or chosen(step, named)
     if card is None:
         return {}
     rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
@@ -40,4 +41,5 @@ def most_rows(step: Step) -> int:
     block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
     record = step.candidates
     answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
-    return max(unit, joint, lines, edits, block, answers)
+    choices = sum(len(choice.candidates) for choice in step.choices or ())
+    return max(unit, joint, lines, edits, block, answers, choices)

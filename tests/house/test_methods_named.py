@@ -35,6 +35,7 @@ WORDS = {
     "threshold": "a number that decides",
     "random": "a choice of a knob",
     "entropy": "how spread out a distribution is",
+    "own": "what is of this one",
     "switch": "a control of the page",
     "cascade": "a measurement of bench",
     "temperature": "a knob and a setting",

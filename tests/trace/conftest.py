@@ -12,6 +12,7 @@ import pytest
 
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.answered import Candidate, Candidates
+from decodescope.engine.trace.chosen import Choice
 from decodescope.engine.trace.edited import Edits, Tagged
 from decodescope.engine.trace.events import (
     Beams,
@@ -107,6 +108,9 @@ def everything_step(k: int, n: int) -> Step:
     step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
     step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.switch = Switch("large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0))
+    terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
+    choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125})
+    step.choices = [choice] * len(step.emitted)
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
     step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)

@@ -14,13 +14,14 @@ from decodescope.engine.decoding.strategy import Strategy
 class DraftVerify(Strategy):
     """A drafter proposes a tree, the target reads it in one pass, a rule decides, the accepted rows are committed.
 
-    Plain decoding is the empty draft. The verdict is cut at the first stop token and at the length limit before anything
-    is committed: what was never emitted is in no cache, no statistic and no sampler's state.
+    Plain decoding is the empty draft. Where a law stands in the place of the target's, all that follows the pass sees its
+    rows. The verdict is cut at the first stop token and at the length limit before anything is committed: what was never
+    emitted is in no cache, no statistic and no sampler's state.
     """
 
     title = "Draft and verify"
     source = "Leviathan et al. 2023, arXiv:2211.17192; trees: Miao et al. 2023, arXiv:2305.09781"
-    uses = frozenset({"drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "sampler"})
+    uses = frozenset({"drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "law", "sampler"})
     verdicts = True
 
     def begin(self, s: State) -> None:
@@ -28,13 +29,15 @@ class DraftVerify(Strategy):
         s.depth.begin(s.target.decoder.spec)
         s.schedule.begin(s.context)
         s.acceptance.begin(s.target.decoder)
+        s.law.begin(s.context)
         s.drafter.begin(s.context)
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
         root, position = s.tokens[-1], len(s.tokens)
+        ctx, law = s.context, None if s.law.own else s.law
         started = clock.mark()
-        draft = s.drafter.propose(s.context)
+        draft = s.drafter.propose(ctx)
         drafted = clock.mark()
         feed, depth = draft.feed(root, position - 1, s.target.decoder.device), None if s.depth.exact else s.depth
         skip = None if depth is None else depth.plan(position - s.prompt, feed)
@@ -42,14 +45,20 @@ class DraftVerify(Strategy):
         logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]
         hidden = {} if s.target.probe is None else s.target.probe.hidden
         final = hidden["final"][0] if "final" in hidden else None
-        at = Cursor(draft, logits, s.target.best, s.sampler, s.sampler_state, position, hidden=final)
+        best = s.target.best
+        if law is not None:
+            logits = law.rows(logits, hidden, draft, ctx)
+            best = logits.argmax(-1).tolist()
+        at = Cursor(draft, logits, best, s.sampler, s.sampler_state, position, hidden=final)
         verdict = s.acceptance.verify(draft, at, s.chance)
         verified = clock.mark()
 
         emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
         if end is not None:
             s.target.deepen()
-        outcome = Outcome(root, draft, verdict, logits, s.target.best, hidden, slots)
+        outcome = Outcome(root, draft, verdict, logits, best, hidden, slots)
+        if law is not None:
+            law.observe(outcome)
         s.drafter.observe(outcome)
         s.schedule.observe(outcome)
         committed = clock.mark()

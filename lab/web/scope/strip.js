@@ -13,9 +13,10 @@ const STATIONS = [
   ["depth", "Depth", null],
   ["selector", "Selector", null],
   ["router", "Router", null],
+  ["law", "Law", null],
   ["sampler", "Sampler", null],
 ];
-const QUIET = ["schedule", "context", "codec"]; // where they are the usual ones there is nothing to see
+const QUIET = ["schedule", "context", "codec", "law"]; // where they are the usual ones there is nothing to see
 export const named = (word) => String(word).replaceAll("_", " ");
 function knobs(part) {
   return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) =>

@@ -1,0 +1,40 @@
+"""Law: another distribution in the place of the target's, made of its logits before the sampler sees them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from decodescope.engine.core.component import Component
+from decodescope.engine.trace.chosen import Choice
+
+from .context import Context, Outcome
+from .draft import Draft
+
+
+class TargetLaw(Component):
+    """Base of every law p'. What drafts, tests and draws sees p' alone, in every row of a pass: so any drafter may draft for
+    it, any rule may judge by it, and lossless means that the text is distributed by p'.
+
+    own: whether it is the target's own, so that nobody asks it
+    """
+
+    kind = "law"
+    own: ClassVar[bool] = False
+
+    def begin(self, ctx: Context) -> None:
+        """Called once, when the prompt has been read up to the root."""
+
+    def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
+        """logits float [N + 1, V] of the target, of the root and each node of `draft` -> those of p', before the sampler; -inf
+        removes a token, but not all of a row. hidden: the states of the same pass that `needs` asks for. What is given stays
+        as it is."""
+        raise NotImplementedError
+
+    def observe(self, outcome: Outcome) -> None:
+        """Called after the commit."""
+
+    def choices(self, rows: list[int], tokens: list[int]) -> list[Choice]:
+        """How the tokens just emitted were chosen, each by one of the rows that were last asked for, for the trace."""
+        return []

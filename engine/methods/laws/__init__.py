@@ -1,0 +1,1 @@
+"""Routers: which of two models writes, by the token or by the answer; one file each."""

@@ -1,0 +1,87 @@
+"""Choice: the tokens that stood beside an emitted one, and the terms of which each one's score is the sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .limits import TraceError
+
+ROUNDING = 1e-4  # of sums of single floats, in nats
+CLOSE = 1e-3  # of two scores, below which either may be the larger one in another order of sums
+LEAST = 1e-6  # probability in single precision of which a logarithm is taken
+
+
+@dataclass
+class Choice:
+    """How one token was chosen.
+
+    candidates: ids, the best first, then those that were left out;  chosen: which of them was written
+    terms:   name -> its value for each candidate;  weights: name -> what it is multiplied by in the sum
+    scores:  of each candidate the sum; None: it was left out, whatever its sum is
+    floors:  name of a term -> the least that it must have for a candidate to stay
+    """
+
+    candidates: list[int]
+    chosen: int
+    terms: dict[str, list[float]]
+    weights: dict[str, float]
+    scores: list[float | None]
+    floors: dict[str, float] = field(default_factory=dict)
+
+    def summed(self, i: int) -> float:
+        """The score of a candidate, added up again."""
+        return math.fsum(weight * self.terms[name][i] for name, weight in self.weights.items())
+
+    def stays(self, i: int) -> bool:
+        """Whether no term of a candidate lies below its floor."""
+        return all(self.terms[name][i] >= floor for name, floor in self.floors.items())
+
+
+def consistent_choices(choices: Sequence[Choice] | None, emitted: int, vocab: int) -> None:
+    """What must agree inside the records of a step that emitted so many tokens, if there are any. Raises TraceError."""
+    if choices is None:
+        return
+    if len(choices) != emitted:
+        raise TraceError(f"choices has {len(choices)} entries for {emitted} emitted tokens")
+    for choice in choices:
+        n = len(choice.candidates)
+        if any(not 0 <= x < vocab for x in choice.candidates):
+            raise TraceError(f"choices holds an id outside the vocabulary of {vocab:,}")
+        if any(len(x) != n for x in (choice.scores, *choice.terms.values())) or not 0 <= choice.chosen < n:
+            raise TraceError(f"choices has not one score and one of each term for each of {n} candidates, one of them chosen")
+        if choice.weights.keys() != choice.terms.keys() or not choice.floors.keys() <= choice.terms.keys():
+            raise TraceError("choices weighs or bounds a term that it does not have, or does not weigh one that it has")
+
+
+def choices_problems(
+    choices: Sequence[Choice], emitted: Sequence[int], best: bool, laws: Sequence[Sequence[tuple[int, float]]] = ()
+) -> Iterator[str]:
+    """What is wrong with the records of a step that emitted these tokens, a phrase each. best: whether each had to be the best
+    of its candidates;  laws: of each place (token, probability) by the softmax of the scores, of a few tokens"""
+    for i, (choice, token) in enumerate(zip(choices, emitted, strict=True)):
+        yield from _problems(choice, token, best)
+        scores = dict(zip(choice.candidates, choice.scores, strict=True))
+        shown = laws[i] if i < len(laws) else ()
+        shifts = [s - math.log(p) for x, p in shown if p > LEAST and (s := scores.get(x)) is not None]
+        if shifts and max(shifts) - min(shifts) > CLOSE:
+            yield f"its law after {i} tokens is another than the softmax of the scores"
+
+
+def _problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
+    if choice.candidates[choice.chosen] != token:
+        yield f"it chose the token {choice.candidates[choice.chosen]}, and {token} was emitted"
+    for i, (x, score) in enumerate(zip(choice.candidates, choice.scores, strict=True)):
+        total = choice.summed(i)
+        if score is not None and not math.isclose(score, total, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            yield f"the score of token {x} is {score:.6g}, and its terms add up to {total:.6g}"
+        near = any(abs(choice.terms[name][i] - floor) < ROUNDING for name, floor in choice.floors.items())
+        if not near and (score is not None) != choice.stays(i):
+            yield f"token {x} {'is left out' if score is None else 'stays'}, and by its terms and floors it should not"
+    scores = [x for x in choice.scores if x is not None]
+    if scores != sorted(scores, reverse=True):
+        yield "its candidates do not stand with the best first"
+    own = choice.scores[choice.chosen]
+    if best and (own is None or own < max(scores) - CLOSE):
+        yield "a candidate with a larger score was left behind, where the best is always taken"

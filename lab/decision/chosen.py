@@ -1,0 +1,48 @@
+"""Chosen: the candidates that stood beside an emitted token, each with its terms, added up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from decodescope.engine.trace.chosen import Choice
+from decodescope.engine.trace.events import Step
+
+from .tallies import Row, Tally
+
+Text = Callable[[Sequence[int]], str]
+
+
+def chosen(step: Step, text: Text) -> Tally | None:
+    """How each token of a step was chosen; None: the target's own law chose. text: of ids"""
+    if not step.choices:
+        return None
+    formula = summed(step.choices[0])
+    card = Tally("Chosen by another law", f"by the law {formula}", "sum of the terms", "floor")
+    for k, choice in enumerate(step.choices):
+        place = f"token {k + 1}: " if len(step.choices) > 1 else ""
+        card.rows += [_row(choice, i, place, text) for i in range(len(choice.candidates))]
+    card.lines.append(f"The score of a token is {formula}; the sampler sees these scores in the place of the target's logits.")
+    for name in step.choices[0].floors:
+        card.lines.append(f"A token whose {name} lies below its floor is left out, whatever its score.")
+    return card
+
+
+def _row(choice: Choice, i: int, place: str, text: Text) -> Row:
+    low = next((name for name, floor in choice.floors.items() if choice.terms[name][i] < floor), None)
+    token = text([choice.candidates[i]])
+    if choice.scores[i] is None and low is not None:
+        return Row(token, choice.terms[low][i], choice.floors[low], False, f"{place}left out by its {low}")
+    word = f"{place}{'chosen, ' if i == choice.chosen else ''}{added(choice, i)}"
+    return Row(token, choice.summed(i), None, i == choice.chosen, word)
+
+
+def summed(choice: Choice) -> str:
+    """The sum in words, such as log p - 0.5 log q."""
+    parts = [f"{'-' if x < 0 else '+'} {'' if abs(x) == 1 else f'{abs(x):g} '}{name}" for name, x in choice.weights.items()]
+    return " ".join(parts).removeprefix("+ ")
+
+
+def added(choice: Choice, i: int) -> str:
+    """The same in the numbers of a candidate."""
+    parts = [f"{x:g} x {choice.terms[name][i]:.3f}" for name, x in choice.weights.items()]
+    return " + ".join(parts)
