@@ -292,7 +292,13 @@ class Method:
                     raise MethodError(reason)
 
     def _check_schedule(self) -> None:
-        """Only a drafter that asks it may be given a schedule: any other would draft as if it were not there."""
+        """Only a drafter that asks it may be given a schedule: any other would draft as if it were not there. One that only
+        says when to draft goes with all that draft."""
+        if self.schedule.gates and not self.drafter.drafts:
+            raise MethodError(
+                f"{self.drafter.name} drafts nothing, so the schedule {self.schedule.name} would be ignored; choose the "
+                "schedule fixed, or a drafter such as prompt_lookup."
+            )
         if not self.schedule.adapts or self.drafter.scheduled:
             return
         why = "drafts a tree, as set" if self.drafter.branches else "does not ask how long to draft"

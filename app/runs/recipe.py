@@ -122,7 +122,9 @@ def kinds_of(names: Mapping[str, Any]) -> set[str]:
     shelf, drafters = registry("strategy"), registry("drafter")
     strategy, drafter = str(names["strategy"]), str(names["drafter"])
     uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
-    asks = drafter in drafters and drafters[drafter]().scheduled  # type: ignore[attr-defined] # a Drafter's
+    chosen: Any = drafters[drafter]() if drafter in drafters else None
+    gates = any(x.gates for x in registry("schedule").values())  # type: ignore[attr-defined] # a Schedule's
+    asks = chosen is not None and (chosen.scheduled or (gates and chosen.drafts))
     return uses if asks else uses - {"schedule"}
 
 

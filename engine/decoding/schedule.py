@@ -16,11 +16,13 @@ class Schedule(Component, Lengths):
     drafted; that token is checked whatever the answer. As it stands, a draft has the drafter's own length.
 
     adapts:   whether a draft's length may be another than the drafter's own
+    gates:    whether it may tell a drafter, any one, to draft nothing in a step (`now`)
     looks_at: what it does with the draft model, where it works with one (`lanes`), e.g. "judges by the state of"
     """
 
     kind = "schedule"
     adapts: ClassVar[bool] = True
+    gates: ClassVar[bool] = False
     looks_at: ClassVar[str] = ""
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -33,6 +35,11 @@ class Schedule(Component, Lengths):
 
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root, before the drafter begins."""
+
+    def now(self, ctx: Context) -> bool:
+        """Whether to draft in this step. If not, the drafter is left no room, as before a text's last token, and hears of the
+        step as of any other: so every drafter can be told."""
+        return True
 
     def observe(self, outcome: Outcome) -> None:
         """Called after the commit: adapt."""

@@ -37,6 +37,8 @@ class DraftVerify(Strategy):
         root, position = s.tokens[-1], len(s.tokens)
         ctx, law = s.context, None if s.law.own else s.law
         started = clock.mark()
+        if s.schedule.gates and not s.schedule.now(ctx):
+            ctx.room = 0
         draft = s.drafter.propose(ctx)
         drafted = clock.mark()
         feed, depth = draft.feed(root, position - 1, s.target.decoder.device), None if s.depth.exact else s.depth
