@@ -22,6 +22,7 @@ from decodescope.app.http.guard import Guard
 from decodescope.app.http.late import Late
 from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
+from decodescope.app.routes import calibrations, runs, sets, web
 from decodescope.app.routes import catalogue as methods
 from decodescope.app.routes import compare as comparing
 from decodescope.app.routes import debugger as debugging
@@ -30,7 +31,6 @@ from decodescope.app.routes import hardware as pricing
 from decodescope.app.routes import library as files
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
-from decodescope.app.routes import runs, sets, web
 from decodescope.app.runs.play import Play
 from decodescope.engine.core.refusal import Refusal
 
@@ -55,6 +55,8 @@ def app(play: Play, *, page: bool = True) -> FastAPI:
         route.add(api, play, refused)
     for route in (runs, files, knob_files, pricing, sets, comparing, methods, caching, reports, batches):
         route.add(api, play, refused)
+
+    calibrations.add(api, refused)
 
     @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:

@@ -5,6 +5,7 @@ import { example, open, shown } from "./runs.js";
 import { current, go } from "./address.js";
 import { going } from "./going.js";
 import { adding } from "./library/adding.js";
+import { calibrations } from "./library/calibrations.js";
 import { cards } from "./library/cards.js";
 import { choosing } from "./library/choice.js";
 import { shelved } from "./library/shelf.js";
@@ -37,6 +38,7 @@ export function page(element) {
   const examples = cards({ show, choice });
   const matching = () => shelf.matching(filter.value);
   const table = traces({ shelf, choice, matching, show, say, redraw: () => draw() });
+  const risks = calibrations();
   const files = adding({ page: element, shelf, show, say, refuse });
   const start = h("section", { class: "start" },
     h("header", null, h("h1", null, "Start here"),
@@ -45,7 +47,8 @@ export function page(element) {
     live.element, start,
     h("section", null,
       h("header", null, h("h1", null, "Traces"), count, h("span", { class: "tools" }, filter, files.elements)),
-      notice, table.element, table.none)
+      notice, table.element, table.none),
+    risks.element
   );
 
   function draw() {
@@ -65,5 +68,5 @@ export function page(element) {
     attributes: true,
     attributeFilter: ["class"],
   });
-  return { shown: () => (live.look(), shelf.read()) };
+  return { shown: () => (live.look(), shelf.read(), risks.look()) };
 }

@@ -62,7 +62,7 @@ function picture() {
   landing();
   if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
   return (frame = h("div", { class: "ds-frame" }, line(), halted(), tour(), mark(), nothing(), trouble(), queue(),
-    sliders, grid(), places));
+    sliders, risks, grid(), places));
 }
 
 // other temperatures on what was recorded: filled when it is first asked for
@@ -81,6 +81,44 @@ function distribution() {
     });
   }, { "aria-expanded": "false", "aria-controls": "ds-distribution",
     title: "this place under another temperature, top-k, top-p or min-p" });
+  return one;
+}
+
+// what a calibrated knob of the run risks: filled when it is first asked for
+const risks = h("div", { class: "ds-risks" });
+risks.hidden = true;
+/** The knobs of the run that is shown whose value was calibrated: [{kind, knob, told}]. */
+const calibrated = () => Object.entries(panes[0]?.view.store.head?.parts || {}).flatMap(([kind, part]) =>
+  Object.entries(part?.calibrated || {}).map(([knob, told]) => ({ kind, knob, told })));
+/** The button that shows and hides their curves. */
+function calibrations() {
+  let views = [], drawn = "";
+  async function show() {
+    const all = calibrated(), as = JSON.stringify(all);
+    if (risks.hidden || as === drawn) return;
+    drawn = as;
+    try {
+      const { calibration } = await import("./calibration.js");
+      if (as !== drawn) return;
+      views = all.map(() => calibration());
+      risks.replaceChildren(...views.map((x) => x.element));
+      all.forEach(({ told }, k) => views[k].show(told.name, told));
+    } catch (error) {
+      drawn = "";
+      risks.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, inWords(error)));
+    }
+  }
+  const one = button("Calibration", () => {
+    risks.hidden = !risks.hidden;
+    one.setAttribute("aria-expanded", !risks.hidden);
+    show();
+  }, { "aria-expanded": "false", title: "what the calibrated knob of this run risks, and how its value was chosen" });
+  heard(() => {
+    const some = calibrated().length;
+    one.style.display = some ? "" : "none";
+    if (!some && !risks.hidden) (risks.hidden = true), one.setAttribute("aria-expanded", "false");
+    show();
+  });
   return one;
 }
 
@@ -115,7 +153,7 @@ function line() {
     debug.textContent = broke ? `Debug: paused at ${broke.condition.slice(0, 40)}` : "Debug";
     if (run) lead();
   });
-  return h("div", { class: "ds-shown" }, chooser, about, debug, other, save);
+  return h("div", { class: "ds-shown" }, chooser, about, debug, other, calibrations(), save);
 }
 
 /** The views that are shown, for the menu that saves them. */

@@ -13,7 +13,7 @@
 import { mount } from "./mount.js";
 import { extra } from "./extras.js";
 
-export { button, h, icon, rgb, s, toggle } from "./elements.js";
+export { button, grid, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";
 export { mount } from "./mount.js";

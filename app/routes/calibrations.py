@@ -1,0 +1,79 @@
+"""Calibrations: the routes by which the page shows what a calibrated knob risks, of the files in the user's folder.
+
+GET /ds/calibrations        those that are there, a line each
+GET /ds/calibrations/NAME   one of them: its curve, and what its test chooses on halves of the texts
+
+A name, never a path: no file elsewhere is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+
+from decodescope.engine.core import calibrated
+from decodescope.engine.core.calibrated import ENDING, NAME, Calibration
+from decodescope.engine.core.params import ParamError
+
+from .hardware import answer
+
+MOST = 200  # files that are listed
+GONE = "There is no calibration {} on this machine: it was made elsewhere, or is gone. decodescope calibrate makes it."
+ODD = "The file of the calibration {} is not what decodescope calibrate writes, or of another version: make it anew."
+
+
+def add(api: FastAPI, refused: Callable[[int, str], Response]) -> None:
+    """Add the routes to the application; refused(status, sentence) makes a refusal."""
+
+    @api.get("/ds/calibrations")
+    def listed() -> Response:
+        names = sorted(x.name.removesuffix(ENDING) for x in calibrated.usual().glob(f"*{ENDING}"))
+        return answer({"rows": [_line(name) for name in names if NAME.fullmatch(name)][:MOST]})
+
+    @api.get("/ds/calibrations/{name}")
+    def one(name: str) -> Response:
+        if not NAME.fullmatch(name):
+            return refused(404, GONE.format(repr(name[:60])))
+        if not (calibrated.usual() / f"{name}{ENDING}").is_file():
+            return refused(404, GONE.format(name))
+        try:
+            return answer(_whole(name, calibrated.named(name)))
+        except (ParamError, ValueError, ArithmeticError, LookupError):
+            return refused(422, ODD.format(name))
+
+
+def _line(name: str) -> dict[str, Any]:
+    """A calibration in the list; `trouble`: why it cannot be shown."""
+    try:
+        return _told(name, calibrated.named(name))
+    except ParamError:
+        return {"name": name, "trouble": ODD.format(name)}
+
+
+def _told(name: str, one: Calibration) -> dict[str, Any]:
+    told = {"name": name, "part": one.part, "knob": one.knob, "value": one.value, "risk": one.risk, "delta": one.delta}
+    return told | {"eps": one.eps, "n": one.n, "models": {role: x["name"] for role, x in one.models.items()}}
+
+
+def _whole(name: str, one: Calibration) -> dict[str, Any]:
+    """A calibration with its curve, from the safe end on, and how often halves of the texts chose each value. Raises what a
+    file may cause whose numbers make no sense."""
+    from decodescope.lab.figures.risk import WORDS, halves
+
+    drawn = halves(one)
+    held = drawn["held_out"].dropna()
+    chosen = [int((drawn["value"] == x.value).sum()) for x in one.curve]
+    # `none`: halves on which not even the safe end passed; `above`: those whose other half lost more than delta
+    summed = {"count": len(drawn), "none": int(drawn["value"].isna().sum()), "chosen": chosen}
+    if len(held):
+        summed |= {"held": float(held.mean()), "above": int((held > one.delta).sum())}
+    return _told(name, one) | {
+        "word": WORDS.get(one.risk, one.risk),
+        "test": one.test,
+        "max_new_tokens": one.max_new_tokens,
+        "curve": [[x.value, x.risk, x.p, x.passed] for x in one.curve],
+        "halves": summed,
+    }
