@@ -15,6 +15,7 @@ from decodescope.engine.trace.given import trace_of
 from decodescope.lab.figures import (
     attention,
     canvas,
+    cascade,
     distribution,
     exits,
     held,
@@ -118,6 +119,7 @@ CHARTS: dict[str, Chart] = {
     "layers": Chart("what became of each layer in each pass, and where passes left", layers.figure),
     "exits": Chart("how deep each step went, and how sure it was", exits.figure),
     "canvas": Chart("which place of a canvas was settled when, and how sure the model was", canvas.figure),
+    "cascade": Chart("the answers of a small model against tau, and what both models cost", cascade.figure),
     "picture": Chart("how a picture filled in, and the pass in which each cell came", picture.figure),
     "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
     "depth": Chart("the share accepted, by depth of the guess", _of_report(reported.depth)),

@@ -3,6 +3,7 @@
 /** Name -> a function that begins to fetch it. */
 export const loads = {
   canvas: () => import("./scope/canvas.js"),
+  cascade: () => import("./scope/cascade.js"),
   depth: () => import("./scope/depth.js"),
   pair: () => import("./scope/pair.js"),
   picture: () => import("./scope/picture.js"),

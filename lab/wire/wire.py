@@ -27,6 +27,7 @@ from decodescope.lab.words.style import STATUS_OF_ORIGIN
 from . import notes
 from .cache import cache_row, mapped, maps
 from .canvas import filled
+from .cascaded import cascaded
 from .depths import deep, left_by
 from .drafts import drafted_as
 from .mixed import beamed
@@ -157,6 +158,7 @@ class Wire:
             "ok": [int(ok) for _, ok in trials],
         }
         message |= drafted_as(step) | filled(step, self.text, whole=whole) | tallied(self.header, step, self.text, whole)
+        message |= cascaded(step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}

@@ -200,7 +200,9 @@ def asking() -> dict[str, Trace]:
     deep = toys.method(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
     switch = toys.method(strategy="switch", router=("entropy", {"tau": 1.0, "stay": 2, "window": 2}))
     picture = toys.decode(toys.method(sampler="temperature"), count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
+    answers = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 1.1}))
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
+    runs["cascade"] = toys.decode(answers, count=8).sink
     return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}
 
 

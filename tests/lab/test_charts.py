@@ -15,6 +15,7 @@ from decodescope.engine.cost.hardware import device
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
+from decodescope.lab.cost.passes import Passes
 
 ROOT = Path(__file__).resolve().parents[2]
 # which shipped example shows a chart, and what else is given
@@ -23,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})),
     **dict.fromkeys(("cache", "lives", "attention"), ("h2o", {})),
     **dict.fromkeys(("exits", "layers"), ("early-exit", {})),
+    "cascade": ("no-agreement", {}),
     "worth": ("eagle", {"plain": "early-exit"}),
 }
 
@@ -163,6 +165,25 @@ def test_a_canvas_shows_every_confidence_and_every_place_that_was_settled() -> N
     assert list(zip(marks.x, marks.y, strict=True)) == [(p - start + 1, i) for i, fill in enumerate(fills) for p in fill.places]
     with pytest.raises(ValueError, match="filled places of a canvas"):
         figure("h2o", "canvas")
+
+
+def test_a_cascade_shows_its_answers_against_tau_and_the_price_of_both_models() -> None:
+    trace = open_trace("no-agreement")
+    record = trace.steps[0].candidates
+    assert record is not None and not record.kept
+    drawing = figure(trace, "cascade")
+    answers, prices = drawing.data
+    assert list(answers.x) == record.votes and drawing.layout.shapes[0].x0 == record.tau
+    assert [shape == "/" for shape in answers.marker.pattern.shape] == [k == record.chosen for k in range(3)]
+    priced = Passes(trace.header)
+    records = [trace.prefill, *trace.steps]
+    due = [sum(row["flops"] for x in records for row in priced.rows(x.passes) if row["lane"] == y) for y in ("draft", "target")]
+    assert list(prices.x) == [*due, sum(due)] and min(due) > 0
+    sure = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 0.0}))
+    kept = figure(toys.decode(sure, count=4).sink, "cascade")
+    assert kept.data[1].customdata[1] == "not asked" and "is the text" in kept.layout.title.text
+    with pytest.raises(ValueError, match="answers of a small model"):
+        figure("h2o", "cascade")
 
 
 def test_a_picture_shows_each_cell_s_level_and_pass() -> None:

@@ -41,6 +41,7 @@ function fill(root, context, chosen, outcome) {
   if (chosen.includes("depth")) {
     add(late("depth", ({ depthView }) => depthView(context)));
     add(late("turns", ({ turnsView }) => turnsView(context)));
+    add(late("cascade", ({ cascadeView }) => cascadeView(context)));
   }
   if (chosen.includes("text")) add(late("picture", ({ pictureView }) => pictureView(context))), add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
