@@ -347,6 +347,7 @@ def _workload(sub: Parser) -> None:
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of requests and draws (default: 0)")
     sub.add_argument("--out", metavar="OUT", help="write the requests to this file, as JSON lines")
+    sub.add_argument("--html", metavar="OUT", help="draw them in one HTML file: hits, what went and why, what was saved")
     _length(sub)
     _place(sub)
     _json(sub)

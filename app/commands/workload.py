@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def workload(args: argparse.Namespace) -> int:
     """Serve the requests as asked; the exit code."""
     out = None if args.out is None else free_file(args.out, "--out", "the requests")
+    html = None if args.html is None else free_file(args.html, "--html", "their picture")
     prompts = distinct(of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES)))
     typed(("--stop", text) for text in args.stop)
     if "" in args.stop:
@@ -38,6 +39,8 @@ def workload(args: argparse.Namespace) -> int:
             print(_row(lookup, prompts), flush=True)
     if out is not None:
         _write(out, answers.lookups, prompts, texts)
+    if html is not None:
+        _draw(args, html, answers.lookups, prompts)
     _show(args, answers.lookups, prompts, out)
     return 0
 
@@ -103,6 +106,17 @@ def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[
         out.write_text("".join(lines), encoding="utf-8")
     except OSError as error:
         raise Refusal(f"The requests cannot be written to {out}: {error.strerror}.") from None
+
+
+def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: list[Prompt]) -> None:
+    """Keep the picture of the requests, which fetches nothing."""
+    from decodescope.lab.figures.workload import figure
+
+    drawing = figure(lookups, args.capacity, args.evicts, {i: x.name for i, x in enumerate(prompts)})
+    try:
+        html.write_text(drawing.to_html(include_plotlyjs=True), encoding="utf-8")
+    except OSError as error:
+        raise Refusal(f"The picture cannot be written to {html}: {error.strerror}.") from None
 
 
 def sums(one: Totals) -> dict[str, float]:

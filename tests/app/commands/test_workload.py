@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from decodescope.engine.trace.lookups import Lookup, check_lookups
@@ -26,6 +27,12 @@ def test_requests_are_answered_as_run_answers_and_repeats_cost_nothing(said, tmp
     kept = [json.loads(x) for x in out.read_text(encoding="utf-8").splitlines()]
     first = next(x for x in kept if x["name"] == "1")
     assert first["text"] == json.loads(said("run", *asked, "--prompt", PROMPTS[0], "--json")[1])["text"]
+    page = tmp_path / "requests.html"
+    assert said(*served, "--html", str(page))[0] == 0
+    drawn = page.read_text(encoding="utf-8")
+    assert "least expected cost" in drawn and "src=" not in re.sub(r"<script[^>]*>.*?</script>", "", drawn, flags=re.DOTALL)
+    code, text, err = said(*served, "--html", str(page))
+    assert (code, text) == (2, "") and "requests.html" in err, "what stands there is not written over"
     code, text, _ = said(*served)
     assert code == 0 and ": hit\n" in text and "lru, gone through again" in text and "12 requests" in text
 
