@@ -325,6 +325,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "saturation": [dict(threshold=0.8, first=1)],
     "vote": [dict(votes=1.2, power=0.4, first=1)],
     "hash_exit": [dict(first=1, buckets=3), dict(first=1, buckets=2, by="random", seed=5)],
+    "row_pruning": [dict(keep=0.5, at=[1]), dict(keep=0.7, at=[1, 2])],
+    "magic_pyramid": [dict(keep=0.5, at=[1], threshold=0.5, first=1)],
     "layer_plan": [dict(skip=["l1"]), dict(skip=["a2", "f0"])],
     "trigrams": [dict(), dict(layers=2, kilobytes=1), dict(heads="trigrams", kilobytes=0)],
     "skipdecode": [dict(least=1, horizon=12), dict(least=2, horizon=5, warmup=0)],

@@ -38,11 +38,11 @@ def told(record: Mapping[str, Any]) -> str:
     rows = [[name, *_cells(x, sorts, next(iter(rules.values()))["flops"])] for name, x in rules.items()]
     read = "trained exits" if record["heads"] else "the last norm"
     head = f"{record['model']}, {record['questions']} questions, exits read by {read}; layers of {record['layers']}"
-    return f"{head}\n\n{table(('rule', 'right', *sorts, 'layers', 'tests', 'flop', 'found'), rows)}"
+    return f"{head}\n\n{table(('rule', 'right', *sorts, 'layers', 'rows', 'tests', 'flop', 'found'), rows)}"
 
 
 def _cells(x: Mapping[str, Any], sorts: Sequence[str], whole: float) -> list[str]:
-    """A row: shares by sort, layers, tests, FLOPs as a share of the `whole` model's, and what of that looked up was there."""
+    """A row: shares by sort, layers, rows, tests, FLOPs as a share of the `whole` model's, and what a table had."""
     hits = f"{x['hits']:.1%} in {x['table'] / 1000:,.0f} kB" if "hits" in x else "-"
     right = [f"{x['right']:.1%}", *(f"{x['by sort'][sort]:.1%}" for sort in sorts)]
-    return [*right, f"{x['layers']:.2f}", f"{x['tests']:.2f}", f"{x['flops'] / whole:.1%}", hits]
+    return [*right, f"{x['layers']:.2f}", f"{x['rows']:.1%}", f"{x['tests']:.2f}", f"{x['flops'] / whole:.1%}", hits]

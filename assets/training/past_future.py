@@ -5,10 +5,10 @@
 
 In front of every layer a small net learns to imitate: of the state there it makes the mean of the states that the
 layers above will make of it, at unit mean square each; the loss is one less their cosine (after Liao et al. 2021), on
-windows of the training text or, of a model with the cloze adapter, at the masks of its questions. Behind that logistic regression finds, per exit, the classifier on the mean of the states until then and on
-the imitation: is the exit's best token that of the whole model? A state is read through the trained exits (exits.py)
-where the adapter's are there, else through the last norm. Both answers count the same as a whole. The model itself
-stays as it is, bit for bit.
+windows of the training text or, of a model with the cloze adapter, at the masks of its questions. Behind that logistic
+regression finds, per exit, the classifier on the mean of the states until then and on the imitation: is the exit's best
+token that of the whole model? A state is read through the trained exits (exits.py) where the adapter's are there, else
+through the last norm. Both answers count the same as a whole. The model itself stays as it is, bit for bit.
 
 At the end stands, on held-out text and per exit: the cosine of the imitation and what came, before (the state itself)
 and after; how often the exit's best token is the whole model's; and how well a classifier tells the two cases apart
@@ -137,8 +137,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--adapter", choices=("cloze",), help="that the model has; its questions are the text")
-    parser.add_argument("--tokens", type=float, default=0.12, help="training tokens in millions")
-    parser.add_argument("--judged", type=int, default=8000, help="places of training text that the classifiers learn from")
+    parser.add_argument("--tokens", type=float, default=0.06, help="training tokens in millions")
+    parser.add_argument("--judged", type=int, default=5000, help="places of training text that the classifiers learn from")
     parser.add_argument("--rank", type=int, default=RANK)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -156,7 +156,7 @@ def main(words: Sequence[str] | None = None) -> None:
         text, held_out = asked(net, folder / "adapters" / args.adapter, args.seed)
         steps, judge = int(args.tokens * 1e6) // 1536, args.judged // 3
     else:
-        held_out = [*held_out_windows(LENGTH, 24).split(ROWS)]
+        held_out = [*held_out_windows(LENGTH, 16).split(ROWS)]
         corpus = windows_of(training_stream(), max(ROWS, int(args.tokens * 1e6) // LENGTH), args.seed + 1)
         text, steps, judge = shuffled(corpus, args.seed + 2, "cpu", WINDOWS), len(corpus) // WINDOWS, args.judged
     reading, how = reading_of(net, folder, args.adapter or "", describe(folder, args.model))

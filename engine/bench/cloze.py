@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,10 @@ from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.load import Model
+from decodescope.engine.method import Method
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.passed import which_of
 
 from .questions import LabBenchError
 
@@ -37,6 +39,11 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "hash_exit seed={} by=random": ("0", "1", "2", "3"),
     "trigrams heads=trigrams kilobytes={}": ("1024", "100", "0"),
     "trigrams layers={}": ("1", "2"),
+    "row_pruning at=1 keep={}": ("0.8", "0.6", "0.4", "0.2"),
+    "row_pruning at=2 keep={}": ("0.8", "0.6", "0.4", "0.2"),
+    "row_pruning at=4 keep={}": ("0.8", "0.6", "0.4", "0.2"),
+    "magic_pyramid at=2 keep=0.6 threshold={}": ("0.01", "0.05", "0.1"),
+    "magic_pyramid at=4 keep=0.4 threshold={}": ("0.01", "0.05", "0.1"),
 }
 
 
@@ -52,8 +59,9 @@ class Cloze:
 
 @dataclass
 class ClozeRow:
-    """What a rule made of the questions: by sort how many were asked and right; layers run at the mask, tests and FLOPs of all
-    passes, summed; of what it looked up in a table, how much was there, and the most bytes that it took."""
+    """What a rule made of the questions: by sort how many were asked and right; layers run at the mask, tests and FLOPs of
+    all passes, summed; rows that were fed, once for each layer there is, and those that ran one; of what was looked up in
+    a table how much was there, and the most bytes that it took."""
 
     rule: str
     asked: dict[str, int] = field(default_factory=dict)
@@ -61,6 +69,8 @@ class ClozeRow:
     layers: int = 0
     tests: int = 0
     flops: int = 0
+    rows: int = 0
+    fed: int = 0
     looked: int = 0
     hits: int = 0
     table: int = 0
@@ -75,6 +85,7 @@ class ClozeRow:
             "layers": self.layers / count,
             "tests": self.tests / count,
             "flops": self.flops / count,
+            "rows": self.rows / self.fed,
         }
 
 
@@ -110,18 +121,18 @@ class ClozeBench:
             self._rows.append((ids + end * (-len(ids) % FILL), len(ids) - 1))
 
     def rules(self) -> Iterator[tuple[str, Depth]]:
-        """Name and rule of all that are tried: no rule, and each rule at each of its bounds."""
+        """Name and rule of all that are tried: no rule, and each rule at each of its bounds, but those that this model lacks
+        heads for."""
         yield WHOLE, cast(Depth, build("depth", "all_layers", {}))
         trained = " heads=exits" if self.heads else ""
         for words, bounds in SWEEPS.items():
-            rule, lacks = registry("depth")[words.split()[0]], re.findall(r"heads=(\w+)", words)
-            if set(lacks) - set(self.model.spec.heads):
-                continue
-            knobs = {knob.name: knob.choices or () for knob in rule.params()}
+            knobs = {knob.name: knob.choices or () for knob in registry("depth")[words.split()[0]].params()}
             more = (" first=1" if "first" in knobs else "") + (trained if "exits" in knobs.get("heads", ()) else "")
             for bound in bounds:
                 said = words.format(bound)
-                yield said, cast(Depth, written("depth", said + more, said))
+                rule = cast(Depth, written("depth", said + more, said))
+                if rule.refuse(Method(depth=rule), self.model.spec) is None:
+                    yield said, rule
 
     @torch.inference_mode()
     def measure(self, name: str, rule: Depth) -> ClozeRow:
@@ -129,22 +140,33 @@ class ClozeBench:
         row, decoder, fresh = ClozeRow(name), self.model.decoder, not rule.exact
         rule.meet(self.lane)
         rule.begin(decoder.spec)
+        self.lane.ask(rule.needs)
+        layers = decoder.spec.n_layers
         for q, (ids, place) in zip(self.asked, self._rows, strict=True):
             feed = Feed.causal(ids, 0, decoder.device, logits=[place])
             skip = rule.plan(0, feed) if fresh else None
             logits = self.lane.forward(feed, "canvas", skip=skip, depth=rule if fresh else None)[0, 0]
             self.lane.rollback()
-            row.flops += sum(cost_of(decoder.spec, x).flops for x in self.lane.take_passes())
+            passes = self.lane.take_passes()
+            row.flops += sum(cost_of(decoder.spec, x).flops for x in passes)
+            row.fed, row.rows = row.fed + passes[-1].tokens * layers, row.rows + _ran(passes[-1], layers)
             left = rule.took()
             if left is not None and left.known is not None:
                 row.looked, row.hits = row.looked + len(left.known), row.hits + sum(left.known)
                 row.table = max(row.table, left.table or 0)
-            row.layers += decoder.spec.n_layers if left is None else left.depth
+            row.layers += layers if left is None else left.depth
             row.tests += 0 if left is None else len(left.tests)
             said = max(q.labels, key=lambda label: float(logits[self._labels[label][0]]))
             row.asked[q.sort] = row.asked.get(q.sort, 0) + 1
             row.right[q.sort] = row.right.get(q.sort, 0) + (said == q.answer)
         return row
+
+
+def _ran(one: Pass, layers: int) -> int:
+    """Rows that ran the attention of a layer, summed over all."""
+    if one.routed is not None:
+        return sum(len(one.running(i, "attn")) for i in range(layers))
+    return one.tokens * len(which_of(one.attn, range(layers)))
 
 
 def cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:

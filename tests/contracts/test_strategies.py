@@ -40,9 +40,11 @@ NEVER = {
     "free": dict(threshold=1.01),
     "hash_exit": dict(first=3, buckets=2),
     "layer_plan": {},
+    "magic_pyramid": dict(threshold=0.0, keep=1.0),
     "normalized_entropy_exit": dict(threshold=0.0),
     "past_future": dict(threshold=1.01),
     "patience": dict(patience=0),
+    "row_pruning": dict(keep=1.0),
     "saturation": dict(threshold=0.0),
     "skipdecode": dict(least=3, most=3),
     "trigrams": dict(layers=0),
@@ -126,10 +128,12 @@ def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict)
 
 
 def _leaves(name: str, settings: dict, gap: str) -> None:
-    """Entries of each layer are as many as tokens, less those of the passes that did not run it where its gap leaves none."""
+    """Entries of each layer are as many as tokens, less those of the passes that did not run it where its gap leaves none, and
+    less the prompt's rows that did not."""
     session = toys.decode(toys.method(depth=(name, settings), drafter="prompt_lookup"), count=30)
     n, layers = len(session.tokens) - 1, len(session.target.cache.layers)
-    lacks, before = [0] * layers, set(range(layers))
+    read = [one for one in session.sink.prefill.passes if one.misses]
+    lacks, before = [sum(one.tokens - len(one.running(i, "attn")) for one in read) for i in range(layers)], set(range(layers))
     for step in session.sink.steps if gap in ("absent", "monotone") else ():
         told = step.passes[-1].attn
         ran = set(range(layers if told is None else told) if told is None or isinstance(told, int) else told)

@@ -21,6 +21,7 @@ LAXER = {
     "confidence_exit": [dict(threshold=x / 20) for x in range(20, -1, -1)],
     "entropy_exit": [dict(threshold=x / 10) for x in range(30)],
     "free": [dict(threshold=x / 20) for x in range(20, -1, -1)],
+    "magic_pyramid": [dict(threshold=x / 20) for x in range(21)],
     "normalized_entropy_exit": [dict(threshold=x / 20) for x in range(21)],
     "past_future": [dict(threshold=x / 50) for x in range(50, -1, -1)],
     "patience": [dict(patience=x) for x in (0, 4, 3, 2, 1)],
