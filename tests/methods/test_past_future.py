@@ -52,7 +52,7 @@ def test_a_test_is_priced_as_its_net_and_its_classifier() -> None:
         tests = [op for op in ops_of(spec, one) if op.name == "exit_test"]
         assert one.asks == left.asks == "imitation" and one.inner == r and len(tests) == len(left.tests)
         for op in tests:
-            assert op.flops == 2 * (h * r + r * h) + 2 * (2 * h) * 2 and op.weight_bytes == 2 * (2 * h * r + 2 * h * 2)
+            assert op.flops == 2 * (h * r + r * h) + 2 * (2 * h) and op.weight_bytes == 2 * (2 * h * r + 2 * h)
         seen += len(tests)
     assert seen > 20 and exit_test(spec, "imitation", inner=64).flops > exit_test(spec, "imitation", inner=3).flops
 
