@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from decodescope.engine.trace.typed import read
 SPENT = ("draft", "verify")  # phases of the passes that write
 # phases of what the target runs besides: what waited goes on, an oracle looks ahead, a table of states is filled
 ASIDE = ("flush", "search", "lookup")
+PRICED = tuple(x.name for x in fields(Pass) if x.name not in ("wall_us", "instrumented", "read"))  # what a price follows from
 
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
@@ -91,19 +93,14 @@ class Passes:
         """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
         if draft is not None and draft.parents:
             return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
-        held, read = fixed(one.held if one.read is None else one.read), self.read_bits(one)
-        ran = fixed(one.attn), fixed(one.ffn), fixed(one.propagated), fixed(one.copied), fixed(one.tests), one.asks
-        alone = one.shared, one.distinct, one.aside, one.logits, fixed(one.rows), fixed(one.joined), one.rank, fixed(one.routed)
-        return self._alone(one.lane, one.phase, one.tokens, held, one.batch, read, fixed(one.bounds), *ran, *alone, one.inner)
+        known = {name: fixed(getattr(one, name)) for name in PRICED}
+        if one.read is not None:
+            known["held"] = fixed(one.read)
+        return self._alone(self.read_bits(one), *known.values())
 
-    def _priced(
-        self, lane: str, phase: str, tokens: int, held: Any, batch: int, read: float | None, bounds: Any, *run: Any
-    ) -> Cost:
-        attn, ffn, propagated, copied, tests, asks, shared, distinct, aside, logits, rows, joined, rank, routed, inner = run
-        one = Pass(lane, phase, tokens, held, 1.0, batch, attn, ffn, propagated, tests=tests, asks=asks, logits=logits)
-        one.rows, one.joined, one.rank, one.routed, one.inner = rows, joined, rank, routed, inner
-        one.copied, one.shared, one.distinct, one.bounds, one.aside = copied, shared, distinct, bounds, aside
-        return cost_of(self.specs[lane], one, bits=self.bits or 0, read_bits=read)
+    def _priced(self, read: float | None, *known: Any) -> Cost:
+        one = Pass(wall_us=1.0, **dict(zip(PRICED, known, strict=True)))
+        return cost_of(self.specs[one.lane], one, bits=self.bits or 0, read_bits=read)
 
     def read_bits(self, one: Pass) -> float | None:
         """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
