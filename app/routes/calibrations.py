@@ -54,8 +54,8 @@ def _line(name: str) -> dict[str, Any]:
 
 
 def _told(name: str, one: Calibration) -> dict[str, Any]:
-    told = {"name": name, "part": one.part, "knob": one.knob, "value": one.value, "risk": one.risk, "delta": one.delta}
-    return told | {"eps": one.eps, "n": one.n, "models": {role: x["name"] for role, x in one.models.items()}}
+    said = {"name": name, "part": one.part, "knob": one.knob, "value": one.value, "risk": one.risk, "delta": one.delta}
+    return said | {"eps": one.eps, "n": one.n, "models": {role: x["name"] for role, x in one.models.items()}}
 
 
 def _whole(name: str, one: Calibration) -> dict[str, Any]:

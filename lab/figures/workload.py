@@ -122,16 +122,16 @@ def read(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
     """The requests that `decodescope workload --out` kept, and the names of its prompts. Raises ParamError."""
     wanted, lookups, names = {x.name for x in fields(Lookup)}, [], {}
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            said: dict[str, Any] = json.loads(line)
-            lookups.append(Lookup(**{key: said[key] for key in wanted}))
-            names[lookups[-1].query] = str(said.get("name", lookups[-1].query))
+        rows: list[Any] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise ParamError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError):
-        raise ParamError(f"{path} holds no requests of decodescope workload --out: give the file that it wrote.") from None
-    if not lookups:
-        raise ParamError(f"{path} holds no request.")
+    except ValueError:
+        rows = []
+    if not rows or not all(isinstance(x, dict) and wanted <= x.keys() for x in rows):
+        raise ParamError(f"{path} holds no requests of decodescope workload --out: give the file that it wrote.")
+    for said in rows:
+        lookups.append(Lookup(**{key: said[key] for key in wanted}))
+        names[lookups[-1].query] = str(said.get("name", lookups[-1].query))
     return lookups, names
 
 

@@ -52,7 +52,7 @@ class Comparison(anywidget.AnyWidget):
         self.traces, self.rows = (a, b), differences(a, b)
         self._wires: dict[int, Wire] = {}
         runs = [list(messages(a)), list(messages(b))]
-        self._parts = needed(one for told in runs for one in told) | {"pair"}
+        self._parts = needed(one for sent in runs for one in sent) | {"pair"}
         super().__init__(views=list(views), runs=runs)
         self.on_msg(self._asked)
 

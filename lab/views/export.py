@@ -62,7 +62,7 @@ def export_html(
     if beside is not None:
         title = f"{title}, beside {called(beside.header)}"
         shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
-        module = bundle(needed(one for told in shown["runs"] for one in told) | {"pair"})
+        module = bundle(needed(one for run in shown["runs"] for one in run) | {"pair"})
         cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{run_card(beside, 0, len(beside.steps) - 1)}"
     assert "</script" not in module.lower() and "<!--" not in module
     parts = {

@@ -94,7 +94,7 @@ def gallery(
     drawn.sort(key=lambda one: ranks.get(one.entry.family, len(ranks)))
     shared = folder / PARTS
     shared.mkdir()
-    live = [one for each in course for shown in each.live for told in _told(shown) for one in told]
+    live = [one for each in course for shown in each.live for sent in _sent(shown) for one in sent]
     for name, text in _shared(needed(live).union({"pair"} if course else (), *(one.parts for one in drawn))):
         _write(shared / name, text)
     for i, one in enumerate(drawn):
@@ -110,7 +110,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _told(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+def _sent(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
     """The messages of what a notebook shows: of one run, or of each of two."""
     return list(shown.get("runs") or [shown["messages"]])
 

@@ -50,8 +50,8 @@ class Scope(anywidget.AnyWidget):
         **traits: Any,
     ):
         roofed = [] if profile is None or "roof" in views else ["roof"]
-        told = None if trace is None else list(messages(trace, profile=profile))
-        self._parts = SINGLE if told is None else needed(told)  # of a run to come nobody knows what it asks for
+        sent = None if trace is None else list(messages(trace, profile=profile))
+        self._parts = SINGLE if sent is None else needed(sent)  # of a run to come nobody knows what it asks for
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile
         self.trace: Trace | None = None
@@ -60,19 +60,19 @@ class Scope(anywidget.AnyWidget):
         self._waiting: deque[dict[str, Any] | Step] = deque()
         self._sent, self._planned = 0.0, False
         self.on_msg(self._asked)
-        if trace is not None and told is not None:
-            self._put(trace, told)
+        if trace is not None and sent is not None:
+            self._put(trace, sent)
 
     def show(self, trace: Trace) -> Scope:
         """Show a trace, finished or as far as it is; what was streamed before is replaced."""
         return self._put(trace, list(messages(trace, profile=self.profile)))
 
-    def _put(self, trace: Trace, told: list[dict[str, Any]]) -> Scope:
+    def _put(self, trace: Trace, sent: list[dict[str, Any]]) -> Scope:
         self._waiting.clear()
         self.trace = trace
         self._growing = self._wire = None
-        self._hold(needed(told))
-        self.messages = told
+        self._hold(needed(sent))
+        self.messages = sent
         return self
 
     def _hold(self, parts: frozenset[str]) -> None:

@@ -1,5 +1,5 @@
-/* calibration: what a calibrated knob risks by its value, where its bound lies, which value was chosen, and what the same
- * test chooses on halves of the texts. The server reads the file, by its name. */
+/* calibration: what a calibrated knob risks by its value, where its bound lies, which value was chosen, and what the
+ * same test chooses on halves of the texts. The server reads the file, by its name. */
 import { ask, inWords } from "./runs.js";
 import { grid, grouped, h, plural, prob, s, toggle } from "./scope.js";
 
@@ -20,13 +20,13 @@ function pointSays({ curve, value, halves }, k) {
 function linesOf({ word, test, delta, eps, n, models, max_new_tokens: most, halves }) {
   const { count, none, held, above } = halves, names = Object.values(models);
   return [
-    `With a chance of at least ${+(100 * (1 - eps)).toFixed(2)} % over the texts that were drawn, the expected loss of a `
-    + `further one, the ${word}, is at most ${delta}: by ${TESTS[test] ?? test} on ${grouped(n)} texts of at most `
+    `With a chance of at least ${+(100 * (1 - eps)).toFixed(2)} % over the texts that were drawn, the expected loss of `
+    + `a further one, the ${word}, is at most ${delta}: by ${TESTS[test] ?? test} on ${grouped(n)} texts of at most `
     + `${plural(most, "new token")}${names.length ? `, on ${names.join(" and ")}` : ""}.`,
     held === undefined ? `On none of ${grouped(count)} random halves of the texts the same test lets a value pass.`
       : `On ${grouped(count)} random halves of the texts the same test chooses as the bars say`
-      + `${none ? `, on ${grouped(none)} of them nothing` : ""}; the other half then loses ${prob(held)} in the mean, and `
-      + `more than delta in ${above ? `${grouped(above)} of them` : "none of them"}.`,
+      + `${none ? `, on ${grouped(none)} of them nothing` : ""}; the other half then loses ${prob(held)} in the mean, `
+      + `and more than delta in ${above ? `${grouped(above)} of them` : "none of them"}.`,
   ];
 }
 
@@ -47,24 +47,25 @@ function drawn(one, wide, at) {
     word(`delta ${delta}`, wide - RIGHT, y(delta) - 6, { "text-anchor": "end", class: "named" }),
     s("path", { class: "line", d: curve.map((p, k) => `${k ? "L" : "M"}${x(k)},${y(p[1])}`).join("") })];
   curve.forEach(([at, risk, , passed], k) => {
-    const tall = BARS * (halves.chosen[k] / most), column = Math.min(28, 0.7 * each);
-    if (tall) shown.push(s("rect", { class: "half", x: x(k) - column / 2, y: foot - tall, width: column, height: tall }));
-    if (tall && each > 26) shown.push(word(String(halves.chosen[k]), x(k), foot - tall - 4, { "text-anchor": "middle" }));
-    shown.push(s("circle", { class: passed ? "passed" : "failed", cx: x(k), cy: y(risk), r: 4.5 }));
-    if (at === value && passed) shown.push(s("circle", { class: "chosen", cx: x(k), cy: y(risk), r: 9 }));
+    const up = y(risk), tall = BARS * (halves.chosen[k] / most), column = Math.min(28, 0.7 * each);
+    const left = x(k) - column / 2, ends = foot - tall;
+    if (tall) shown.push(s("rect", { class: "half", x: left, y: ends, width: column, height: tall }));
+    if (tall && each > 26) shown.push(word(String(halves.chosen[k]), x(k), ends - 4, { "text-anchor": "middle" }));
+    shown.push(s("circle", { class: passed ? "passed" : "failed", cx: x(k), cy: up, r: 4.5 }));
+    if (at === value && passed) shown.push(s("circle", { class: "chosen", cx: x(k), cy: up, r: 9 }));
     if (k % every === 0) shown.push(word(String(at), x(k), foot + 15, { "text-anchor": "middle" }));
   });
   shown.push(word(`${one.part}.${one.knob}, from the safe end on`, wide - RIGHT, HIGH - 4, { "text-anchor": "end" }));
   return shown;
 }
 
-/** An empty view; show(name, told): a calibration in it, `told`: what the head of a run says of its own. */
+/** An empty view; show(name, its): a calibration in it, `its`: what the head of a run says of its own. */
 export function calibration() {
   const title = h("h2"), lead = h("span", { class: "quiet" }), other = h("p", { class: "ds-refusal", role: "alert" });
   const svg = s("svg", { height: HIGH, "aria-hidden": "true" }), twin = h("div", { class: "twin" });
   const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": "risk by value" }, svg);
-  const key = h("p", { class: "quiet" }, "Filled: passed. Hollow: not passed. Ringed: chosen. Dashed: delta. Bars: how many "
-    + "halves of the texts choose the value."), spot = h("p", { class: "took", role: "status" }), says = h("div");
+  const key = h("p", { class: "quiet" }, "Filled: passed. Hollow: not passed. Ringed: chosen. Dashed: delta. Bars: how "
+    + "many halves of the texts choose the value."), spot = h("p", { class: "took", role: "status" }), says = h("div");
   const table = toggle("Show as table", (on) => ((plot.hidden = key.hidden = on), (twin.hidden = !on)));
   const body = h("div", null, plot, twin, key, table, spot, says), trouble = h("p", { role: "status" });
   const element = h("section", { class: "ds-calibration", "aria-label": "calibration" }, h("header", null, title, lead),
@@ -95,7 +96,7 @@ export function calibration() {
   });
 
   /** Show a calibration; the promise ends when it is there, or a sentence says why not. */
-  async function show(name, told = null) {
+  async function show(name, its = null) {
     const mine = ++turn;
     title.textContent = `Calibration ${name}`;
     try {
@@ -104,14 +105,15 @@ export function calibration() {
       one = answer;
       at = one.curve.findLastIndex((x) => x[3] && x[0] === one.value);
       lead.textContent = `${one.part}.${one.knob} = ${one.value} was chosen`;
-      const same = !told || ["risk", "delta", "eps", "n"].every((x) => told[x] === undefined || told[x] === one[x]);
+      const same = !its || ["risk", "delta", "eps", "n"].every((x) => its[x] === undefined || its[x] === one[x]);
       other.hidden = same;
-      other.textContent = same ? "" : `The run was made with another calibration of this name, risk ${told.risk} at most `
-        + `${told.delta}, eps ${told.eps}, ${told.n} texts: what is drawn is the one that lies here.`;
+      other.textContent = same ? "" : `The run has another calibration of this name, risk ${its.risk} at most `
+        + `${its.delta}, eps ${its.eps}, ${its.n} texts: what is drawn is the one that lies here.`;
       says.replaceChildren(...linesOf(one).map((line) => h("p", null, line)));
-      twin.replaceChildren(grid(`Risk by ${one.part}.${one.knob}`, ["value", "risk", "p", "passed", "halves that chose it"],
-        one.curve.map(([x, risk, p, passed], k) => [`${x}${x === one.value && passed ? ", chosen" : ""}`, prob(risk),
-          prob(p), passed ? "yes" : "no", one.halves.chosen[k]])));
+      const heads = ["value", "risk", "p", "passed", "halves that chose it"];
+      const rows = one.curve.map(([x, risk, p, passed], k) => [`${x}${x === one.value && passed ? ", chosen" : ""}`,
+        prob(risk), prob(p), passed ? "yes" : "no", one.halves.chosen[k]]);
+      twin.replaceChildren(grid(`Risk by ${one.part}.${one.knob}`, heads, rows));
       trouble.textContent = "";
     } catch (error) {
       if (mine !== turn) return;

@@ -87,9 +87,9 @@ function distribution() {
 // what a calibrated knob of the run risks: filled when it is first asked for
 const risks = h("div", { class: "ds-risks" });
 risks.hidden = true;
-/** The knobs of the run that is shown whose value was calibrated: [{kind, knob, told}]. */
+/** The knobs of the run that is shown whose value was calibrated: [{kind, knob, known}]. */
 const calibrated = () => Object.entries(panes[0]?.view.store.head?.parts || {}).flatMap(([kind, part]) =>
-  Object.entries(part?.calibrated || {}).map(([knob, told]) => ({ kind, knob, told })));
+  Object.entries(part?.calibrated || {}).map(([knob, known]) => ({ kind, knob, known })));
 /** The button that shows and hides their curves. */
 function calibrations() {
   let views = [], drawn = "";
@@ -102,7 +102,7 @@ function calibrations() {
       if (as !== drawn) return;
       views = all.map(() => calibration());
       risks.replaceChildren(...views.map((x) => x.element));
-      all.forEach(({ told }, k) => views[k].show(told.name, told));
+      all.forEach(({ known }, k) => views[k].show(known.name, known));
     } catch (error) {
       drawn = "";
       risks.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, inWords(error)));

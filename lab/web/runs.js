@@ -95,7 +95,8 @@ async function offered(wait = WAIT) {
   } catch {
     return setTimeout(offered, wait, Math.min(2 * wait, 15000));
   }
-  if (!panes[0].id && !wanted.id && !panes[0].trouble && shown.examples.length) open(shown.examples[0].run, { quiet: true });
+  const free = !panes[0].id && !wanted.id && !panes[0].trouble;
+  if (free && shown.examples.length) open(shown.examples[0].run, { quiet: true });
   else panes.forEach(first), tell();
 }
 

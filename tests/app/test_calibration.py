@@ -125,7 +125,7 @@ def test_another_one_of_the_same_name_is_not_taken_for_the_run_s(calm: Lab, fold
     page.click(".ds-shown button:text-is('Calibration')")
     page.wait_for_selector(f"{VIEW} circle.chosen")
     said = page.inner_text(f"{VIEW} [role=alert]")
-    assert "another calibration of this name" in said and "at most 0.2" in said
+    assert "has another calibration of this name" in said and "at most 0.2" in said
     write(ONE, folder / "calm.json")
 
 

@@ -241,8 +241,9 @@ def test_nothing_is_drawn_before_its_part_is_there_and_a_lost_part_comes_later(d
     waiting: list[Any] = []
     page.route("http://scope.test/scope/threads.js", lambda route: waiting.append(route))
     data = encode(list(messages(known("beam")))).decode()
-    page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
-    page.wait_for_timeout(200)
+    with page.expect_request("**/threads.js"):
+        page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
+    page.evaluate(FRAMES)
     assert len(waiting) == 1 and page.locator(".empty").is_visible() and not page.locator("h1").is_visible()
     waiting.pop().abort()
     page.locator("h1", has_text="Step 2").wait_for()

@@ -5,10 +5,11 @@ import { calibration } from "../calibration.js";
 
 /** The list; nothing is seen of it where there is none. */
 export function calibrations() {
-  const rows = h("tbody"), view = calibration(), head = ["name", "value", "promises", "texts", "models"];
-  const table = h("table", null, h("thead", null, h("tr", null, head.map((x) => h("th", { scope: "col" }, x)))), rows);
+  const rows = h("tbody"), view = calibration();
+  const heads = ["name", "value", "promises", "texts", "models"].map((x) => h("th", { scope: "col" }, x));
+  const table = h("table", null, h("thead", null, h("tr", null, heads)), rows);
   const element = h("section", { class: "calibrations", "aria-label": "Calibrations" }, h("header", null,
-    h("h1", null, "Calibrations"), h("span", { class: "quiet" }, "knobs that decodescope calibrate has set for a risk")),
+    h("h1", null, "Calibrations"), h("span", { class: "quiet" }, "knobs that decodescope calibrate set for a risk")),
   h("div", { class: "scroll" }, table), view.element);
   element.hidden = view.element.hidden = true;
   let open = null;

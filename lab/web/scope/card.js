@@ -152,7 +152,7 @@ export function cardView(context) {
   const element = h("aside", { class: "decision", tabindex: -1, role: "region", "aria-label": "decision" }, body);
   let drawn = null, drawnAs = "", wide = 0;
   /** A card of a part; nothing while that is not here, and the next drawing tries again. */
-  const told = (name, card, ...of) => {
+  const ofPart = (name, card, ...of) => {
     const given = extra(name);
     if (!given) drawn = null;
     return given?.[card](...of) ?? [];
@@ -175,11 +175,11 @@ export function cardView(context) {
       drawnAs = as;
       let parts;
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
-      else if (step.fill) parts = told("canvas", "canvasCard", store, i, at);
+      else if (step.fill) parts = ofPart("canvas", "canvasCard", store, i, at);
       else if (step.iteration) parts = iterationCard(step, at);
-      else if (step.beams) parts = told("threads", "beamsCard", store, i, step, at);
+      else if (step.beams) parts = ofPart("threads", "beamsCard", store, i, step, at);
       else if (step.threads) {
-        parts = told("threads", "threadsCard", store, i, step, at);
+        parts = ofPart("threads", "threadsCard", store, i, step, at);
         if (step.tally) parts.push(tallyCard(context, store, step, at, true));
       } else if (step.tally) parts = tallyCard(context, store, step, at);
       else {

@@ -48,19 +48,23 @@ export function cascadeView(context) {
   const table = h("table", { class: "answers" }, h("caption", { class: "unsaid" }, "Answers of the small model"),
     h("thead", null, head), body);
   const rows = pool(body, () => h("tr", null, h("th", { scope: "row" }),
-    h("td", { class: "axis" }, h("span", { class: "fill" }), h("i", { class: "tau" })), h("td", { class: "n" }), h("td")));
+    h("td", { class: "axis" }, h("span", { class: "fill" }), h("i", { class: "tau" })), h("td", { class: "n" }),
+    h("td")));
   const said = h("p", { class: "took" }), rule = h("p", { class: "quiet" }), note = h("p", { class: "quiet" });
   const costs = h("tbody"), priced = pool(costs, () => h("tr", null, h("th", { scope: "row" }),
     h("td", { class: "axis" }, h("span", { class: "fill" })), h("td", { class: "n" }), h("td")));
-  const prices = h("table", { class: "answers prices" }, h("caption", null, "Price of each branch"), h("thead", { class: "unsaid" },
-    h("tr", null, ["model", "operations", "", "rows and passes"].map((x) => h("th", { scope: "col" }, x)))), costs);
+  const heads = ["model", "operations", "", "rows and passes"].map((x) => h("th", { scope: "col" }, x));
+  const prices = h("table", { class: "answers prices" }, h("caption", null, "Price of each branch"),
+    h("thead", { class: "unsaid" }, h("tr", null, heads)), costs);
   const element = h("section", { class: "cascade-pane", "aria-label": "cascade" }, h("header", null,
-    h("h2", null, "Cascade"), h("span", { class: "quiet" }, "a small model answers, a large one where that is not enough"),
+    h("h2", null, "Cascade"),
+    h("span", { class: "quiet" }, "a small model answers, a large one where that is not enough"),
     sums.element), table, said, rule, prices, note);
 
   /** An answer as the name of its row; pressed, the card tells it. */
   const answered = (step, k, text) => ({ of: `${step} ${k} ${text}`, element: () => button(tokenOf(text, 60),
-    () => context.ring({ step, node: k + 1 }), { class: "answer", "aria-label": `answer ${k + 1}: ${spoken(text)}` }) });
+    () => context.ring({ step, node: k + 1 }),
+    { class: "answer", "aria-label": `answer ${k + 1}: ${spoken(text)}` }) });
   /** One row: its name, its bar from 0 to 1 of the axis, the number, and words. */
   function row(line, cls, name, share, figure, words) {
     const [first, bar, value, last] = line.childNodes;
@@ -84,9 +88,10 @@ export function cascadeView(context) {
     const list = known.map(([text, score, , , tokens], k) => [k === one.chosen ? (one.kept ? "kept" : "lost") : "other",
       answered(at, k, text), score === null ? null : score / most, score === null ? "–" : prob(score),
       [plural(tokens, "token"), becameOf(one, k)].filter(Boolean).join(", ")]);
-    if (!asked) list.push(["lost", "not asked", one.score / most, prob(one.score), "by what was bet before any answer"]);
-    compared.forEach(([right, weight, judged], k) => list.push(["voted", `reference ${k + 1}, ${right ? "right" : "wrong"}`,
-      null, (weight > 0 ? "+" : "") + prob(weight), STANDS[judged]]));
+    if (!asked) list.push(["lost", "not asked", one.score / most, prob(one.score), "by what was bet before"]);
+    compared.forEach(([right, weight, judged], k) => list.push(["voted",
+      `reference ${k + 1}, ${right ? "right" : "wrong"}`, null,
+      (weight > 0 ? "+" : "") + prob(weight), STANDS[judged]]));
     list.forEach((line, k) => row(rows.at(k), ...line));
     rows.trim(list.length);
     say(said, answers ? ruling(one) : context.absent(store, "What the small model answered"));
@@ -99,10 +104,12 @@ export function cascadeView(context) {
     row(priced.at(1), "by-large", `large, ${store.head.model.name ?? "target"}`, ...cost(large));
     row(priced.at(2), "by-sum", "together", ...cost({ flops: all, rows: small.rows + large.rows,
       passes: small.passes + large.passes }));
-    say(note, `${i < store.count - 1 || !store.end ? `Up to step ${i}. ` : ""}${lacks ? `The passes of ${plural(lacks, "step")} `
-      + "are not here. " : ""}${all && large.flops ? `The small model's part is ${percent(small.flops / all)}`
-      + `${one.kept || !asked ? "" : ", and its answers are not used"}.` : ""}`.trim());
-    sums.tell([[grouped(asked), asked === 1 ? " answer" : " answers"], [one.kept ? "small" : "large", " model wrote the text"]]);
+    say(note, `${i < store.count - 1 || !store.end ? `Up to step ${i}. ` : ""}`
+      + `${lacks ? `The passes of ${plural(lacks, "step")} are not here. ` : ""}`
+      + (all && large.flops ? `The small model's part is ${percent(small.flops / all)}`
+        + `${one.kept || !asked ? "" : ", and its answers are not used"}.` : ""));
+    sums.tell([[grouped(asked), asked === 1 ? " answer" : " answers"],
+      [one.kept ? "small" : "large", " model wrote the text"]]);
   }
   return { element, draw };
 }

@@ -35,12 +35,12 @@ export function fetching(loads, arrived) {
   return way;
 }
 
-/** A view of a part: nothing, until the part is here and made(what it gives) is the view. */
-export function late(name, made) {
+/** A view of a part: nothing, until the part is here; make(what it gives) is the view. */
+export function late(name, make) {
   const place = h("template");
   let view = null;
   const now = () => {
-    if (!view && brought[name]) place.replaceWith((view = made(brought[name])).element);
+    if (!view && brought[name]) place.replaceWith((view = make(brought[name])).element);
     return view;
   };
   return {

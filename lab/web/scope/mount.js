@@ -74,9 +74,8 @@ function asking(onGap) {
 export function mount(element, options = {}) {
   const store = new Store(), { ask, forget } = asking(options.onGap), turn = { look, draw,
     patient: () => context.following && !store.end };
-  let width = 0, heard = 0, gone = false;
-  const request = () => gone || (options.onDue?.(), soon(turn));
-  const extras = fetching(options.loads, request);
+  let width = 0, heard = 0, across = 0, gone = false;
+  const request = () => gone || (options.onDue?.(), soon(turn)), extras = fetching(options.loads, request);
   const help = keyList(options.keys);
   const empty = h("p", { class: "empty" }, options.empty || "No run yet.");
   const veil = h("p", { class: "veil", role: "status" }), outcome = h("p", { class: "outcome", role: "status" }),
@@ -122,7 +121,6 @@ export function mount(element, options = {}) {
       + `${step.drafted} accepted` : plural(step.made.length, "token")}`);
   }
 
-  let across = 0;
   const resize = new ResizeObserver(([entry]) => {
     if (across !== (across = entry.contentRect.width)) request(); // its height is our own doing
   });
