@@ -70,6 +70,10 @@ class Leaves(Protocol):
     def gap(self) -> str:
         """What stands in the cache of layers that do not run."""
 
+    @property
+    def stops(self) -> int | None:
+        """The layer in front of which tokens wait; None: none do."""
+
 
 class Chooses(Protocol):
     """A sampler, as its neighbours see it."""

@@ -62,6 +62,11 @@ class Depth(Component):
         return {"exact": self.exact}
 
     @property
+    def stops(self) -> int | None:
+        """The layer in front of which tokens wait until they go on together; None: none wait."""
+        return None
+
+    @property
     def whole(self) -> bool:
         """Whether the layers above an exit run all the same, for their entries alone."""
         return False

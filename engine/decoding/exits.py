@@ -30,9 +30,6 @@ CAUTION = "Leaving early changes the text; how much depends on how well the laye
 
 def unfit(rule: Depth, method: Company) -> str | None:
     """Why a rule under whose gap layers lack entries does not go with its neighbours; None: it does."""
-    if rule.gap == "defer" and "select" in method.policy.does:
-        what = f"under {rule.name} tokens wait for entries, and {method.policy.name} looks for pages of the text;"
-        return f"{what} choose the policy keep_all, or the depth confidence_exit."
     if rule.gap not in LACKING:
         return None
     what = f"under the gap {rule.gap} of {rule.name} layers lack entries, and"

@@ -86,6 +86,7 @@ class Lane(Reader):
         self.lacks: list[int] | None = None
         self._feed: Feed | None = None
         self._ran: Ran | None = None
+        self._prompted = 0  # tokens of the prompt, once its end was read
 
     def keep_shadow(self) -> None:
         """From now on, before anything was read, keep a full cache beside this one."""
@@ -176,7 +177,10 @@ class Lane(Reader):
         """Where the layers of a pass leave what they read, if the policy selects; a prompt is read as a whole."""
         if not self.policy.selects or feed.logits == "last":
             return None
-        whole = 0 if self.prompt is None else len(self.tokens) + 1  # it ends with the next token
+        if self.prompt is not None:
+            self._prompted = len(self.tokens) + 1  # it ends with the next token
+        late = self.cache.waiting or feed.enter  # its last token may go on later, and reads everything then too
+        whole = self._prompted if self.prompt is not None or late else 0
         if feed.highest < whole:
             return None
         return Board(self.policy.select, feed.positions, feed.highest, whole)
@@ -224,7 +228,7 @@ class Lane(Reader):
     @property
     def _moves(self) -> bool:
         """Whether something behind a commit wants all layers to hold the same tokens."""
-        return bool(self.policy.does or self.codec.does or self.shadow is not None)
+        return bool(set(self.policy.does) - {"select"} or self.codec.does or self.shadow is not None)
 
     @property
     def waits(self) -> int:
@@ -245,8 +249,9 @@ class Lane(Reader):
         self._sighted(feed)
         start = self.executor.mark()
         self.executor.run(self.decoder, feed, self.cache, self.probe, None, Onward(), self._ran)
-        self.cache.deepened(first)
+        # before the rows are committed: what was read is counted among the entries that were held
         record = told(self.name, "flush", feed, self.cache, held, self.executor.elapsed_us(start, self.executor.mark()))
+        self.cache.deepened(first)
         entered(record, self._ran, self.decoder.spec.n_layers)
         self.passes.append(record)
         self._lack(before, 0)

@@ -260,7 +260,8 @@ class Recorder:
         layers = sorted(i for i in lane.probe.rows if self.layers is None or i in self.layers)
         seen, room = [], ATTENTION
         for i in layers:
-            seen.append(lane.by_row(i, rows, lane.attention(i, rows, before))[0])  # [H_kv, g, R, n]
+            every = lane.by_row(i, rows, lane.attention(i, rows, before))[0]
+            seen.append(every[:, :, every.shape[2] - len(rows) :])  # [H_kv, g, R, n], without those that had waited
             room -= seen[-1].numel()
             if room < 0:
                 seen.pop()

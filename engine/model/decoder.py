@@ -303,6 +303,8 @@ class _Pass:
         """The pass with what has waited before its rows, whose states are x [B, T, d_model], and the states of both."""
         ran.joined[waiting.layer] = len(waiting)
         feed = self.feed.after(waiting.tokens, waiting.positions)
+        if feed.board is not None:
+            feed.board.joined(waiting.positions)
         return _Pass(self.decoder, feed, self.cache, self.probe), torch.cat([waiting.states, x], 1)
 
     def fill(self, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:

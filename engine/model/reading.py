@@ -42,12 +42,20 @@ class Board:
 
     def __init__(self, select: Select, positions: Tensor, highest: int, whole: int = 0):
         """whole: rows at positions below it read everything, as those of a prompt do"""
-        self.select, self.positions, self.highest = select, positions, highest
-        self._whole = positions < whole if whole else None  # [B, T]
+        self.select, self.highest, self._until = select, highest, whole
+        self._stand(positions)
         self.seen = positions.new_empty(0)
         self.shared: Any = None
         self.bounds: dict[int, int] = {}
         self.chosen: dict[int, tuple[Tensor, int]] = {}
+
+    def _stand(self, positions: Tensor) -> None:
+        self.positions = positions
+        self._whole = positions < self._until if self._until else None  # [B, T]
+
+    def joined(self, positions: Tensor) -> None:
+        """From the next layer on rows at these positions, int64 [B, W], stand before the others."""
+        self._stand(torch.cat([positions, self.positions], 1))
 
     def segments(self, i: int, store: LayerStore, q: Tensor, mask: Tensor | None) -> list[Segment] | None:
         """The entries of layer i that are read, copied together, and those behind the last run; None: all are read. mask: what

@@ -263,7 +263,8 @@ def _passes_and_cache(record: Step | Prefill) -> None:
     for i, change in enumerate(record.cache):
         _change(change, f"cache.{i}")
         if change.read is not None:
-            _read_map(change.read, [one for one in record.passes if one.lane == change.lane], f"cache.{i}.read")
+            wrote = [one for one in record.passes if one.lane == change.lane and one.phase != "flush"]
+            _read_map(change.read, wrote, f"cache.{i}.read")
 
 
 def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:

@@ -7,6 +7,9 @@ import torch
 import toys
 from leaving import DEEP
 
+from decodescope.engine.core.component import build
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.method import MethodError
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
@@ -68,3 +71,38 @@ def test_checked_it_is_plain_decoding(threshold: float) -> None:
     drafter = ("early_exit", dict(length=4, criterion=f"free first=2 threshold={threshold} max_pending=2"))
     session = toys.decode(toys.method(drafter=drafter), pair=(DEEP, DEEP), count=COUNT)
     assert session.tokens == plain.tokens and check(session.sink).ok and not session.target.waits
+
+
+SELECTS = {"quest": ("quest", dict(entries=48, dense=1)), "tidal_decode": ("tidal_decode", dict(k=20, start=2, again=4))}
+
+
+@pytest.mark.parametrize("policy", SELECTS)
+@torch.inference_mode()
+def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
+    """Held against a lane with the same policy that runs all layers for one token after the other."""
+    name, knobs = SELECTS[policy]
+    method = toys.method(depth=("free", dict(first=FIRST, threshold=0.05, max_pending=3)), policy=(name, knobs))
+    session = toys.decode(method, toys.PROMPT * 6, pair=(DEEP, DEEP), count=COUNT, level="fields")
+    assert check(session.sink).ok and not session.target.waits
+    passes = [x for step in session.sink.steps for x in step.passes]
+    assert any(x.joined and x.read and sum(map(sum, x.read)) < sum(x.held) * 2 for x in passes), "the test needs a choice"
+    chosen = build("policy", name, knobs)
+    asked, text = len(toys.PROMPT) * 6, session.tokens[:-1]
+    chosen.begin(DEEP.spec, asked)
+    lane = Lane("target", DEEP.decoder, chosen)
+    lane.read(text[:asked])  # its last token too reads everything
+    assert session.sink.steps[0].exits[0].depth == FIRST, "the test needs a last token that goes on later"
+    for at in range(asked, len(text)):
+        lane.forward(Feed.causal([text[at]], at))
+        lane.commit([0])
+    for mine, fresh in zip(session.target.cache.layers, lane.cache.layers, strict=True):
+        assert mine.n == fresh.n and torch.allclose(mine.kv[:, :, :, : mine.n], fresh.kv[:, :, :, : fresh.n], atol=1e-12)
+    whole = toys.decode(toys.method(), text, pair=(DEEP, DEEP), count=1).target.cache.layers
+    deep = [torch.equal(a.kv[:, :, :, : a.n], b.kv[:, :, :, : a.n]) for a, b in zip(lane.cache.layers, whole, strict=True)]
+    assert not all(deep), "reading less makes a difference"
+
+
+def test_a_policy_that_chooses_below_the_exit_for_all_layers_is_refused() -> None:
+    method = toys.method(depth=("free", dict(first=3)), policy=("tidal_decode", dict(start=2)))
+    with pytest.raises(MethodError, match=r"^under free tokens go on from layer 3, and tidal_decode chooses in layer 2 "):
+        toys.decode(method, pair=(DEEP, DEEP), count=1)

@@ -22,8 +22,9 @@ class Free(ExitRule):
 
     A pass that could leave more than `max_pending` tokens waiting asks nothing and goes deep, which bounds how many tokens the
     deep layers do not see yet. Before entries are moved or packed, and at the end of the text, what waits goes on in a pass of
-    its own. Several rows of one pass (a draft being verified) leave together, if the least sure one does. A threshold above 1
-    never leaves. Lossy: a token that has left is not judged again.
+    its own. Under a policy that reads a part of the entries (Quest) such rows read what they would have read at once. Several
+    rows of one pass (a draft being verified) leave together, if the least sure one does. A threshold above 1 never leaves.
+    Lossy: a token that has left is not judged again.
 
     Deviations: the authors have no bound on what waits; they leave above the threshold, here at it as well. Left out are their
     adaptive threshold (a mixture of two beta laws), the rollback of tokens that the deep layers disown, the confidence by a
@@ -43,6 +44,10 @@ class Free(ExitRule):
 
     threshold: float = param(0.9, low=0.0, high=1.01, step=0.01, help="best minus second probability at which a token leaves")
     max_pending: int = param(8, low=1, high=512, unit="tokens", help="that may wait for the deep layers")
+
+    @property
+    def stops(self) -> int | None:
+        return self.first
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self._room = self._lane.waits + feed.length <= self.max_pending

@@ -63,6 +63,12 @@ class TidalDecode(CachePolicy):
                 f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "
                 "those what the others read: choose another drafter, or the policy keep_all."
             )
+        stop, start = method.depth.stops, max(0, min(self.start, spec.n_layers - 2))
+        if stop is not None and stop > start:
+            return (
+                f"under {method.depth.name} tokens go on from layer {stop}, and {self.name} chooses in layer {start} what the "
+                f"layers behind it read; let them stop in front of layer {start} at most, or choose the policy quest."
+            )
         last = spec.n_layers - 1
         if not last:
             return (
