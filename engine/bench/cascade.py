@@ -86,8 +86,8 @@ class CascadeBench(Bench):
             except MethodError as error:
                 self.left_out[name] = str(error)
                 continue
-            found = self.held.thresholds(router, knobs) if strategy == "cascade" else []
-            methods |= {f"{name} {tau:g}": routed(strategy, router, {**knobs, "tau": tau}) for tau in found or taus}
+            held = self.held.thresholds(router, knobs) if strategy == "cascade" else []
+            methods |= {f"{name} {tau:g}": routed(strategy, router, {**knobs, "tau": tau}) for tau in held or taus}
             if router == "entropy" and strategy == "switch":
                 small = {**knobs, "start": "small"}
                 methods |= {f"{name} {tau:g}{FIRST}": routed(strategy, router, {**small, "tau": tau}) for tau in taus}

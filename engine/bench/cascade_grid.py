@@ -55,8 +55,8 @@ class Beforehand:
 
     def thresholds(self, router: str, knobs: dict[str, Any]) -> list[float]:
         """Values of tau that keep the shares KEPT of these answers, to four digits; none where nothing was held out."""
-        found = [x for _, x in self.said(router, knobs)]
-        ranked = sorted((x.score for x in found), reverse=bool(found) and found[0].above)
+        records = [x for _, x in self.said(router, knobs)]
+        ranked = sorted((x.score for x in records), reverse=bool(records) and records[0].above)
         taus = [ranked[max(1, round(share * len(ranked))) - 1] for share in KEPT if ranked]
         return list(dict.fromkeys(float(f"{x:.4g}") for x in taus))
 

@@ -123,7 +123,7 @@ def calibrate(
             f"p = {points[0].p:.3g} is above {aim.eps:g}; begin at a safer value, give more texts, or a larger delta."
         )
     basis = foundation(name, kind, param.name, method, used, texts, aim)
-    tested = {"risk": aim.risk, "test": test.__name__, "delta": aim.delta, "curve": tuple(points)}
+    tested: dict[str, Any] = {"risk": aim.risk, "test": test.__name__, "delta": aim.delta, "curve": tuple(points)}
     return Calibration(**basis, **tested, value=passed[-1].value)
 
 
